@@ -1,0 +1,45 @@
+"""Multimodal fusion: several modalities, one decision, and how far each can be trusted."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from consilience.version import __version__
+
+# Public name → where it lives. Loaded on first use: `import consilience` costs next to nothing.
+_PUBLIC = {
+    "FusionClassifier": "estimators",
+    "FusionRegressor": "estimators",
+    "Samples": "samples",
+    "corrupt": "corruption",
+    "load": "estimators",
+    "load_data": "data",
+    "robust_auc": "evaluation",
+    "robustness_curve": "evaluation",
+}
+
+__all__ = ["__version__", "methods", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from consilience import methods as methods
+    from consilience.corruption import corrupt as corrupt
+    from consilience.data import load_data as load_data
+    from consilience.estimators import FusionClassifier as FusionClassifier
+    from consilience.estimators import FusionRegressor as FusionRegressor
+    from consilience.estimators import load as load
+    from consilience.evaluation import robust_auc as robust_auc
+    from consilience.evaluation import robustness_curve as robustness_curve
+    from consilience.samples import Samples as Samples
+
+
+def __getattr__(name: str) -> Any:
+    if name == "methods":
+        return importlib.import_module("consilience.methods")
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"consilience.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module 'consilience' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "methods", *_PUBLIC])

@@ -1,0 +1,172 @@
+"""A data set: samples with targets, which part each belongs to, and what is to be predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from consilience.data.splits import PARTS, Split, redraw
+from consilience.errors import InputError, name_rows
+from consilience.samples import Modality, Samples
+from consilience.targets import Task, TaskKind, check_labels, check_numbers
+
+# What a set whose values depend on the split (fill values, categories) makes of a new one: samples and extra.
+Remake = Callable[[np.ndarray], tuple[Samples, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DataSet:
+    """Samples with targets, split into train, validation and test.
+
+    samples: all rows; `samples.index` numbers them over the whole set · task: "classification" or "regression" ·
+    split: `[n]` of "train", "validation", "test" · official_split: whether the test part came with the data ·
+    drawn_validation: whether the validation part was drawn here · extra: what else is known, such as the true
+    posterior of a generated set.
+
+    >>> from consilience.data import load_data
+    >>> load_data("digits")
+    DataSet digits: 1797 samples (1079 train, 359 validation, 359 test), 4 modalities, 10 classes
+    """
+
+    name: str
+    samples: Samples
+    task: TaskKind
+    split: np.ndarray
+    official_split: bool = False
+    drawn_validation: bool = True
+    description: str = ""
+    licence: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    remake: Remake | None = None
+
+    def __post_init__(self) -> None:
+        if self.samples.y is None:
+            raise InputError(f"data set {self.name!r} has no targets")
+        if len(self.split) != len(self.samples):
+            raise InputError(
+                f"data set {self.name!r} has {len(self.samples)} samples, its split {len(self.split)} rows"
+            )
+        for part in PARTS:
+            if not (self.split == part).any():
+                raise InputError(f"data set {self.name!r} has {len(self.samples)} samples, none of them for {part}")
+        if self.task == "classification":
+            self._check_classes()
+        else:
+            check_numbers(self.samples.y)
+
+    def _check_classes(self) -> None:
+        labels = check_labels(self.y)
+        train = labels[self.split == "train"]
+        Task.of_labels(train)  # refuses a single class
+        unseen = np.flatnonzero(~np.isin(labels, np.unique(train)))
+        if len(unseen):
+            raise InputError(
+                f"data set {self.name!r}: class {labels[unseen[0]].item()!r} ({name_rows(unseen)}) does not occur in "
+                "the train part. Put at least one such sample there, or drop the rows"
+            )
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{count} {part}" for part, count in self.sizes.items())
+        about = f"{len(self.classes)} classes" if self.classes is not None else "regression"
+        return f"DataSet {self.name}: {len(self)} samples ({sizes}), {len(self.modalities)} modalities, {about}"
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def y(self) -> np.ndarray:
+        """All targets: `[n]`, or `[n, target]`."""
+        assert self.samples.y is not None
+        return self.samples.y
+
+    @property
+    def modalities(self) -> dict[str, Modality]:
+        """Every modality by name."""
+        return self.samples.modalities
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many samples each part has."""
+        return {part: int((self.split == part).sum()) for part in PARTS}
+
+    @cached_property
+    def classes(self) -> np.ndarray | None:
+        """The classes in order, or None for a regression."""
+        return np.unique(check_labels(self.y)) if self.task == "classification" else None
+
+    @cached_property
+    def train(self) -> Samples:
+        """The samples to learn from."""
+        return self.part("train")
+
+    @cached_property
+    def validation(self) -> Samples:
+        """The samples that decide when to stop and what to choose."""
+        return self.part("validation")
+
+    @cached_property
+    def test(self) -> Samples:
+        """The samples that nothing is learned from."""
+        return self.part("test")
+
+    def part(self, name: str) -> Samples:
+        """The samples of one part; memory-mapped modalities stay on disk."""
+        return self.samples.select(self.split == name)
+
+    def resplit(self, seed: int) -> DataSet:
+        """The same data with a new draw of whatever was drawn here, in parts of the same size.
+
+        - No split came with the data: all three parts are drawn anew, stratified by class.
+        - A test part came with it, validation was drawn from train: test stays, validation is drawn anew.
+        - All three parts came with it: nothing changes.
+
+        Fill values and categories of a table are fitted again, on the new train rows.
+        """
+        split = redraw(Split(self.split, self.official_split, self.drawn_validation), self.y, self.task, seed)
+        samples, extra = (self.samples, self.extra) if self.remake is None else self.remake(split.parts)
+        return replace(self, samples=samples, split=split.parts, extra=extra)
+
+    def describe(self) -> dict[str, Any]:
+        """What is in the set, in plain values: modalities, classes and their balance, what is missing, the split.
+
+        >>> from consilience.data import load_data
+        >>> load_data("digits").describe()["modalities"][0]
+        {'name': 'top_left', 'kind': 'vector', 'shape': [16], 'missing': 0.0}
+        """
+        described: dict[str, Any] = {
+            "name": self.name,
+            "description": self.description,
+            "licence": self.licence,
+            "task": self.task,
+            "samples": len(self),
+            "split": self.sizes,
+            "official_split": self.official_split,
+            "drawn_validation": self.drawn_validation,
+            "on_disk": self.samples.on_disk,
+            "modalities": [
+                {
+                    "name": modality.name,
+                    "kind": modality.kind,
+                    "shape": list(modality.shape),
+                    "missing": float(1 - self.samples.present_in(modality.name).mean()),
+                }
+                for modality in self.modalities.values()
+            ],
+        }
+        if self.classes is not None:
+            labels = check_labels(self.y)
+            described["classes"] = [
+                {"class": one.item(), "samples": int((labels == one).sum()), "share": float((labels == one).mean())}
+                for one in self.classes
+            ]
+        else:
+            numbers = check_numbers(self.y)
+            described["targets"] = [
+                {"mean": float(one.mean()), "std": float(one.std()), "min": float(one.min()), "max": float(one.max())}
+                for one in numbers.T
+            ]
+        return described

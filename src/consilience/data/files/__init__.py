@@ -1,0 +1,1 @@
+"""Readers of file formats: arrays, tables, MATLAB files and MNIST's idx."""

@@ -1,0 +1,130 @@
+"""The user's arrays: an `.npz`, or a folder of `.npy` files that stay on disk."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.data.dataset import DataSet
+from consilience.data.files.filling import check_fill, fill_gaps
+from consilience.data.splits import settle_split
+from consilience.errors import InputError, unknown_name
+from consilience.samples import Kind, Samples
+from consilience.targets import TaskKind, infer_task_kind
+
+_LENGTHS = "_lengths"
+# What numpy raises on a file that is truncated, foreign, or holds Python objects.
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error)
+
+
+def load_arrays(
+    path: Path,
+    *,
+    target: str = "y",
+    modalities: Sequence[str] | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+    split: str | None = None,
+    fill: str | None = None,
+    task: TaskKind | None = None,
+    seed: int = 0,
+) -> DataSet:
+    """One array per modality with the samples first, `y`, optionally `split` and `<modality>_lengths`.
+
+    `y` and `split` are never modalities, even where another array is the target.
+    """
+    arrays = read_folder(path) if path.is_dir() else read_npz(path)
+    if target not in arrays:
+        raise unknown_name("target", target, arrays, f"{path.name} must hold the targets as {target!r}")
+    if split is not None and split not in arrays:
+        raise unknown_name("split", split, arrays, f"It was looked for in {path.name}")
+    y = np.array(arrays[target])
+    words = arrays.get(split or "split")
+    # Another target or split that lies in the file must not be taken for a modality.
+    for name in (target, split or "split", "y", "split"):
+        arrays.pop(name, None)
+    lengths = {
+        name.removesuffix(_LENGTHS): np.array(arrays.pop(name))
+        for name in list(arrays)
+        if name.endswith(_LENGTHS) and name.removesuffix(_LENGTHS) in arrays
+    }
+    for name in modalities or ():
+        if name not in arrays:
+            raise unknown_name("modality", name, arrays, f"It was looked for in {path.name}")
+    kept = {name: arrays[name] for name in modalities or sorted(arrays)}
+    if not kept:
+        raise InputError(f"{path.name} holds no modality: besides {target!r} there must be at least one array")
+    for name, value in (*kept.items(), (target, y)):
+        if value.ndim == 0:
+            raise InputError(f"{path.name}: {name!r} is a single value; the first dimension must be the samples")
+    task = task or infer_task_kind(y)
+    drawn = settle_split(words, y, task, seed=seed, where=f"the split of {path.name}")
+    if fill is not None and path.is_dir():
+        raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
+    source = _Arrays(kept, y, {name: lengths[name] for name in kept if name in lengths}, kinds, fill)
+    samples, extra = source.make(drawn.parts)
+    name = path.resolve().name.removesuffix(".npz")
+    return DataSet(name, samples, task, *drawn, extra=extra, remake=None if fill is None else source.make)
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrays:
+    """Arrays as read, and how to make samples of them once the train rows are known."""
+
+    values: Mapping[str, np.ndarray]
+    y: np.ndarray
+    lengths: Mapping[str, np.ndarray]
+    kinds: Mapping[str, Kind] | None
+    fill: str | None
+
+    def make(self, split: np.ndarray) -> tuple[Samples, dict[str, Any]]:
+        """Samples, with the gaps of vectors filled if that was asked for."""
+        values = dict(self.values)
+        if self.fill is not None:
+            check_fill(self.fill)
+            for name, value in values.items():
+                if value.dtype.kind == "f" and value.ndim == 2 and (self.kinds or {}).get(name, "vector") == "vector":
+                    columns = [f"column {number}" for number in range(value.shape[1])]
+                    values[name] = fill_gaps(value, self.fill, split == "train", name, columns)
+        return Samples.of(values, self.y, kinds=self.kinds, lengths=self.lengths), {}
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Every array of an `.npz` by name; Python objects are refused, nothing is unpickled."""
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.lib.npyio.NpzFile):
+            with content:
+                return {name: content[name] for name in content.files}
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
+    raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")
+
+
+def read_folder(path: Path) -> dict[str, np.ndarray]:
+    """Every `.npy` of a folder by name, memory-mapped; Python objects are refused, nothing is unpickled."""
+    found = sorted(path.glob("*.npy"))
+    if not found:
+        raise InputError(f"the folder {path.name!r} holds no .npy file: put one per modality into it, and y.npy")
+    return {file.stem: _map(file) for file in found}
+
+
+def _map(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    if "Object arrays" in str(error) or "Python objects" in str(error):
+        return InputError(
+            f"{path.name} holds Python objects, which could run code when read: save numbers or strings of one type "
+            "and shape (sequences of different lengths: zero-padded, with <modality>_lengths)"
+        )
+    return InputError(f"{path.name} is truncated or not a numpy file: {type(error).__name__}: {error}")

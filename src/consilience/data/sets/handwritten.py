@@ -1,0 +1,40 @@
+"""`handwritten`: UCI's Multiple Features, six views of handwritten digits, in the release of Han et al. (TMC)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from consilience.data.dataset import DataSet
+from consilience.data.files.matlab import read_views
+from consilience.data.registry import Files, register
+from consilience.data.splits import given_split
+from consilience.errors import InputError
+from consilience.samples import Samples
+
+# UCI's names of the views. Their widths differ, so a width says which view it is.
+_VIEWS = {240: "pix", 76: "fou", 216: "fac", 47: "zer", 64: "kar", 6: "mor"}
+_FILE = "handwritten_6views.mat"
+_FILES = Files(
+    folder="handwritten",
+    names=(_FILE,),
+    what="the six-view handwritten set",
+    origin="the repository of Han et al., Trusted Multi-View Classification (data of UCI, Multiple Features)",
+    licence="CC BY 4.0",
+)
+
+
+@register("handwritten", description="Six feature sets of handwritten digits (UCI Multiple Features)", files=_FILES)
+def handwritten(folder: Path, *, seed: int = 0) -> DataSet:
+    """Pixel averages (pix), Fourier coefficients (fou), profile correlations (fac), Zernike moments (zer),
+    Karhunen-Loève coefficients (kar) and morphology (mor); 1600 for training, of which validation is drawn, 400 test.
+    """
+    views, y, words = read_views(folder / _FILE)
+    widths = [value.shape[1] for value in views.values()]
+    if sorted(widths) != sorted(_VIEWS):
+        raise InputError(f"{_FILE} must have views of {', '.join(map(str, _VIEWS))} features, got {widths}")
+    # The file counts classes from 1; its pixel view shows that class 1 is the digit 0.
+    y = y.astype(np.int64) - 1
+    samples = Samples.of({_VIEWS[value.shape[1]]: value for value in views.values()}, y)
+    return DataSet("handwritten", samples, "classification", *given_split(words, y, "classification", seed=seed))

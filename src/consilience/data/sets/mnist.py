@@ -1,0 +1,56 @@
+"""`mnist`: the handwritten digits of LeCun, Cortes and Burges, whole or cut into parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from consilience.data.dataset import DataSet
+from consilience.data.files.idx import read_idx
+from consilience.data.registry import Files, register
+from consilience.data.sets.digits import cut_quadrants
+from consilience.data.splits import given_split
+from consilience.errors import InputError, unknown_name
+from consilience.samples import Samples
+
+_NAMES = {
+    part: (f"{stem}-images-idx3-ubyte.gz", f"{stem}-labels-idx1-ubyte.gz")
+    for part, stem in (("train", "train"), ("test", "t10k"))
+}
+_FILES = Files(
+    folder="mnist",
+    names=(*_NAMES["train"], *_NAMES["test"]),
+    what="MNIST",
+    origin="Yann LeCun's MNIST page or a mirror of it",
+    licence="CC BY-SA 3.0",
+)
+
+
+@register("mnist", description="70 000 handwritten digits, 28×28, whole, in halves or in quadrants", files=_FILES)
+def mnist(folder: Path, *, parts: str = "whole", seed: int = 0) -> DataSet:
+    """Images of bytes, `[1, 28, 28]` and less for parts="halves" (left, right) or "quadrants"; the official test part.
+
+    Validation is drawn from the 60 000 training images.
+    """
+    cuts = {"whole": lambda x: {"image": x}, "halves": _cut_halves, "quadrants": cut_quadrants}
+    if parts not in cuts:
+        raise unknown_name("parts", parts, cuts, "It was given for data set 'mnist'")
+    images, labels, words = [], [], []
+    for part, (image_file, label_file) in _NAMES.items():
+        image, label = read_idx(folder / image_file, 3), read_idx(folder / label_file, 1)
+        if len(image) != len(label):
+            raise InputError(f"{image_file} has {len(image)} images, {label_file} {len(label)} labels")
+        images.append(image)
+        labels.append(label)
+        words.append(np.full(len(label), part))
+    y = np.concatenate(labels).astype(np.int64)
+    values = cuts[parts](np.concatenate(images)[:, None])
+    samples = Samples.of({name: np.ascontiguousarray(value) for name, value in values.items()}, y)
+    split = given_split(np.concatenate(words), y, "classification", seed=seed)
+    return DataSet("mnist", samples, "classification", *split)
+
+
+def _cut_halves(images: np.ndarray) -> dict[str, np.ndarray]:
+    middle = images.shape[-1] // 2
+    return {"left": images[..., :middle], "right": images[..., middle:]}

@@ -1,0 +1,79 @@
+"""`mvsa`: MVSA-Single, tweets with a picture and a sentiment, in the split of Zhang et al. (QMF)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from consilience.data.dataset import DataSet
+from consilience.data.files.arrays import read_npz
+from consilience.data.registry import Files, register
+from consilience.data.splits import given_split
+from consilience.errors import InputError, name_rows, unknown_name
+from consilience.samples import Samples
+
+_PARTS = ("train", "dev", "test")
+_SENTIMENTS = np.array(["negative", "neutral", "positive"])
+_FEATURES = Files(
+    folder="mvsa_single",
+    names=("features_effnetlite0_minilm.npz",),
+    what="MVSA-Single as frozen features",
+    origin="whoever extracted img_*, txt_* and y_* from Niu et al.'s MVSA-Single with EfficientNet-Lite0 and MiniLM",
+    licence="research use",
+)
+_TEXTS = Files(
+    folder="mvsa_single",
+    names=tuple(f"qmf_{part}.jsonl" for part in _PARTS),
+    what="the text of MVSA-Single",
+    origin="the repository of Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data (QMF)",
+    licence="research use",
+)
+
+
+@register("mvsa", description="Tweets with a picture, three sentiments (MVSA-Single, QMF's split)", files=_FEATURES)
+def mvsa(folder: Path, *, text: str = "features") -> DataSet:
+    """Image features `[1280]` and text features `[384]`, or with text="raw" the tweets themselves.
+
+    All three parts come with the data.
+    """
+    if text not in ("features", "raw"):
+        raise unknown_name("text", text, ("features", "raw"), "It was given for data set 'mvsa'")
+    arrays = read_npz(folder / _FEATURES.names[0])
+    missing = [f"{stem}_{part}" for stem in ("img", "txt", "y") for part in _PARTS if f"{stem}_{part}" not in arrays]
+    if missing:
+        raise InputError(f"{_FEATURES.names[0]} lacks {', '.join(missing)}; it holds {', '.join(sorted(arrays))}")
+    joined = {stem: np.concatenate([arrays[f"{stem}_{part}"] for part in _PARTS]) for stem in ("img", "txt", "y")}
+    if not np.isin(joined["y"], (0, 1, 2)).all():
+        raise InputError(f"{_FEATURES.names[0]}: labels must be 0, 1 or 2, got {np.unique(joined['y'])}")
+    y = _SENTIMENTS[joined["y"]]
+    words = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
+    sentences = joined["txt"].astype(np.float32) if text == "features" else _read_tweets(folder, y)
+    samples = Samples.of({"image": joined["img"].astype(np.float32), "text": sentences}, y)
+    return DataSet("mvsa", samples, "classification", *given_split(words, y, "classification"))
+
+
+def _read_tweets(folder: Path, y: np.ndarray) -> np.ndarray:
+    """The tweets in the order of the features, which their labels confirm: strings `[n]`."""
+    _TEXTS.check(folder)
+    tweets = [tweet for name in _TEXTS.names for tweet in _read_lines(folder / name)]
+    if len(tweets) != len(y):
+        raise InputError(f"MVSA-Single has {len(tweets)} texts and {len(y)} features: the files do not belong together")
+    differ = np.flatnonzero(np.array([tweet["label"] for tweet in tweets]) != y)
+    if len(differ):
+        raise InputError(
+            f"the texts of MVSA-Single are in another order than the features: labels differ in {name_rows(differ)}"
+        )
+    return np.array([tweet["text"] for tweet in tweets], dtype=object)
+
+
+def _read_lines(path: Path) -> list[dict[str, str]]:
+    try:
+        tweets = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except ValueError as error:
+        raise InputError(f"{path.name} is truncated or not JSON lines: {error}") from error
+    for row, tweet in enumerate(tweets):
+        if not isinstance(tweet, dict) or not all(isinstance(tweet.get(key), str) for key in ("text", "label")):
+            raise InputError(f"{path.name}: line {row + 1} must have a text and a label")
+    return tweets

@@ -1,0 +1,48 @@
+"""`progressive-synthetic`: the regression of Shankar et al., Progressive Fusion for Multimodal Integration, B.1.
+
+A latent Z is seen twice: through a leaky ReLU with a disturbance, and as the disturbance alone, so that the second
+modality says how to clean up the first. Equation 3 is printed without its sign; the sum is meant.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.data.dataset import DataSet
+from consilience.data.options import check_number
+from consilience.data.registry import register
+from consilience.data.splits import draw_split
+from consilience.samples import Samples
+
+_LEAK = 0.01  # the slope below zero, which the paper leaves open: PyTorch's default
+
+
+@register(
+    "progressive-synthetic",
+    description="Regression where one modality carries the other's disturbance (Shankar et al. 2022, Progressive "
+    "Fusion, B.1)",
+)
+def progressive_synthetic(
+    *, n: int = 2000, d: int = 4, eta: float = 1.0, sigma2: float = 0.1, seed: int = 0
+) -> DataSet:
+    """Draw Z ~ U[−2.5, 2.5]^d and W₁, W₂, W_y with standard normal entries, and make of them
+
+        x1 = lReLU(W₁Z) + 2|η| sin(W₂Z) + ε₁        x2 = sin(W₂Z) + σ₂ε₂        y = W_y Z + ε_y
+
+    with standard normal noise ε. `extra` holds the latent `z` `[n, d]` and `w_y` `[d]`.
+    """
+    check_number("n", n, least=10, whole=True)
+    check_number("d", d, least=1, whole=True)
+    check_number("eta", abs(eta) if isinstance(eta, int | float) else eta, least=0)
+    check_number("sigma2", sigma2, least=0)
+    rng = np.random.default_rng(seed)
+    z = rng.uniform(-2.5, 2.5, size=(n, d))
+    w_1, w_2, w_y = rng.normal(size=(d, d)), rng.normal(size=(d, d)), rng.normal(size=d)
+    disturbance = np.sin(z @ w_2.T)
+    signal = z @ w_1.T
+    x1 = np.where(signal > 0, signal, _LEAK * signal) + 2 * abs(eta) * disturbance + rng.normal(size=(n, d))
+    x2 = disturbance + sigma2 * rng.normal(size=(n, d))
+    y = z @ w_y + rng.normal(size=n)
+    samples = Samples.of({"x1": x1.astype(np.float32), "x2": x2.astype(np.float32)}, y)
+    split = draw_split(y, "regression", seed=seed, validation=0.2, test=0.2)
+    return DataSet("progressive-synthetic", samples, "regression", *split, extra={"z": z, "w_y": w_y})

@@ -1,0 +1,191 @@
+"""Which encoder reads a modality: by name with settings, a module of the user's, or the default of its kind."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import nn
+
+from consilience.encoders.encoder import Encoder
+from consilience.encoders.foreign import Foreign
+from consilience.errors import ConsilienceError, InputError, SavedModelError, UnsupportedError, unknown_name
+from consilience.samples import Modality
+
+EncoderChoice = str | Mapping[str, Any] | nn.Module | None
+
+_Class = TypeVar("_Class", bound=type[Encoder])
+_REGISTRY: dict[str, type[Encoder]] = {}
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+# The only key of a described choice that cannot be rebuilt from its description.
+_CUSTOM = "custom module"
+
+
+def register_encoder(name: str) -> Callable[[_Class], _Class]:
+    """Put an encoder into the registry under a name, from the file that defines it."""
+    if not _NAME.fullmatch(name):
+        raise ConsilienceError(f"encoder name {name!r} must be lower-case words joined by hyphens")
+
+    def enter(cls: _Class) -> _Class:
+        if name in _REGISTRY:
+            raise ConsilienceError(
+                f"encoder {name!r} is registered twice: {_REGISTRY[name].__qualname__} and {cls.__qualname__}"
+            )
+        cls.name = name
+        _REGISTRY[name] = cls
+        return cls
+
+    return enter
+
+
+def encoder_names() -> list[str]:
+    """The names that can be chosen.
+
+    >>> encoder_names()
+    ['bag', 'conv', 'gru', 'lstm', 'mlp', 'transformer']
+    """
+    return sorted(_REGISTRY)
+
+
+def default_encoder(modality: Modality) -> str:
+    """The name of the encoder that reads a modality unless another is chosen.
+
+    >>> default_encoder(Modality("photo", "image", (3, 32, 32)))
+    'conv'
+    """
+    if modality.kind == "text":
+        raise UnsupportedError(
+            f"no encoder reads {modality.describe()} as it is: Preparation.fit turns text into tokens first"
+        )
+    if modality.kind == "image" and max(modality.shape[1:]) < 4:  # too few pixels to convolve and pool
+        return "mlp"
+    return {"vector": "mlp", "image": "conv", "sequence": "gru", "tokens": "bag"}[modality.kind]
+
+
+def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
+    """Build the encoder of one modality.
+
+    choice: None for the default of its kind; a name ("conv"); a mapping of settings, with the encoder's "name" or
+    without it for the default one; any `nn.Module`, of which a copy is used, so that one module given for two
+    modalities or two methods does not tie them together (see `Foreign` for what it may return).
+
+    >>> spectrum = Modality("spectrum", "vector", (40,))
+    >>> build_encoder(spectrum, {"name": "mlp", "hidden": [32, 16], "dropout": 0.2}).width
+    16
+    >>> build_encoder(spectrum, nn.Linear(40, 5)).width
+    5
+    """
+    if isinstance(choice, Encoder):
+        _check_kind(type(choice), type(choice).__name__, modality)
+        return copy.deepcopy(choice)
+    if isinstance(choice, nn.Module):
+        return Foreign(copy.deepcopy(choice), modality)
+    if isinstance(choice, str):
+        choice = {"name": choice}
+    elif choice is None:
+        choice = {}
+    elif not isinstance(choice, Mapping):
+        hint = ": give an instance, not the class" if isinstance(choice, type) else ""
+        raise InputError(
+            f"the encoder of modality {modality.name!r} must be a name, a mapping with a name and settings, or an "
+            f"nn.Module, got {choice!r}{hint}"
+        )
+    if is_custom(choice):
+        raise SavedModelError(
+            f"modality {modality.name!r} was trained with an encoder of the user's own, {choice[_CUSTOM]}, which is "
+            f"not saved with a model: pass it again, encoders={{{modality.name!r}: …}}"
+        )
+    settings = dict(choice)
+    name = settings.pop("name") if "name" in settings else default_encoder(modality)
+    if not isinstance(name, str) or name not in _REGISTRY:
+        raise unknown_name("encoder", name, _REGISTRY, f"It was chosen for modality {modality.name!r}")
+    cls = _REGISTRY[name]
+    known = _settings_of(cls)
+    for setting in settings:
+        if setting not in known:
+            raise unknown_name("setting", setting, known, f"It was given for encoder {name!r} of {modality.name!r}")
+    _check_kind(cls, name, modality)
+    try:
+        return cls(modality, **settings)
+    except (InputError, TypeError) as error:
+        raised = type(error) if isinstance(error, InputError) else InputError
+        raise raised(f"encoder {name!r} of modality {modality.describe()}: {error}") from error
+
+
+def describe_choice(choice: EncoderChoice) -> Any:
+    """A choice as plain JSON values, for saving with a model; `build_encoder` accepts them again.
+
+    A module of the user's cannot be described. What stands for it names its class, and `is_custom` recognises it: the
+    user must pass the module again when the model is loaded.
+
+    >>> describe_choice({"name": "mlp", "hidden": (64, 32)})
+    {'name': 'mlp', 'hidden': [64, 32]}
+    >>> describe_choice(nn.Linear(2, 2))
+    {'custom module': 'torch.nn.modules.linear.Linear'}
+    """
+    if isinstance(choice, nn.Module):
+        return {_CUSTOM: f"{type(choice).__module__}.{type(choice).__qualname__}"}
+    if isinstance(choice, Mapping):
+        return {str(setting): _plain(setting, value) for setting, value in choice.items()}
+    if choice is None or isinstance(choice, str):
+        return choice
+    raise InputError(f"an encoder must be a name, a mapping or an nn.Module, got {choice!r}")
+
+
+def is_custom(described: Any) -> bool:
+    """Whether a described choice stands for a module that must be passed again.
+
+    >>> is_custom(describe_choice(nn.Linear(2, 2))), is_custom(describe_choice("conv"))
+    (True, False)
+    """
+    return isinstance(described, Mapping) and _CUSTOM in described
+
+
+def whole_number(setting: str, value: Any, least: int = 1) -> int:
+    """Check a setting that counts something.
+
+    >>> whole_number("layers", 0)
+    Traceback (most recent call last):
+    consilience.errors.InputError: layers must be a whole number ≥ 1, got 0
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{setting} must be a whole number ≥ {least}, got {value!r}")
+    return int(value)
+
+
+def dropout_rate(value: Any) -> float:
+    """Check a dropout rate: a number from 0 up to, not including, 1."""
+    if isinstance(value, bool) or not isinstance(value, float | int | np.number) or not 0 <= value < 1:
+        raise InputError(f"dropout must be a number ≥ 0 and < 1, got {value!r}")
+    return float(value)
+
+
+def _settings_of(cls: type[Encoder]) -> list[str]:
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
+def _check_kind(cls: type[Encoder], name: str, modality: Modality) -> None:
+    if modality.kind in cls.reads:
+        return
+    fitting = [one for one, known in sorted(_REGISTRY.items()) if modality.kind in known.reads]
+    raise UnsupportedError(
+        f"encoder {name!r} cannot read modality {modality.describe()}: it reads {', '.join(cls.reads)}. "
+        + (f"For {modality.kind} choose {' or '.join(fitting)}" if fitting else "Text must become tokens first")
+    )
+
+
+def _plain(setting: Any, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(setting, one) for one in value]
+    raise InputError(
+        f"encoder setting {setting!r} holds {value!r}, which cannot be saved: numbers, strings and lists of them can"
+    )

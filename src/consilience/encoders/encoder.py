@@ -1,0 +1,95 @@
+"""What an encoder is: one modality → features, in named stages that a method may reach into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from consilience.samples import Kind
+
+
+@dataclass
+class Encoded:
+    """One modality's features: pooled `[batch, width]`; where the modality has parts, sequence `[batch, part, width]`
+    and mask `[batch, part]`, True where a part is real and not padding.
+    """
+
+    pooled: Tensor
+    sequence: Tensor | None = None
+    mask: Tensor | None = None
+
+
+class Encoder(nn.Module):
+    """One modality → `Encoded`.
+
+    A subclass takes a `Modality` and its settings as keyword-only arguments, and fills `stages` (named, in order) and
+    `width`. A forward pass is `start`, every stage by `advance`, then `finish`; methods that exchange information
+    between encoders call the same three themselves.
+    """
+
+    name: ClassVar[str]
+    reads: ClassVar[tuple[Kind, ...]]
+    width: int
+    stages: nn.ModuleDict
+
+    def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The input as the first stage wants it, and the mask `[batch, part]` of what is not padding."""
+        return x, None
+
+    def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Apply one stage."""
+        return self.stages[stage](hidden)
+
+    def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
+        """The last stage's output as features."""
+        return Encoded(hidden)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Encoded:
+        """x: `[batch, *shape]`, lengths: `[batch]` for sequences and tokens."""
+        hidden, mask = self.start(x, lengths)
+        for stage in self.stages:
+            hidden = self.advance(stage, hidden, mask)
+        return self.finish(hidden, mask)
+
+
+def length_mask(lengths: Tensor | None, x: Tensor) -> Tensor:
+    """True where a time step is real: `[batch, time]`.
+
+    >>> length_mask(torch.tensor([1, 3]), torch.zeros(2, 3, 5)).tolist()
+    [[True, False, False], [True, True, True]]
+    """
+    if lengths is None:
+        return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+    return torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+
+
+def mask_lengths(mask: Tensor) -> Tensor:
+    """How far each row of a mask `[batch, part]` reaches: the place after its last real part, 0 without any.
+
+    >>> mask_lengths(torch.tensor([[True, False, True, False], [False, False, False, False]])).tolist()
+    [3, 0]
+    """
+    return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
+
+
+def blank_padding(x: Tensor, mask: Tensor) -> Tensor:
+    """x `[batch, part]` or `[batch, part, feature]` with zeros where mask `[batch, part]` is False.
+
+    Padding may hold anything, and a NaN there would spread: 0 × NaN is NaN.
+    """
+    return x.masked_fill(~mask.view(*mask.shape, *[1] * (x.ndim - 2)), 0)
+
+
+def masked_mean(sequence: Tensor, mask: Tensor) -> Tensor:
+    """The mean over real parts: `[batch, part, width]`, `[batch, part]` → `[batch, width]`; no part gives 0.
+
+    Parts that are not real may hold any finite number.
+
+    >>> masked_mean(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]])).item()
+    2.0
+    """
+    total = torch.einsum("bt,btd->bd", mask.to(sequence.dtype), sequence)
+    return total / mask.sum(1, keepdim=True).clamp(min=1)

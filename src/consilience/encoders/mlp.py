@@ -1,0 +1,72 @@
+"""Multi-layer perceptron: the default for vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from consilience.encoders.choice import dropout_rate, register_encoder, whole_number
+from consilience.encoders.encoder import Encoder, blank_padding, length_mask
+from consilience.errors import InputError
+from consilience.samples import Modality
+
+
+@register_encoder("mlp")
+class Mlp(Encoder):
+    """Blocks of Linear → LayerNorm → ReLU → dropout, stages `block1`, `block2`, …
+
+    The norm layer bounds the features. Without it (`normalise=False`) they grow with the input's norm, so that
+    confidence measured from logits (energy, evidence) *rises* with the noise: a corrupted modality is trusted most.
+
+    Images are flattened. Sequences are flattened with zeros for padding, up to the modality's number of time steps:
+    shorter ones are padded, longer ones are an error, and where in time something happens matters.
+
+    hidden: each block's width; the last is the encoder's.
+    """
+
+    reads = ("vector", "image", "sequence")
+
+    def __init__(
+        self,
+        modality: Modality,
+        *,
+        hidden: int | Sequence[int] = (128, 64),
+        dropout: float = 0.1,
+        normalise: bool = True,
+    ):
+        super().__init__()
+        widths = [hidden] if not isinstance(hidden, Sequence) else list(hidden)
+        if not widths or isinstance(hidden, str):
+            raise InputError(f"hidden must be each block's width, for example [128, 64], got {hidden!r}")
+        # A norm over one number leaves nothing of it.
+        widths = [whole_number("hidden", width, least=2 if normalise else 1) for width in widths]
+        self.modality_name = modality.name
+        self.steps = modality.shape[0] if modality.kind == "sequence" else None
+        self.stages = nn.ModuleDict()
+        previous = math.prod(modality.shape)
+        for number, width in enumerate(widths, start=1):
+            self.stages[f"block{number}"] = dense_block(previous, width, dropout=dropout, normalise=normalise)
+            previous = width
+        self.width = previous
+
+    def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The input flattened: `[batch, feature]`."""
+        if self.steps is not None:
+            if x.shape[1] > self.steps:
+                raise InputError(
+                    f"modality {self.modality_name!r} has sequences of {x.shape[1]} time steps, its mlp was built "
+                    f"for at most {self.steps}: cut them, or choose an encoder for any length (gru, lstm, transformer)"
+                )
+            if lengths is not None:
+                x = blank_padding(x, length_mask(lengths, x))
+            x = functional.pad(x, (0, 0, 0, self.steps - x.shape[1]))
+        return x.flatten(1), None
+
+
+def dense_block(inputs: int, outputs: int, *, dropout: float = 0.0, normalise: bool = True) -> nn.Sequential:
+    """Linear → LayerNorm → ReLU → dropout: `[…, inputs]` → `[…, outputs]`."""
+    norm = [nn.LayerNorm(outputs)] if normalise else []
+    return nn.Sequential(nn.Linear(inputs, outputs), *norm, nn.ReLU(), nn.Dropout(dropout_rate(dropout)))

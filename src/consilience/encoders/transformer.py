@@ -1,0 +1,121 @@
+"""Transformer encoder for sequences and tokens (Vaswani et al., "Attention is all you need"), pre-norm."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from consilience.encoders.choice import dropout_rate, register_encoder, whole_number
+from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, masked_mean
+from consilience.encoders.tokens import token_mask, token_vectors
+from consilience.errors import InputError
+from consilience.samples import Modality
+
+
+@register_encoder("transformer")
+class Transformer(Encoder):
+    """Layers of self-attention over real parts; stages `embed`, `layer1`, `layer2`, …; pooled is the parts' mean.
+
+    Positions are sinusoids, so that a sequence may be longer than any in training. Norm layers come before attention
+    and before the feed-forward part (Xiong et al., "On layer normalization in the transformer architecture"), which
+    trains without a warm-up.
+
+    width: of the features, a multiple of heads.
+    """
+
+    reads = ("sequence", "tokens")
+
+    def __init__(self, modality: Modality, *, width: int = 64, heads: int = 4, layers: int = 2, dropout: float = 0.1):
+        super().__init__()
+        self.width, rate = whole_number("width", width), dropout_rate(dropout)
+        if self.width % whole_number("heads", heads):
+            fitting = ", ".join(str(count) for count in range(1, self.width + 1) if self.width % count == 0)
+            raise InputError(f"width must be a multiple of heads, got width {width} and {heads} heads: use {fitting}")
+        content = (
+            token_vectors(modality, self.width)
+            if modality.kind == "tokens"
+            else nn.Linear(modality.shape[1], self.width)
+        )
+        self.stages = nn.ModuleDict({"embed": Embed(content, rate)})
+        for number in range(whole_number("layers", layers)):
+            self.stages[f"layer{number + 1}"] = TransformerLayer(self.width, heads, rate)
+        self.norm = nn.LayerNorm(self.width)
+
+    def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The input with zeros for padding, and what is not padding."""
+        mask = token_mask(x, lengths) if x.ndim == 2 else length_mask(lengths, x)
+        return x if lengths is None else blank_padding(x, mask), mask
+
+    def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Apply one layer."""
+        module = self.stages[stage]
+        return module(hidden, mask) if isinstance(module, TransformerLayer) else module(hidden)
+
+    def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
+        """Normalised parts and their mean."""
+        assert mask is not None
+        sequence = blank_padding(self.norm(hidden), mask)
+        return Encoded(masked_mean(sequence, mask), sequence, mask)
+
+
+class Embed(nn.Module):
+    """Content and position: `[batch, time, feature]` or ids `[batch, time]` → `[batch, time, width]`."""
+
+    def __init__(self, content: nn.Module, dropout: float):
+        super().__init__()
+        self.content = content
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add where to what."""
+        content = self.content(x)
+        return self.dropout(content + sinusoids(content.shape[1], content.shape[2], content.device).to(content.dtype))
+
+
+class TransformerLayer(nn.Module):
+    """x + attention(norm(x)), then x + feed-forward(norm(x)): `[batch, time, width]` → the same."""
+
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.heads, self.rate = heads, dropout
+        self.attention_norm = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.mix = nn.Linear(width, width)
+        self.forward_norm = nn.LayerNorm(width)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4 * width, width)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Attend to the parts where mask `[batch, time]` is True."""
+        x = x + self.dropout(self.attend(self.attention_norm(x), mask))
+        return x + self.dropout(self.feed_forward(self.forward_norm(x)))
+
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Multi-head self-attention: softmax(q·k / √d) v in each head, heads side by side, mixed."""
+        queries, keys, values = (
+            part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.queries_keys_values(x).chunk(3, dim=2)
+        )  # each [batch, head, time, width / heads]
+        if mask is not None:
+            # A row without any real part attends to its padding: a softmax over nothing would be NaN.
+            mask = (mask | ~mask.any(1, keepdim=True))[:, None, None, :]
+        heard = functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, dropout_p=self.rate if self.training else 0.0
+        )
+        return self.mix(heard.transpose(1, 2).flatten(2))
+
+
+def sinusoids(steps: int, width: int, device: torch.device | None = None) -> Tensor:
+    """Positions `[time, width]`: sin and cos by turns, wavelengths from 2π to 10 000 · 2π; any width, odd ones too.
+
+    >>> sinusoids(500, 3).shape, sinusoids(500, 3)[0].tolist()
+    (torch.Size([500, 3]), [0.0, 1.0, 0.0])
+    """
+    pairs = (width + 1) // 2
+    rates = torch.exp(torch.arange(pairs, device=device) * (-2 * math.log(10_000.0) / width))
+    angles = torch.arange(steps, device=device)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]

@@ -1,0 +1,42 @@
+"""Evaluation: how good predictions are, how well trust tracks who is right, how performance falls with corruption."""
+
+from consilience.evaluation.classification import (
+    ReliabilityBins,
+    accuracy,
+    balanced_accuracy,
+    brier,
+    ece,
+    macro_f1,
+    nll,
+    reliability_bins,
+)
+from consilience.evaluation.metrics import METRICS, Metric, evaluate, find_metric
+from consilience.evaluation.regression import acc2, acc7, mae, mse, pearson
+from consilience.evaluation.robustness import RobustnessCurve, robust_auc, robustness_curve
+from consilience.evaluation.trust import TrustQuality, trust_from_weights, trust_quality
+
+__all__ = [
+    "METRICS",
+    "Metric",
+    "ReliabilityBins",
+    "RobustnessCurve",
+    "TrustQuality",
+    "acc2",
+    "acc7",
+    "accuracy",
+    "balanced_accuracy",
+    "brier",
+    "ece",
+    "evaluate",
+    "find_metric",
+    "macro_f1",
+    "mae",
+    "mse",
+    "nll",
+    "pearson",
+    "reliability_bins",
+    "robust_auc",
+    "robustness_curve",
+    "trust_from_weights",
+    "trust_quality",
+]

@@ -1,0 +1,114 @@
+"""Where training runs: one device or many, in which precision, and what to do when memory runs out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from consilience.errors import InputError, TrainingError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+PRECISIONS = {
+    "32": "32-true",
+    "64": "64-true",
+    "16": "16-mixed",
+    "bf16": "bf16-mixed",
+    "16-mixed": "16-mixed",
+    "bf16-mixed": "bf16-mixed",
+    "bf16-true": "bf16-true",
+}
+# Precisions in which the weights themselves change type, and so must the inputs.
+INPUT_TYPES = {"64": torch.float64, "bf16-true": torch.bfloat16}
+
+
+def resolve_device(device: str) -> torch.device:
+    """ "auto" is the GPU if there is one.
+
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"unknown device {device!r}: use 'auto', 'cpu', 'cuda', 'cuda:1', 'mps'") from None
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {device!r} is not there: torch finds {torch.cuda.device_count()} CUDA devices")
+    return found
+
+
+def build_fabric(device: str, devices: int, nodes: int, strategy: str, precision: str) -> Fabric:
+    """Lightning Fabric for these settings; several devices on one machine mean processes of our own."""
+    from lightning_fabric import Fabric
+
+    # Its announcements ("Using bfloat16 …") say nothing the user did not ask for.
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    chosen = resolve_device(device)
+    if chosen.index is not None and devices > 1:
+        raise InputError(f"training: device {device!r} is one device; use {chosen.type!r} with devices={devices}")
+    if strategy == "auto" and devices * nodes > 1:
+        # Not every parameter serves every batch: a modality may be missing from all samples of one process.
+        # Spawned processes work from a test and a script alike, and run nothing twice.
+        spawn = nodes == 1 and "LOCAL_RANK" not in os.environ
+        strategy = f"ddp{'_spawn' if spawn else ''}_find_unused_parameters_true"
+    where: Any = devices if chosen.index is None else [chosen.index]
+    kind: Any = PRECISIONS[precision]
+    return Fabric(accelerator=chosen.type, devices=where, num_nodes=nodes, strategy=strategy, precision=kind)
+
+
+def launch(fabric: Fabric, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Call work(fabric, *arguments) in every process and return the first one's result.
+
+    A spawned process hands its result over in a file, so it must hold nothing but tensors and plain values: a queue
+    blocks for ever on results larger than a pipe while the parent waits for its children.
+    """
+    port = os.environ.get("MASTER_PORT")
+    with tempfile.TemporaryDirectory(prefix="consilience-") as folder:
+        handover = Path(folder) / "result.pt"
+        try:
+            result = fabric.launch(_call, work, os.getpid(), handover, *arguments)  # type: ignore[arg-type]
+        except (torch.multiprocessing.ProcessRaisedException, torch.multiprocessing.ProcessExitedException) as error:
+            last = str(error).strip().splitlines()[-1]
+            raise TrainingError(f"training on {fabric.world_size} processes failed: {last}") from error
+        finally:
+            if port is None:  # chosen for this launch; the next one finds a free port of its own
+                os.environ.pop("MASTER_PORT", None)
+        return torch.load(handover, map_location="cpu", weights_only=True) if handover.exists() else result
+
+
+def _call(fabric: Fabric, work: Callable[..., Any], parent: int, handover: Path, *arguments: Any) -> Any:
+    result = work(fabric, *arguments)
+    if os.getpid() == parent:
+        return result
+    if fabric.is_global_zero:
+        torch.save(result, handover)
+    return None
+
+
+@contextmanager
+def memory_advice(batch_size: int, precision: str) -> Iterator[None]:
+    """Turn running out of memory into advice."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+        if not out_of_memory:
+            raise
+        lighter = "" if precision.startswith("bf16") else ", or precision='bf16' (about half the memory)"
+        smaller = (
+            f"batch_size={batch_size // 2} with accumulate=2 (the same steps)" if batch_size > 1 else "a smaller set"
+        )
+        raise TrainingError(
+            f"out of memory with batch_size={batch_size} and precision={precision!r}: try {smaller}{lighter}, or "
+            "resident=False, which leaves the data where it is"
+        ) from error

@@ -1,0 +1,119 @@
+"""Batches of a set in any order: selected from tensors already on the device, or read from disk just in time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from consilience.batches import Batch
+from consilience.preparation import Preparation
+from consilience.samples import Samples
+
+# Sets beyond this share of the device's free memory are streamed.
+RESIDENT_SHARE = 0.4
+# A resident set up to this size is shuffled in one go, and its batches are views of the copy.
+SHUFFLED_BYTES = 2**28
+
+
+class Feed:
+    """Prepared batches of one set.
+
+    A set that fits lies on the device once, and a batch is an index selection. A memory-mapped set, or one that does
+    not fit, is read, prepared and moved batch by batch, one batch ahead of its use, in a thread of its own.
+    `batch.index` counts from 0 within this set.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        preparation: Preparation,
+        device: torch.device,
+        resident: bool | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        """resident: whether the set lies on the device (None: if it fits) · dtype: of numbers, by default float32."""
+        preparation.check(samples)
+        self.samples, self.preparation, self.device, self.dtype = samples, preparation, device, dtype
+        self.resident = fits(samples, device) if resident is None else resident
+        self.weight = torch.ones(len(samples)) if samples.weight is None else torch.from_numpy(samples.weight)
+        self._all: Batch | None = None
+        if self.resident:
+            everything = self._prepare(slice(None))
+            everything.index = torch.arange(len(samples))
+            self._all = everything.to(device)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def batches(self, rows: Sequence[Tensor]) -> Iterator[Batch]:
+        """One batch for each tensor of row numbers (on the CPU)."""
+        if self._all is not None and self.samples.nbytes <= SHUFFLED_BYTES:
+            shuffled = self._all.select(torch.cat(list(rows)).to(self.device))
+            yield from _views(shuffled, [len(chosen) for chosen in rows])
+            return
+        if self._all is not None:
+            for chosen in rows:
+                yield self._all.select(chosen.to(self.device, non_blocking=True))
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="consilience-feed") as reader:
+            coming: Future[Batch] | None = None
+            for chosen in rows:
+                ahead = reader.submit(self._read, chosen)
+                if coming is not None:
+                    yield coming.result().to(self.device)
+                coming = ahead
+            if coming is not None:
+                yield coming.result().to(self.device)
+
+    def in_order(self, size: int) -> Iterator[Batch]:
+        """All samples from first to last."""
+        rows = torch.arange(len(self)).split(size)
+        return self.batches(rows) if self._all is None else _views(self._all, [len(chosen) for chosen in rows])
+
+    def _prepare(self, rows: Any) -> Batch:
+        batch = self.preparation.batch(self.samples, rows)
+        if self.dtype is not None:
+            batch.values = {
+                name: value.to(self.dtype) if value.is_floating_point() else value
+                for name, value in batch.values.items()
+            }
+        return batch
+
+    def _read(self, rows: Tensor) -> Batch:
+        batch = self._prepare(rows.numpy())
+        batch.index = rows
+        if self.device.type == "cuda":  # pinned memory is copied while the device computes
+            batch.values = {name: value.pin_memory() for name, value in batch.values.items()}
+        return batch
+
+
+def _views(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:
+    start = 0
+    for size in sizes:
+        yield batch.part(start, start + size)
+        start += size
+
+
+def fits(samples: Samples, device: torch.device) -> bool:
+    """Whether a set is to lie on the device as a whole."""
+    if samples.on_disk:
+        return False
+    return samples.nbytes < RESIDENT_SHARE * free_memory(device)
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that are free on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        described = Path("/proc/meminfo").read_text(encoding="utf-8")
+        return 1024 * int(re.search(r"MemAvailable:\s+(\d+) kB", described)[1])  # type: ignore[index]
+    except (OSError, TypeError):  # a system that does not say: what lies in memory once is taken to fit twice
+        return math.inf

@@ -1,0 +1,311 @@
+"""The loop itself: epochs over batches, validation, the best weights kept, checkpoints, several processes."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from consilience.batches import Batch
+from consilience.errors import InputError, TrainingError
+from consilience.methods import Method, Step, expert_losses, task_losses
+from consilience.training.checkpoint import read_checkpoint, write_checkpoint
+from consilience.training.feed import Feed
+from consilience.training.history import LossHistory
+from consilience.training.optimizers import Schedule, build_optimizer
+from consilience.training.phases import Phase, training_only
+from consilience.training.plan import plan_epoch, steps_per_epoch
+from consilience.training.progress import Progress, logger
+from consilience.training.randomness import epoch_seed, seed_device
+
+if TYPE_CHECKING:
+    from consilience.training.trainer import Trainer
+
+
+@dataclass
+class Log:
+    """What happened: one row per epoch (phase, epoch, losses, validation figures, seconds), and how it ended."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    best_epoch: int | None = None
+    interrupted: bool = False
+    finished: bool = False
+    seconds: float = 0.0
+
+
+@dataclass
+class Course:
+    """How far the early stopping of one phase has come."""
+
+    best: float = math.inf
+    best_epoch: int | None = None
+    stale: int = 0
+    state: dict[str, Tensor] | None = None
+
+
+class Loop:
+    """One training run of one module in one process (of possibly several)."""
+
+    def __init__(
+        self,
+        fabric: Any,
+        trainer: Trainer,
+        module: Method,
+        train: Feed,
+        validation: Feed | None,
+        checkpoint: Path | None = None,
+    ):
+        self.fabric, self.trainer, self.module = fabric, trainer, module
+        self.train, self.validation, self.checkpoint = train, validation, checkpoint
+        self.log = Log()
+        self.history = (
+            LossHistory(len(train), len(module.names), device=fabric.device) if module.keeps_history else None
+        )
+        self._best: dict[str, Tensor] | None = None  # the best weights of the last phase that had any
+        self._saved_at = time.monotonic()
+
+    def run(self, phases: list[Phase], chosen: list[list[str]]) -> Log:
+        """Train through every phase, each ending with its best weights. chosen: each phase's parameters by name."""
+        started = time.perf_counter()
+        saved = read_checkpoint(self.checkpoint, self._fingerprint(phases, chosen)) if self.checkpoint else None
+        model = self.fabric.setup_module(self.module)
+        first = 0
+        if saved is not None:  # after the setup, which may change the precision
+            first = saved["phase"]
+            self.log.rows = saved["rows"]
+            self.module.load_state_dict(saved["module"])
+            self.fabric.strategy.precision.load_state_dict(saved["precision"])
+            if self.history is not None:
+                self.history.restore(saved["history"])
+        try:
+            for number in range(first, len(phases)):
+                self._phase(model, phases, chosen, number, saved if number == first else None)
+        except KeyboardInterrupt:
+            if self.trainer.on_interrupt == "raise":
+                raise
+            self._keep()
+        self._check_weights()
+        self.log.finished = not self.log.interrupted
+        self.log.seconds = time.perf_counter() - started
+        return self.log
+
+    def _keep(self) -> None:
+        """End an interrupted run with the best weights so far, also those of an earlier phase."""
+        self.log.interrupted = True
+        kept = "the weights as they are"
+        if self._best is not None:
+            self.module.load_state_dict(self._best)
+            kept = f"the best weights so far, of epoch {(self.log.best_epoch or 0) + 1}"
+        logger.warning("training of %s was interrupted: keeping %s", type(self.module).__name__, kept)
+
+    def _phase(
+        self, model: Any, phases: list[Phase], chosen: list[list[str]], number: int, saved: dict[str, Any] | None
+    ) -> None:
+        phase, trainer = phases[number], self.trainer
+        epochs = trainer.epochs if phase.epochs is None else phase.epochs
+        steps = steps_per_epoch(len(self.train), trainer.batch_size, trainer.accumulate)
+        rate = trainer.lr if phase.lr is None else phase.lr
+        schedule = Schedule(
+            trainer.schedule, round(trainer.warmup * steps), epochs * steps, max(1, (trainer.patience or 10) // 2)
+        )
+        course, start = Course(), 0
+        title = type(self.module).__name__ + ("" if len(phases) == 1 else f" ({phase.name})")
+        show = Progress(title, epochs, trainer.verbose if self.fabric.is_global_zero else 0)
+        with training_only(self.module, chosen[number]) as parameters:
+            optimizer = self.fabric.setup_optimizers(
+                build_optimizer(
+                    trainer.optimizer,
+                    parameters,
+                    rate,
+                    trainer.weight_decay,
+                    trainer.momentum,
+                    # A fused update unscales 16-bit gradients itself, too late for clipping.
+                    fused=trainer.clip is None or not trainer.precision.startswith("16"),
+                )
+            )
+            if saved is not None:
+                optimizer.load_state_dict(saved["optimizer"])
+                schedule.restore(saved["schedule"])
+                start, course = saved["epoch"] + 1, Course(**saved["course"])
+                self._note(course)
+            try:
+                with show:
+                    for epoch in range(start, epochs):
+                        if trainer.patience is not None and course.stale >= trainer.patience:
+                            break
+                        began = time.perf_counter()
+                        step = Step(epoch, epochs, phase.name, self.history)
+                        row = self._epoch(model, optimizer, schedule, step, rate, number)
+                        schedule.end_epoch(self._judge(model, row, course, step))
+                        row = {"phase": phase.name, "epoch": epoch, **row, "seconds": time.perf_counter() - began}
+                        self.log.rows.append(row)
+                        show.epoch(epoch + 1, row)
+                        last = epoch + 1 == epochs or course.stale == trainer.patience
+                        self._save(phases, chosen, number, epoch, optimizer, schedule, course, last)
+            finally:  # also when it fails: what was best is what stays
+                if course.state is not None:
+                    self.module.load_state_dict(course.state)
+
+    def _epoch(
+        self, model: Any, optimizer: Any, schedule: Schedule, step: Step, rate: float, phase: int
+    ) -> dict[str, Any]:
+        trainer, fabric = self.trainer, self.fabric
+        seed = epoch_seed(trainer.seed, phase, step.epoch)
+        order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(seed))
+        # Every process draws its own dropout, all of them the same order.
+        seed_device(seed + fabric.global_rank * 2**40, fabric.device)
+        plans = plan_epoch(
+            order, self.train.weight, trainer.batch_size, trainer.accumulate, fabric.world_size, fabric.global_rank
+        )
+        model.train()
+        set_rate(optimizer, rate * schedule.factor())
+        sums: dict[str, Tensor] = {}
+        for plan, batch in zip(plans, self.train.batches([plan.rows for plan in plans])):
+            if trainer.modality_dropout:
+                batch = batch.hiding(hide_some(batch.present, trainer.modality_dropout))
+            if schedule.moves:
+                set_rate(optimizer, rate * schedule.factor())
+            with fabric.no_backward_sync(model, enabled=not plan.ends_step):
+                prediction = model(batch)
+                losses = self.module.objective(prediction, batch, step)
+                loss = torch.stack(list(losses.values())).sum() if len(losses) > 1 else next(iter(losses.values()))
+                fabric.backward(loss if plan.share == 1 else loss * plan.share)
+            for name, value in losses.items():
+                part = value.detach() * plan.of_epoch
+                sums[name] = sums[name] + part if name in sums else part
+            if self.history is not None:
+                if prediction.opinions is None:
+                    raise InputError(f"{type(self.module).__name__} keeps a loss history but gives no opinions")
+                own = expert_losses(self.module.task, prediction.opinions.detach(), batch)
+                self.history.record(batch.index, own, batch.present, epoch=step.epoch)
+            if plan.ends_step:
+                if trainer.clip is not None:
+                    fabric.clip_gradients(model, optimizer, max_norm=trainer.clip, error_if_nonfinite=False)
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step += 1
+        if self.history is not None:
+            self.history.gather(fabric)
+        return {name: self._finite(name, self._total(value), step) for name, value in sums.items()}
+
+    def _total(self, value: Tensor) -> float:
+        return float(self.fabric.all_reduce(value, reduce_op="sum") if self.fabric.world_size > 1 else value)
+
+    def _finite(self, name: str, value: float, step: Step) -> float:
+        if math.isfinite(value):
+            return value
+        raise TrainingError(
+            f"training {type(self.module).__name__}: the loss term {name!r} became {value} in epoch "
+            f"{step.epoch + 1}. Lower lr (now {self.trainer.lr:g}) or set clip=1.0"
+        )
+
+    def _check_weights(self) -> None:
+        """The last step of all is followed by no loss that would show it."""
+        for name, one in self.module.named_parameters():
+            if one.requires_grad and not torch.isfinite(one).all():
+                raise TrainingError(
+                    f"training {type(self.module).__name__}: the weights {name!r} are not finite after the last step. "
+                    f"Lower lr (now {self.trainer.lr:g}) or set clip=1.0"
+                )
+
+    def _judge(self, model: Any, row: dict[str, Any], course: Course, step: Step) -> float:
+        """Score the epoch on validation and keep the weights if they are the best so far."""
+        if self.validation is None:
+            return sum(row.values())
+        row |= validate(model, self.module, self.validation, self.trainer.evaluation_batch)
+        score = self._finite("validation_loss", row["validation_loss"], step)
+        if score < course.best:
+            course.best, course.best_epoch, course.stale = score, step.epoch, 0
+            course.state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+            self._note(course)
+        else:
+            course.stale += 1
+        return score
+
+    def _note(self, course: Course) -> None:
+        if course.state is not None:
+            self._best, self.log.best_epoch = course.state, course.best_epoch
+
+    def _fingerprint(self, phases: list[Phase], chosen: list[list[str]]) -> dict[str, Any]:
+        return {
+            **self.trainer.settings(),
+            "method": type(self.module).__name__,
+            "parameters": sum(one.numel() for one in self.module.parameters()),
+            "samples": len(self.train),
+            "validation samples": 0 if self.validation is None else len(self.validation),
+            "phases": [
+                {"name": phase.name, "epochs": phase.epochs, "lr": phase.lr, "parameters": len(names)}
+                for phase, names in zip(phases, chosen)
+            ],
+        }
+
+    def _save(
+        self,
+        phases: list[Phase],
+        chosen: list[list[str]],
+        number: int,
+        epoch: int,
+        optimizer: Any,
+        schedule: Schedule,
+        course: Course,
+        last: bool,
+    ) -> None:
+        due = last or time.monotonic() - self._saved_at >= self.trainer.checkpoint_seconds
+        if self.checkpoint is None or not self.fabric.is_global_zero or not due:
+            return
+        state = {
+            "phase": number,
+            "epoch": epoch,
+            "module": self.module.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "schedule": schedule.state(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "course": vars(course),
+            "rows": self.log.rows,
+            "history": None if self.history is None else self.history.state(),
+        }
+        write_checkpoint(self.checkpoint, self._fingerprint(phases, chosen), state)
+        self._saved_at = time.monotonic()
+
+
+def set_rate(optimizer: Any, rate: float) -> None:
+    """Give every parameter of an optimizer this learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def hide_some(present: Tensor, probability: float) -> Tensor:
+    """Which modalities to take away, `[batch, modality]`: each with this probability, never all that are there."""
+    draw = torch.rand(present.shape, device=present.device)
+    spared = torch.where(present, draw, -1.0).argmax(dim=1, keepdim=True)
+    return (draw < probability).scatter(1, spared, False)
+
+
+@torch.no_grad()
+def validate(model: Any, method: Method, feed: Feed, batch_size: int) -> dict[str, float]:
+    """The task's loss, and the accuracy of a classification, on a whole set."""
+    model.eval()
+    totals = torch.zeros(3, dtype=torch.float64 if feed.device.type != "mps" else torch.float32, device=feed.device)
+    for batch in feed.in_order(batch_size):
+        prediction = model(batch)
+        losses = task_losses(method.task, prediction.output, batch)
+        right = correct(method, prediction.output, batch)
+        totals += torch.stack([(losses * batch.weight).sum(), (right * batch.weight).sum(), batch.weight.sum()])
+    loss, accuracy, weight = totals.tolist()
+    row = {"validation_loss": loss / weight}
+    if method.task.classification:
+        row["validation_accuracy"] = accuracy / weight
+    return row
+
+
+def correct(method: Method, output: Tensor, batch: Batch) -> Tensor:
+    """1 where a classification is right, `[batch]`; zeros for a regression."""
+    if not method.task.classification:
+        return torch.zeros_like(batch.weight)
+    assert batch.y is not None
+    return (output.argmax(dim=1) == batch.y).to(batch.weight.dtype)

@@ -1,0 +1,140 @@
+"""A trained method with everything needed to use it: the preparation of its inputs, the task, the names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.corruption import Statistics
+from consilience.encoders import EncoderChoice
+from consilience.errors import InputError, SavedModelError
+from consilience.methods import Method, Prediction, Spec, build
+from consilience.preparation import Preparation
+from consilience.samples import Samples
+from consilience.targets import Task, TaskKind
+from consilience.training.devices import resolve_device
+from consilience.training.feed import Feed
+from consilience.training.loop import Log
+from consilience.training.randomness import seeded
+from consilience.training.saving import read_folder, write_folder
+from consilience.training.trainer import Trainer, check_set, predict
+
+
+@dataclass
+class Model:
+    """What training leaves: the method's name and settings, the trained module, and the fitted preparation.
+
+    >>> from consilience.data import load_data
+    >>> data = load_data("digits")
+    >>> model = Model.fit("concat", data.train, data.validation, trainer=Trainer(epochs=3))
+    >>> model.predict(data.test).output.shape[1]
+    10
+    """
+
+    name: str
+    settings: dict[str, Any]
+    encoders: dict[str, EncoderChoice]
+    method: Method
+    preparation: Preparation
+    logs: list[Log]
+
+    @classmethod
+    def fit(
+        cls,
+        name: str,
+        train: Samples,
+        validation: Samples | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        encoders: Mapping[str, EncoderChoice] | None = None,
+        task: TaskKind | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        trainer: Trainer | None = None,
+    ) -> Model:
+        """Learn the task, prepare, build the method by name, and train it."""
+        check_set("training", train)
+        if validation is not None:
+            check_set("validation", validation)
+        assert train.y is not None
+        learned = Task.of(train.y, task, train.weight)
+        if class_weight is not None:
+            train = Samples.of(train, weight=weigh_classes(train, learned, class_weight))
+        preparation = Preparation.fit(train, learned)
+        # A trainer may be used for several models; what one of them learns stays with it.
+        trainer = replace(trainer or Trainer(), preparation=preparation, logs=[])
+        spec = Spec(preparation.modalities, learned, dict(encoders or {}))
+        with seeded(trainer.seed):
+            method = build(name, spec, settings)
+        method.fit(train, validation, trainer)
+        trainer.forget()
+        return cls(name, dict(settings or {}), dict(encoders or {}), method, preparation, trainer.logs)
+
+    @property
+    def task(self) -> Task:
+        """What is predicted."""
+        return self.preparation.task
+
+    def reference(self) -> dict[str, Statistics]:
+        """Spread and range of each modality in training: what a corruption's level is measured by."""
+        return self.preparation.statistics()
+
+    def predict(self, samples: Samples, *, batch_size: int = 512, device: str = "auto") -> Prediction:
+        """Output, opinions, weights and joint representation for every sample, on the CPU."""
+        target = resolve_device(device)
+        return predict(self.method.to(target), Feed(samples, self.preparation, target), batch_size)
+
+    def save(self, path: str | Path, extra: Mapping[str, Any] | None = None) -> Path:
+        """Write a folder of safetensors and JSON; `extra` is JSON of the caller's own."""
+        return write_folder(Path(path), self, dict(extra or {}))
+
+
+def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = None) -> tuple[Model, dict[str, Any]]:
+    """Read what `Model.save` wrote. Custom encoders are passed again, since no code is stored."""
+    content = read_folder(Path(path), dict(encoders or {}))
+    name, settings = content.described["method"], content.described["settings"]
+    try:
+        preparation = Preparation.from_state(content.preparation_tensors, content.described["preparation"])
+        spec = Spec(preparation.modalities, preparation.task, content.encoders)
+        with seeded(0):  # what is drawn here is overwritten at once
+            method = build(name, spec, settings)
+    except SavedModelError as error:
+        raise SavedModelError(f"loading {path}: {error}") from error
+    except (InputError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SavedModelError(
+            f"loading {path}: the method {name!r} cannot be built as it was saved: {error}. If it was registered by a "
+            "package of its own, import that first; if it had encoders of your own, pass the same ones"
+        ) from error
+    content.load_weights(method)
+    return Model(name, settings, content.encoders, method, preparation, []), content.described["extra"]
+
+
+def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] | str) -> np.ndarray:
+    """Sample weights `[n]` with each class's weight multiplied in; "balanced" gives every class the same total."""
+    if not task.classification:
+        raise InputError("class_weight is for classification; a regression has no classes")
+    assert task.classes is not None
+    assert train.y is not None
+    weight = np.ones(len(train)) if train.weight is None else train.weight
+    encoded = task.encode(train.y)
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise InputError(
+                f"class_weight must be 'balanced', a mapping class → weight, or None, got {class_weight!r}"
+            )
+        totals = np.bincount(encoded, weights=weight, minlength=task.outputs)
+        # A class whose samples all weigh nothing goes on weighing nothing.
+        per_class = totals.sum() / (task.outputs * np.where(totals > 0, totals, 1.0))
+    else:
+        known = {label: position for position, label in enumerate(task.classes.tolist())}
+        per_class = np.ones(task.outputs)
+        for label, value in class_weight.items():
+            if label not in known:
+                raise InputError(f"class_weight names {label!r}, which is no class; the classes are {list(known)}")
+            if not 0 <= value < np.inf:
+                raise InputError(f"class_weight of {label!r} must be a number ≥ 0, got {value!r}")
+            per_class[known[label]] = value
+    return weight * per_class[encoded]

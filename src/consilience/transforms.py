@@ -1,0 +1,251 @@
+"""How each kind of modality becomes numbers: standardisation, words → ids, tokens; learned from training samples."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from consilience.errors import InputError, SavedModelError, name_rows
+from consilience.modalities import SCAN_BYTES, Modality
+from consilience.samples import Samples
+
+
+class Transform(Protocol):
+    """How one modality's raw values become numbers for an encoder."""
+
+    name: ClassVar[str]
+    output: Modality
+
+    def __call__(self, values: np.ndarray, lengths: np.ndarray | None) -> tuple[Tensor, np.ndarray | None]:
+        """Values `[rows, *shape]` and their lengths as a tensor and new lengths."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What was learned: tensors, and plain JSON values."""
+
+
+class Standardise:
+    """(x − mean) / std, per feature of vectors and sequences, per channel of images; a constant feature becomes 0."""
+
+    name: ClassVar[str] = "standardise"
+    learned = ("mean", "std", "low", "high")
+
+    def __init__(self, output: Modality, mean: Tensor, std: Tensor, low: Tensor, high: Tensor):
+        """mean, std, and the smallest and largest value seen: `[feature]` or `[channel]`, float64."""
+        self.output, self.mean, self.std, self.low, self.high = output, mean, std, low, high
+        self._scale = torch.where(std > 0, std, torch.ones_like(std))
+
+    @classmethod
+    def fit(cls, samples: Samples, name: str, weight: np.ndarray | None) -> Standardise:
+        """Learn mean, std and range from the samples that have this modality, sequences without their padding."""
+        modality = samples.modalities[name]
+        total, first, second = 0.0, 0.0, 0.0
+        low, high = np.inf, -np.inf
+        shift: np.ndarray | None = None
+        for rows in _pieces(samples, name):
+            values = np.asarray(samples[name][rows], dtype=np.float64)
+            each = np.ones(len(values)) if weight is None else weight[rows]
+            if modality.kind == "image":
+                values = values.reshape(len(values), modality.shape[0], -1).swapaxes(1, 2)  # [rows, pixel, channel]
+            elif modality.kind == "vector":
+                values = values[:, None]
+            counted = np.repeat(each[:, None], values.shape[1], axis=1)
+            if name in samples.lengths:
+                counted *= np.arange(values.shape[1]) < samples.lengths[name][rows][:, None]
+                values = np.where(counted[..., None] > 0, values, 0.0)  # padding may hold anything
+            if not counted.any():
+                continue
+            flat, w = values.reshape(-1, values.shape[-1]), counted.reshape(-1)
+            if shift is None:
+                # Moments about a value that occurs lose no digits to a large mean, and a constant has exactly none.
+                shift = flat[w.argmax()]
+            low = np.minimum(low, flat[w > 0].min(axis=0))
+            high = np.maximum(high, flat[w > 0].max(axis=0))
+            with np.errstate(over="ignore", invalid="ignore"):
+                total += w.sum()
+                first = first + w @ (flat - shift)
+                second = second + w @ (flat - shift) ** 2
+        if shift is None:
+            raise _nothing_there(name)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = first / total
+            std = np.sqrt(np.maximum(second / total - mean**2, 0.0))
+        if not np.isfinite(std).all():
+            raise InputError(f"modality {name!r} holds numbers too large to square: scale them down")
+        # A feature whose values differ in their last bit only is a constant that met rounding on its way here.
+        dtype = samples[name].dtype
+        last_bit = np.finfo(dtype if dtype.kind == "f" else np.float64).eps / 2
+        std[std <= last_bit * np.abs(shift + mean)] = 0.0
+        if not std.any() and len(samples) > 1:
+            raise _constant(name)
+        return cls(modality, *(torch.from_numpy(learned) for learned in (shift + mean, std, low, high)))
+
+    def __call__(self, values: np.ndarray, lengths: np.ndarray | None) -> tuple[Tensor, np.ndarray | None]:
+        """Standardised values `[rows, *shape]`, float32."""
+        around = (-1, 1, 1) if self.output.kind == "image" else (-1,)
+        mean, scale = self.mean.view(around).numpy(), self._scale.view(around).numpy()
+        standardised = np.empty(values.shape, dtype=np.float32)
+        at_once = _rows_at_once(self.output)
+        try:
+            with np.errstate(over="raise"):
+                for start in range(0, len(values), at_once):
+                    piece = slice(start, start + at_once)
+                    # In 64 bits, since a large mean would leave 32 without digits for what differs.
+                    standardised[piece] = (values[piece] - mean) / scale
+        except FloatingPointError:
+            raise InputError(
+                f"modality {self.output.name!r} holds a number of size {np.abs(values).max():.3g}, which is beyond "
+                "32-bit numbers after standardisation: mend it, or scale the modality down before training"
+            ) from None
+        return torch.from_numpy(standardised), lengths
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Mean, std and range."""
+        return {name: getattr(self, name) for name in self.learned}, {}
+
+
+class Words:
+    """Text → word ids: 0 pads, 1 stands for a word not seen in training, the rest by falling frequency."""
+
+    name: ClassVar[str] = "words"
+    pattern = re.compile(r"\w+|[^\w\s]")
+    longest = 512  # words kept of one text
+    largest = 20_000  # words kept in the vocabulary
+
+    def __init__(self, output: Modality, words: Sequence[str]):
+        self.words = list(words)
+        self._ids = {word: position + 2 for position, word in enumerate(self.words)}
+        self.output = replace(output, kind="tokens", vocabulary=len(self.words) + 2)
+
+    @classmethod
+    def fit(cls, samples: Samples, name: str) -> Words:
+        """Learn the vocabulary of the training texts."""
+        counts: Counter[str] = Counter()
+        different: set[tuple[str, ...]] = set()
+        steps = 1
+        for text in samples[name][samples.present_in(name)]:
+            found = cls.split(text)
+            counts.update(found)
+            different.add(tuple(found))
+            steps = max(steps, len(found))
+        if not different:
+            raise _nothing_there(name)
+        if len(different) < 2 and len(samples) > 1:
+            raise _constant(name)
+        ranked = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls(Modality(name, "tokens", (steps,)), ranked[: cls.largest])
+
+    @classmethod
+    def split(cls, text: str) -> list[str]:
+        """Lower-case words and marks.
+
+        >>> Words.split("A red square, bright!")
+        ['a', 'red', 'square', ',', 'bright', '!']
+        """
+        return cls.pattern.findall(text.lower())[: cls.longest]
+
+    def __call__(self, values: np.ndarray, lengths: np.ndarray | None) -> tuple[Tensor, np.ndarray | None]:
+        """Word ids `[rows, time]` and their lengths; an empty text is one unknown word."""
+        rows = [[self._ids.get(word, 1) for word in self.split(text)] or [1] for text in values.tolist()]
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        ids = np.zeros((len(rows), int(lengths.max(initial=1))), dtype=np.int64)
+        ids[np.arange(ids.shape[1]) < lengths[:, None]] = [word for row in rows for word in row]
+        return torch.from_numpy(ids), lengths
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The vocabulary."""
+        return {}, {"words": self.words}
+
+
+class Tokens:
+    """Token ids as they are; one that did not occur in training is an error, since no embedding exists for it."""
+
+    name: ClassVar[str] = "tokens"
+
+    def __init__(self, output: Modality):
+        self.output = output
+
+    @classmethod
+    def fit(cls, samples: Samples, name: str) -> Tokens:
+        """Check that there is something to learn from: the ids themselves were counted at the door."""
+        lengths = samples.lengths[name]
+        there = np.flatnonzero(samples.present_in(name))
+        if not len(there):
+            raise _nothing_there(name)
+        varies = len(np.unique(lengths[there])) > 1
+        first = without_padding(np.asarray(samples[name][there[:1]]), lengths[there[:1]])
+        for rows in _pieces(samples, name):
+            varies = varies or bool((without_padding(np.asarray(samples[name][rows]), lengths[rows]) != first).any())
+        if not varies and len(samples) > 1:
+            raise _constant(name)
+        return cls(samples.modalities[name])
+
+    def __call__(self, values: np.ndarray, lengths: np.ndarray | None) -> tuple[Tensor, np.ndarray | None]:
+        """Ids `[rows, time]`, int64."""
+        known = self.output.vocabulary or 0
+        if values.max(initial=0) >= known:
+            rows = np.flatnonzero((values >= known).any(axis=1))
+            raise InputError(
+                f"modality {self.output.name!r} holds token id {values.max()} ({name_rows(rows)}), which training "
+                f"never saw: ids from 0 to {known - 1} are known. Give unknown tokens one id before training"
+            )
+        return torch.from_numpy(values.astype(np.int64)), lengths
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Nothing was learned."""
+        return {}, {}
+
+
+def load_transform(
+    output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor], position: int
+) -> Transform:
+    """Rebuild one modality's transform from what its `state` gave."""
+    if entry["transform"] == "words":
+        return Words(output, entry["words"])
+    if entry["transform"] == "tokens":
+        return Tokens(output)
+    if entry["transform"] != "standardise":
+        raise SavedModelError(f"modality {output.name!r} was saved with an unknown transform {entry['transform']!r}")
+    features = output.shape[0] if output.kind == "image" else output.shape[-1]
+    learned = {name: tensors[f"{position}.{name}"] for name in Standardise.learned}
+    for name, values in learned.items():
+        if values.shape != (features,):
+            raise SavedModelError(
+                f"the saved {name} of modality {output.describe()} has shape {list(values.shape)}, not [{features}]"
+            )
+    return Standardise(output, **learned)
+
+
+def _pieces(samples: Samples, name: str) -> Iterator[np.ndarray]:
+    """The rows that have this modality, in pieces small enough to hold in memory."""
+    rows = np.flatnonzero(samples.present_in(name))
+    at_once = _rows_at_once(samples.modalities[name])
+    for start in range(0, len(rows), at_once):
+        yield rows[start : start + at_once]
+
+
+def _rows_at_once(modality: Modality) -> int:
+    return max(1, SCAN_BYTES // (8 * max(1, math.prod(modality.shape))))
+
+
+def without_padding(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Values `[rows, time, …]` with zeros beyond each row's end, where anything may lie, NaN included."""
+    beyond = np.arange(values.shape[1]) >= lengths[:, None]
+    if not beyond.any():
+        return values
+    return np.where(beyond.reshape(beyond.shape + (1,) * (values.ndim - 2)), values.dtype.type(0), values)
+
+
+def _nothing_there(name: str) -> InputError:
+    return InputError(f"modality {name!r} is missing in every training sample: drop it, or check the split")
+
+
+def _constant(name: str) -> InputError:
+    return InputError(f"modality {name!r} is constant over the training samples: it carries no information. Drop it")

@@ -1,0 +1,73 @@
+"""The registry of metrics, and `evaluate`."""
+
+import numpy as np
+import pytest
+
+from consilience.errors import InputError, UnknownNameError, UnsupportedError
+from consilience.evaluation import METRICS, Metric, accuracy, evaluate, find_metric, nll
+
+Y = np.array(["b", "a", "b", "a"])
+P = np.array([[0.1, 0.9], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
+PREDICTION = np.array(["b", "a", "a", "a"])
+
+
+def test_the_usual_metrics_of_a_classification():
+    measured = evaluate("classification", Y, PREDICTION, P, classes=["a", "b"])
+    assert list(measured) == ["accuracy", "balanced_accuracy", "macro_f1", "nll", "brier", "ece"]
+    assert measured["accuracy"] == accuracy(Y, PREDICTION)
+    assert measured["nll"] == nll(Y, P, classes=["a", "b"])
+    assert all(type(value) is float for value in measured.values())
+
+
+def test_without_probabilities_only_labels_are_judged():
+    assert list(evaluate("classification", Y, PREDICTION)) == ["accuracy", "balanced_accuracy", "macro_f1"]
+
+
+def test_the_usual_metrics_of_a_regression_leave_sentiment_out():
+    y = np.array([-1.0, 0.0, 2.0])
+    assert list(evaluate("regression", y, y)) == ["mse", "mae", "pearson"]
+    measured = evaluate("regression", y, np.array([-1.0, -1.0, 2.0]), metrics=["acc2", "acc2_nonzero"])
+    assert measured == pytest.approx({"acc2": 2 / 3, "acc2_nonzero": 1.0})
+
+
+def test_weights_reach_every_metric():
+    weight = np.array([1.0, 1.0, 0.0, 1.0])
+    weighted = evaluate("classification", Y, PREDICTION, P, classes=["a", "b"], weight=weight)
+    kept = weight > 0
+    assert weighted == pytest.approx(evaluate("classification", Y[kept], PREDICTION[kept], P[kept], classes=["a", "b"]))
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_registry_says_which_way_is_better(name):
+    metric = find_metric(name)
+    if metric.task == "classification":
+        y = np.array([0, 1, 0, 1, 1])
+        sure = np.array([[0.95, 0.05], [0.05, 0.95]])[y]
+        good = metric(y, y, sure)
+        bad = metric(y, 1 - y, 1 - sure)
+    else:
+        y = np.array([-2.0, -1.0, 0.5, 1.0, 3.0])
+        good, bad = metric(y, y), metric(y, -y)
+    assert good > bad if metric.larger_is_better else good < bad
+
+
+def test_a_metric_of_ones_own():
+    def errors(y, prediction, weight=None):
+        return float(np.sum(np.asarray(y) != prediction))
+
+    own = Metric("errors", "classification", errors, larger_is_better=False)
+    assert evaluate("classification", Y, PREDICTION, metrics=[own, "accuracy"]) == {"errors": 1.0, "accuracy": 0.75}
+    assert evaluate("classification", Y, PREDICTION, metrics="accuracy") == {"accuracy": 0.75}
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(UnknownNameError, match="did you mean 'accuracy'"):
+        evaluate("classification", Y, PREDICTION, metrics=["acuracy"])
+    with pytest.raises(UnsupportedError, match="'mse' serves regression, not classification; for that: accuracy"):
+        evaluate("classification", Y, PREDICTION, metrics=["mse"])
+    with pytest.raises(InputError, match="'nll' needs probabilities"):
+        evaluate("classification", Y, PREDICTION, metrics=["nll"])
+    with pytest.raises(InputError, match="'accuracy' needs predictions"):
+        evaluate("classification", Y, None, P, metrics=["accuracy"])
+    with pytest.raises(UnknownNameError, match="unknown task 'ranking'"):
+        evaluate("ranking", Y, PREDICTION)

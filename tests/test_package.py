@@ -1,0 +1,110 @@
+"""The package as a whole: light to import, one way through the rooms, every public name there and explained."""
+
+import importlib
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import consilience
+
+HEAVY = ["lightning_fabric", "matplotlib", "transformers", "sklearn", "scipy", "polars", "pandas", "torch", "rich"]
+MODULES = sorted(module.name for module in pkgutil.walk_packages(consilience.__path__, "consilience."))
+
+
+def run(code: str) -> object:
+    """What the code prints as JSON in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("statement", "allowed"),
+    [
+        ("import consilience", set()),
+        ("import consilience; dir(consilience); consilience.__version__", set()),
+        ("import consilience; consilience.Samples", set()),
+        ("import consilience.samples", set()),
+        ("import consilience.targets", set()),
+        ("import consilience.preparation", {"torch"}),
+        ("import consilience; consilience.methods.registry()", {"torch"}),
+    ],
+)
+def test_heavy_packages_are_loaded_when_they_are_used(statement, allowed):
+    loaded = run(f"{statement}\nimport json, sys\nprint(json.dumps([name for name in {HEAVY} if name in sys.modules]))")
+    assert set(loaded) <= allowed
+
+
+def test_every_module_imports_on_its_own():
+    # One interpreter, in which every module is imported as if it were the first: a circle shows from some entry.
+    code = f"""
+import importlib, json, sys, traceback
+import torch  # the others' modules stay; only ours are forgotten
+failed = {{}}
+for name in {MODULES}:
+    for known in [one for one in sys.modules if one.partition(".")[0] == "consilience"]:
+        del sys.modules[known]
+    try:
+        importlib.import_module(name)
+    except Exception:
+        failed[name] = traceback.format_exc(limit=-1)
+print(json.dumps(failed))
+"""
+    assert run(code) == {}
+
+
+@pytest.mark.parametrize("name", consilience.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(consilience, name) is not None
+    assert name in dir(consilience)
+
+
+def test_the_public_names_are_these():
+    assert set(consilience.__all__) == {
+        "FusionClassifier",
+        "FusionRegressor",
+        "Samples",
+        "__version__",
+        "corrupt",
+        "load",
+        "load_data",
+        "methods",
+        "robust_auc",
+        "robustness_curve",
+    }
+    assert len(consilience.__all__) == len(set(consilience.__all__))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'consilience' has no attribute 'fusee'"):
+        consilience.fusee  # noqa: B018
+
+
+@pytest.mark.parametrize("room", MODULES)
+def test_everything_public_is_explained(room):
+    module = importlib.import_module(room)
+    assert module.__doc__, f"{room} does not say what it is for"
+    unexplained = []
+    for name, thing in vars(module).items():
+        if name.startswith("_") or getattr(thing, "__module__", None) != room:
+            continue
+        if inspect.isfunction(thing) and not thing.__doc__:
+            unexplained.append(name)
+        if inspect.isclass(thing):
+            unexplained += [] if thing.__doc__ else [name]
+            unexplained += [
+                f"{name}.{part}"
+                for part, method in vars(thing).items()
+                if not part.startswith("_") and inspect.isfunction(method) and not inspect.getdoc(getattr(thing, part))
+            ]
+    assert unexplained == []
+
+
+def test_no_room_bears_the_name_of_a_public_function():
+    # Importing a room sets it as an attribute of the package, which would hide the function.
+    rooms = {name.split(".")[1] for name in MODULES}
+    assert rooms & set(consilience.__all__) == {"methods"}
