@@ -69,6 +69,7 @@ def test_the_public_names_are_these():
         "FusionRegressor",
         "Samples",
         "__version__",
+        "compare",
         "corrupt",
         "load",
         "load_data",

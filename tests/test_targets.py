@@ -163,8 +163,8 @@ class TestRegression:
         assert task.outputs == (columns or 1)
         assert not task.classification
         encoded = task.encode(y)
-        assert encoded.dtype == np.float32
-        assert encoded == pytest.approx(expected, abs=1e-6)
+        assert encoded.dtype == np.float64
+        assert encoded == pytest.approx(expected, abs=1e-12)
         decoded = task.decode(encoded)
         assert decoded.shape == y.shape
         assert decoded == pytest.approx(plain.astype(float), abs=1e-6)

@@ -12,6 +12,7 @@ _PUBLIC = {
     "FusionClassifier": "estimators",
     "FusionRegressor": "estimators",
     "Samples": "samples",
+    "compare": "comparison",
     "corrupt": "corruption",
     "load": "estimators",
     "load_data": "data",
@@ -23,6 +24,7 @@ __all__ = ["__version__", "methods", *_PUBLIC]
 
 if TYPE_CHECKING:
     from consilience import methods as methods
+    from consilience.comparison import compare as compare
     from consilience.corruption import corrupt as corrupt
     from consilience.data import load_data as load_data
     from consilience.estimators import FusionClassifier as FusionClassifier

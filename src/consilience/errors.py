@@ -41,10 +41,14 @@ def unknown_name(what: str, name: object, known: Iterable[str], advice: str = ""
 
     >>> str(unknown_name("method", "conct", ["concat", "late"]))
     "unknown method 'conct': did you mean 'concat'? Known: concat, late"
+    >>> str(unknown_name("modality", "vib", ["temperature", "vibration"]))
+    "unknown modality 'vib': did you mean 'vibration'? Known: temperature, vibration"
     """
     names = sorted({str(one) for one in known})
     by_lower = {one.lower(): one for one in names}
-    close = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
+    wanted = str(name).lower()
+    close = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.6)
+    close = close or [one for one in by_lower if wanted and one.startswith(wanted)]
     hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
     listing = f"Known: {', '.join(names)}" if names else "There are none"
     return UnknownNameError(f"unknown {what} {name!r}: {hint}{listing}" + (f". {advice}" if advice else ""))

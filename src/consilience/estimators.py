@@ -7,29 +7,42 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from consilience.columns import Columns, describe_columns, restore_columns, split_columns
+from consilience.columns import Columns, is_frame, split_columns, take_columns
+from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
 from consilience.errors import InputError, SavedModelError, unknown_name
 from consilience.evaluation.trust import trust_from_weights
+from consilience.methods import Prediction
+from consilience.modalities import Modality, to_numpy
+from consilience.parameters import NestedParameters, describe_parameters, draw_seed, restore_parameters
 from consilience.samples import Kind, Samples
 from consilience.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.training import Model, Trainer, load_model
 
+# What fit learns beside the model, saved with it.
+_LEARNED = ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")
+
 
 def _gives_weights(estimator: Any) -> bool:
     """Trust exists only for methods that weigh their modalities, and is known once fitted."""
-    return getattr(estimator, "gives_weights_", False)
+    if not hasattr(estimator, "model_"):
+        raise AttributeError("whether a method gives trust is known once it is fitted")
+    if not estimator.gives_weights_:
+        raise AttributeError(f"method {estimator.method!r} does not weigh its modalities, so it has no trust to show")
+    return True
 
 
-class _FusionEstimator(BaseEstimator):
+class _FusionEstimator(NestedParameters):
     """What the classifier and the regressor share: parameters, the door, fitting, saving."""
 
+    nested = ("settings", "training")
     _task_kind: ClassVar[TaskKind]
 
     def __init__(
@@ -74,13 +87,13 @@ class _FusionEstimator(BaseEstimator):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
-        y = y if y is not None or not isinstance(X, Samples) else X.y
-        if y is None:
-            raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        seed = self._seed()
-        train = self._samples(X, as_numpy(y), present, sample_weight, first=True)
-        train = Samples.of(train, self._check_targets(as_numpy(y)))
-        train, validation = self._hold_out(train, seed)
+        # If fitting fails, no model of an earlier fit is left to be taken for the new one.
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+        self._check_parameters()
+        seed = draw_seed(self.random_state)
+        train = self._read(X, present, sample_weight)
+        train, validation = self._hold_out(Samples.of(train, self._targets(X, y)), seed)
         model = Model.fit(
             self.method,
             train,
@@ -93,93 +106,118 @@ class _FusionEstimator(BaseEstimator):
         )
         return self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
 
-    def _check_targets(self, y: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+    def _check_parameters(self) -> None:
+        if not isinstance(self.method, str):
+            raise InputError(f"method must be the name of a registered method, got {self.method!r}")
+        for name in ("settings", "encoders", "kinds", "training"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Mapping):
+                raise InputError(f"{name} must be a mapping or None, got {value!r}")
+
+    def _targets(self, X: Any, y: Any) -> np.ndarray:
+        """The targets given, or those that the samples carry: labels `[n]`, or numbers `[n]` or `[n, target]`."""
+        y = X.y if y is None and isinstance(X, Samples) else y
+        if y is None:
+            raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        checked = check_labels(y) if self._task_kind == "classification" else check_numbers(y)
+        if to_numpy("y", y).ndim == 1:
+            return checked.reshape(len(checked))
+        return column_or_1d(checked[:, None], warn=True) if checked.ndim == 1 else checked
 
     def _adopt(self, model: Model, gives_weights: bool) -> Any:
         self.model_ = model
         self.gives_weights_ = gives_weights
         self.modalities_ = tuple(model.preparation.raw)
+        if model.task.classification:
+            self.classes_ = model.task.classes
         self.n_iter_ = max(1, sum(len(log.rows) for log in model.logs))
         return self
 
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
     def _trainer(self, seed: int) -> Trainer:
-        settings: dict[str, Any] = {
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "lr": self.lr,
-            "optimizer": self.optimizer,
-            "weight_decay": self.weight_decay,
-            "patience": self.patience,
-            "modality_dropout": self.modality_dropout,
-            "device": self.device,
-            "precision": self.precision,
-            "verbose": self.verbose,
-            "seed": seed,
-        }
+        fields = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "seed"}
+        own = {name: value for name, value in self.get_params(deep=False).items() if name in fields}
         for name, value in (self.training or {}).items():
-            if name in settings:
-                raise InputError(f"training: {name!r} is a parameter of its own; give {name}={value!r}")
-            if name not in Trainer.__dataclass_fields__ or name in ("preparation", "logs"):
-                known = sorted(set(Trainer.__dataclass_fields__) - {"preparation", "logs"} - settings.keys())
-                raise unknown_name("training setting", name, known)
-            settings[name] = value
-        return Trainer(**settings)
+            if name in own or name == "seed":
+                parameter = "random_state" if name == "seed" else name
+                raise InputError(f"training: {name!r} is a parameter of its own; give {parameter}={value!r}")
+            if name not in fields:
+                raise unknown_name("training setting", name, fields - own.keys())
+        return Trainer(**own, **(self.training or {}), seed=seed)
 
-    def _samples(self, X: Any, y: Any, present: Any, weight: Any, first: bool = False) -> Samples:
-        """Whatever the user has, as samples: a mapping of arrays, `Samples`, or one table and `columns`."""
+    def _read(
+        self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None
+    ) -> Samples:
+        """Whatever the user has, as samples: `Samples`, a mapping of arrays, or one table and `columns`.
+
+        known: the modalities of training, which decide how the same names are read again; None when fitting.
+        """
         # A sparse matrix may be a mapping too; validate_data says how to make it dense.
-        if isinstance(X, Samples) or (isinstance(X, Mapping) and not issparse(X)):
-            if self.columns is not None:
-                raise InputError("columns= is for one 2-D array or DataFrame; a mapping names its modalities itself")
-            if first:
-                for learned in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on a table
-                    self.__dict__.pop(learned, None)
-            if isinstance(X, Samples):
-                return Samples.of(X, y, present=present, weight=weight)
-            # What training saw decides how the same modality is read later: token lists of equal length, say.
-            kinds = self.kinds
-            if hasattr(self, "model_") and not first:
-                kinds = {name: one.kind for name, one in self.model_.preparation.raw.items() if name in X}
-            return Samples.of(X, y, kinds=kinds, present=present, weight=weight)
-        # NaN is let through here: a modality whose columns are all NaN is missing, and Samples refuses the rest.
-        table = validate_data(self, X, reset=first, ensure_all_finite=False, ensure_min_samples=2 if first else 1)
-        if y is not None and len(table) != len(y):
-            raise InputError(f"X has {len(table)} rows, y has {len(y)}")
-        chosen_columns = split_columns(self.columns, table.shape[1], list(getattr(self, "feature_names_in_", ())))
-        values = {name: table[:, chosen] for name, chosen in chosen_columns.items()}
-        return Samples.of(values, y, kinds=self.kinds, present=present, weight=weight)
+        named = isinstance(X, Samples) or (isinstance(X, Mapping) and not issparse(X))
+        if named and known is None and self.columns is not None:
+            raise InputError("columns= is for one 2-D array or DataFrame; a mapping names its modalities itself")
+        values = X if named else self._read_table(X, fitting=known is None)
+        kinds = self.kinds
+        if known is not None:
+            # Token lists that happen to be of equal length, say, or texts that all are missing.
+            kinds = None if isinstance(X, Samples) else {name: known[name].kind for name in values if name in known}
+        return Samples.of(values, kinds=kinds, present=present, weight=weight)
+
+    def _read_table(self, X: Any, fitting: bool) -> dict[str, np.ndarray]:
+        """A table's modalities; NaN is let through, since a modality that is all NaN is missing."""
+        if not (fitting or self.columns or hasattr(self, "n_features_in_")):
+            names = ", ".join(self.modalities_)
+            raise InputError(f"the model was fitted on modalities by name ({names}): give a mapping or Samples of them")
+        if is_frame(X):  # of whose columns only those in use must be numbers, or a text
+            validate_data(self, X, reset=fitting, skip_check_array=True)
+        else:
+            X = to_numpy("X", X) if hasattr(X, "detach") else X
+            X = validate_data(self, X, reset=fitting, ensure_all_finite=False, ensure_min_samples=2 if fitting else 1)
+        split = split_columns(self.columns, X.shape[1], list(getattr(self, "feature_names_in_", ())))
+        return {name: take_columns(X, name, positions) for name, positions in split.items()}
 
     def _hold_out(self, train: Samples, seed: int) -> tuple[Samples, Samples | None]:
         """Set part of the training samples aside for early stopping, unless a validation set was given."""
         given = self.validation
         if given is None:
             return train, None
-        if isinstance(given, Samples):
-            return train, given
-        if isinstance(given, tuple | list) and len(given) == 2:
-            return train, self._samples(given[0], as_numpy(given[1]), None, None)
+        if isinstance(given, Samples) or (isinstance(given, tuple | list) and len(given) == 2):
+            X, y = (given, None) if isinstance(given, Samples) else given
+            assert train.y is not None
+            try:
+                targets = self._targets(X, y)
+                Task.of(train.y, self._task_kind).encode(targets)
+                return train, Samples.of(self._read(X, known=train.modalities), targets)
+            except InputError as error:
+                raise type(error)(f"validation: {error}") from None
         if not isinstance(given, float | int | np.number) or not 0 <= given < 1:
-            raise InputError(
-                f"validation must be a share from 0 to 1, None, Samples with y, or a pair (X, y), got {given!r}"
-            )
-        held = hold_out_rows(train.y, float(given), seed, self._task_kind == "classification")
-        if train.weight is not None:
-            held &= train.weight > 0  # a sample that counts nothing can judge nothing
+            got = repr(given) if np.isscalar(given) else type(given).__name__
+            raise InputError(f"validation must be a share ≥ 0 and < 1, None, Samples, or a pair (X, y), got {got}")
+        held = hold_out_rows(train, float(given), self._task_kind, seed)
         # Too few samples to spare any: every one is trained on, for all epochs.
-        return (train, None) if not held.any() else (train[~held], train[held])
+        return (train[~held], train[held]) if held.any() else (train, None)
 
-    def _output(self, X: Any, present: Any) -> np.ndarray:
-        return self._predict(X, present).output.numpy()
-
-    def _predict(self, X: Any, present: Any) -> Any:
+    def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
         check_is_fitted(self, "model_")
-        return self.model_.predict(self._samples(X, None, present, None), device=self.device)
+        samples = self._read(X, present, known=self.model_.preparation.raw)
+        if samples.y is not None:  # what is to be predicted must not matter, known to training or not
+            samples = Samples(
+                samples.modalities, samples.values, samples.present, samples.lengths, None, None, samples.index
+            )
+        return samples, self.model_.predict(samples, device=self.device)
+
+    def _decoded(self, X: Any, present: Any) -> np.ndarray:
+        output = self._predict(X, present)[1].output.numpy()
+        return self.model_.task.decode(output)
+
+    def predict(self, X: Any, present: Any = None) -> Any:
+        """The most probable label of each sample `[n]`; of a regressor numbers, `[n]` or `[n, target]` as trained."""
+        return like_input(X, self._decoded(X, present))
+
+    def _judged(self, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
+        """True and predicted targets; a label that training never saw is refused, not counted as wrong."""
+        predicted, true = self._decoded(X, present), self._targets(X, y)
+        self.model_.task.encode(true)
+        return true, predicted
 
     @property
     def reference_(self) -> dict[str, Any]:
@@ -188,40 +226,28 @@ class _FusionEstimator(BaseEstimator):
         return self.model_.reference()
 
     @available_if(_gives_weights)
-    def trust(self, X: Any, present: Any = None) -> np.ndarray:
+    def trust(self, X: Any, present: Any = None) -> Any:
         """How far each modality is trusted for each sample: `[n, modality]`, rows sum to 1 over what is present."""
-        samples = self._samples(X, None, present, None)
-        weights = self.model_.predict(samples, device=self.device).weights
-        assert weights is not None
-        there = np.zeros((len(samples), len(self.modalities_)), dtype=bool)
-        for column, name in enumerate(self.modalities_):
-            if name in samples:
-                there[:, column] = samples.present_in(name)
-        return like_input(X, trust_from_weights(weights.numpy(), there))
+        samples, prediction = self._predict(X, present)
+        assert prediction.weights is not None
+        nobody = np.zeros(len(samples), dtype=bool)
+        there = [samples.present_in(name) if name in samples else nobody for name in self.modalities_]
+        return like_input(X, trust_from_weights(prediction.weights.double().numpy(), np.stack(there, axis=1)))
 
     def save(self, path: str | Path) -> Path:
-        """Write a folder of safetensors and JSON, for `consilience.load`."""
+        """Write a folder of safetensors and JSON, for `consilience.load`.
+
+        A validation set and a random generator are left out, and encoders of one's own are asked for when loading.
+        """
         check_is_fitted(self, "model_")
-        parameters = self.get_params(deep=False)
-        # A validation set and encoders of one's own are no plain values: the first has served, the second are asked
-        # for again when loading.
-        if isinstance(self.validation, Samples | tuple | list):
-            parameters["validation"] = None
-        parameters["encoders"] = None
-        parameters["columns"] = describe_columns(self.columns)
-        if not isinstance(self.random_state, int | np.integer | None):
-            parameters["random_state"] = None
-        learned = {
-            name: np.asarray(getattr(self, name)).tolist()
-            for name in ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")
-            if hasattr(self, name)
-        }
+        learned = {name: np.asarray(getattr(self, name)).tolist() for name in _LEARNED if hasattr(self, name)}
+        parameters = describe_parameters(self.get_params(deep=False))
         return self.model_.save(path, {"estimator": type(self).__name__, "parameters": parameters, "learned": learned})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # Among several modalities a NaN can be a missing one; in a single block it can only be a mistake.
-        tags.input_tags.allow_nan = self.columns is not None
+        tags.input_tags.dict = True
+        tags.target_tags.multi_output = self._task_kind == "regression"
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -234,8 +260,11 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
     method: a registered name (`consilience.methods.available()`) · settings: of the method · encoders: modality →
     encoder name, settings, or a module of one's own · columns: for one 2-D array or DataFrame, modality → slice,
     positions, names or a glob · kinds: modality → kind, where the shape does not tell · validation: a share of the
-    training data for early stopping, None, or a pair (X, y) · class_weight: "balanced" or class → weight ·
-    training: any further setting of `consilience.training.Trainer`.
+    training data for early stopping, None, `Samples` with y, or a pair (X, y) · class_weight: "balanced" or class →
+    weight · training: any further setting of `consilience.training.Trainer`.
+
+    In `cross_val_score` and `GridSearchCV` wrap a mapping in `Samples.of`, which can be sliced; single settings are
+    searched as `settings__width`.
 
     >>> from consilience import load_data
     >>> data = load_data("digits")
@@ -297,26 +326,14 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         """Train. X: mapping name → array, `Samples`, or a table; y: `[n]` labels; present: `[n, modality]`."""
         return self._fit(X, y, present, sample_weight, self.class_weight)
 
-    def _check_targets(self, y: np.ndarray) -> np.ndarray:
-        return check_labels(column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y)
-
-    def _adopt(self, model: Model, gives_weights: bool) -> Any:
-        self.classes_ = model.task.classes
-        return super()._adopt(model, gives_weights)
-
     def predict_proba(self, X: Any, present: Any = None) -> Any:
         """Class probabilities `[n, class]`, columns in the order of `classes_`."""
-        logits = self._predict(X, present).output.double()
+        logits = self._predict(X, present)[1].output.double()
         return like_input(X, logits.softmax(dim=1).numpy())
 
-    def predict(self, X: Any, present: Any = None) -> np.ndarray:
-        """The most probable label of each sample `[n]`."""
-        return self.model_task().decode(self._output(X, present))
-
-    def model_task(self) -> Task:
-        """The task that was learned."""
-        check_is_fitted(self, "model_")
-        return self.model_.task
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
+        """The share of samples whose label is predicted right; y: by default that of the `Samples`."""
+        return float(accuracy_score(*self._judged(X, y, present), sample_weight=sample_weight))
 
 
 class FusionRegressor(RegressorMixin, _FusionEstimator):
@@ -335,19 +352,9 @@ class FusionRegressor(RegressorMixin, _FusionEstimator):
         """Train. X: mapping name → array, `Samples`, or a table; y: `[n]` or `[n, target]`."""
         return self._fit(X, y, present, sample_weight)
 
-    def _check_targets(self, y: np.ndarray) -> np.ndarray:
-        check_numbers(y)
-        return y
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-    def predict(self, X: Any, present: Any = None) -> Any:
-        """Numbers `[n]`, or `[n, target]` if trained on several."""
-        output = self._output(X, present)
-        return like_input(X, self.model_.task.decode(output))
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
+        """R², the share of variance explained, averaged over targets; y: by default that of the `Samples`."""
+        return float(r2_score(*self._judged(X, y, present), sample_weight=sample_weight))
 
 
 def load(
@@ -358,41 +365,35 @@ def load(
     classes: dict[str, Any] = {"FusionClassifier": FusionClassifier, "FusionRegressor": FusionRegressor}
     if extra.get("estimator") not in classes:
         raise SavedModelError(f"{path} holds a model but no estimator; read it with consilience.training.load_model")
-    parameters = dict(extra["parameters"])
-    parameters["columns"] = restore_columns(parameters["columns"])
-    parameters["encoders"] = model.encoders or None
-    estimator = classes[extra["estimator"]](**parameters)
-    learned = dict(extra["learned"])
-    estimator._adopt(model, gives_weights=learned.pop("gives_weights_"))
-    for name, value in learned.items():
-        setattr(estimator, name, np.array(value, dtype=object) if name == "feature_names_in_" else value)
+    try:
+        parameters, learned = restore_parameters(extra["parameters"]), dict(extra["learned"])
+        estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
+        estimator._adopt(model, gives_weights=learned["gives_weights_"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SavedModelError(f"loading {path}: the estimator cannot be rebuilt as it was saved: {error}") from error
+    for name in _LEARNED:
+        if name in learned:
+            value = learned[name]
+            setattr(estimator, name, np.array(value, dtype=object) if name == "feature_names_in_" else value)
     return estimator
 
 
-def hold_out_rows(y: np.ndarray | None, share: float, seed: int, stratified: bool) -> np.ndarray:
-    """Which samples to set aside, booleans `[n]`: of every class its share, so that no class leaves training."""
-    assert y is not None
-    shuffled = np.random.default_rng(seed).permutation(len(y))
-    held = np.zeros(len(y), dtype=bool)
-    groups = np.unique(y, return_inverse=True)[1].reshape(len(y)) if stratified else np.zeros(len(y), dtype=int)
-    for group in range(groups.max() + 1):
-        members = shuffled[groups[shuffled] == group]
-        # Rounded down: a class of one stays in training.
-        held[members[: int(share * len(members) + 0.5) if len(members) > 1 else 0]] = True
+def hold_out_rows(train: Samples, share: float, task: TaskKind, seed: int) -> np.ndarray:
+    """Which samples to set aside, booleans `[n]`: of every class its share, but never all of a class."""
+    assert train.y is not None
+    # A sample that counts nothing can judge nothing.
+    rows = np.arange(len(train)) if train.weight is None else np.flatnonzero(train.weight)
+    held = np.zeros(len(train), dtype=bool)
+    count = round(share * len(rows))
+    if count:
+        parts = np.where(np.arange(len(rows)) < count, "validation", "train")
+        held[rows] = redraw_validation(parts, train.y[rows], task, seed) == "validation"
     return held
 
 
-def as_numpy(y: Any) -> np.ndarray:
-    """Targets from arrays, tensors, lists, or a column of a table."""
-    if hasattr(y, "detach"):
-        return y.detach().cpu().numpy()
-    return y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
-
-
 def like_input(X: Any, values: np.ndarray) -> Any:
-    """Tensors if the modalities came as tensors, else numpy."""
-    if isinstance(X, Mapping) and X and all(hasattr(one, "detach") for one in X.values()):
-        import torch
-
-        return torch.from_numpy(values)
+    """Tensors, where the modalities are, if that is what came in; else numpy, as for labels that are text."""
+    given = list(X.values()) if isinstance(X, Mapping) else [X]
+    if values.dtype.kind in "biuf" and all(hasattr(one, "detach") for one in given):
+        return torch.from_numpy(values).to(given[0].device)
     return values

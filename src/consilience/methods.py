@@ -340,6 +340,9 @@ def find(name: str, modalities: Iterable[str] = ("MODALITY",)) -> tuple[type[Met
     family, colon, argument = name.partition(":")
     if colon and family + colon in known:
         return known[family + colon], argument
+    if name + ":" in known:
+        members = [f"{name}:{one}" for one in known[name + ":"].arguments(modalities)]
+        raise unknown_name("method", name, members, "It is a family: say which of them")
     if name not in known or colon:
         raise unknown_name("method", name, available(modalities))
     return known[name], None

@@ -56,8 +56,11 @@ class Preparation:
             if given.kind != trained.kind or given.shape[fixed:] != trained.shape[fixed:]:
                 raise InputError(f"the model was trained on {trained.describe()}, got {given.describe()}")
 
-    def batch(self, samples: Samples, rows: Any = slice(None)) -> Batch:
-        """The given rows as a batch on the CPU; a modality that is not there at all is missing for every sample."""
+    def batch(self, samples: Samples, rows: Any = slice(None), dtype: torch.dtype = torch.float32) -> Batch:
+        """The given rows as a batch on the CPU; a modality that is not there at all is missing for every sample.
+
+        dtype: of numbers, targets and weights, float32 or float64.
+        """
         self.check(samples)
         if not isinstance(rows, slice):  # a slice needs no copy of what lies in memory
             rows = as_rows(rows, len(samples))
@@ -69,8 +72,8 @@ class Preparation:
         for column, (name, transform) in enumerate(self.transforms.items()):
             output = transform.output
             if name not in samples.modalities:
-                dtype = torch.int64 if output.kind == "tokens" else torch.float32
-                values[name] = torch.zeros((n, *output.shape), dtype=dtype)
+                kept_as = torch.int64 if output.kind == "tokens" else dtype
+                values[name] = torch.zeros((n, *output.shape), dtype=kept_as)
                 if output.timed:
                     lengths[name] = torch.zeros(n, dtype=torch.int64)
                 continue
@@ -79,7 +82,7 @@ class Preparation:
             raw = samples.read(name, rows)
             if length is not None:
                 raw = without_padding(raw, length)
-            tensor, length = transform(raw, length)
+            tensor, length = transform(raw, length, dtype)
             if length is not None:
                 length = np.where(there, length, 0)
                 beyond = torch.arange(tensor.shape[1]) >= torch.from_numpy(length)[:, None]
@@ -90,13 +93,14 @@ class Preparation:
             values[name] = tensor
             present[:, column] = there
         weight = np.ones(n) if samples.weight is None else samples.weight[rows]
+        y = None if samples.y is None else torch.from_numpy(self.task.encode(samples.y[rows]))
         return Batch(
             values,
             torch.from_numpy(present),
             index=torch.tensor(index),
-            weight=torch.from_numpy(weight).float(),
+            weight=torch.from_numpy(weight).to(dtype),
             lengths=lengths,
-            y=None if samples.y is None else torch.from_numpy(self.task.encode(samples.y[rows])),
+            y=y.to(dtype) if y is not None and y.is_floating_point() else y,
             complete=frozenset(name for name, there in zip(self.transforms, present.T) if there.all()),
         )
 

@@ -80,7 +80,10 @@ class Samples:
                 raise InputError("samples already know their kinds and lengths: give neither with Samples")
             return X._with(y=y, weight=weight, present=present, index=index)
         if not isinstance(X, Mapping):
-            raise InputError(f"samples must be a mapping of modality name → values, got {type(X).__name__}")
+            raise InputError(
+                f"samples must be a mapping of modality name → values, got {type(X).__name__}"
+                + (": give its .train or .test part" if hasattr(X, "train") and hasattr(X, "test") else "")
+            )
         if not X:
             raise InputError("samples need at least one modality, got an empty mapping")
         for name in X:
@@ -116,6 +119,9 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def __repr__(self) -> str:
+        return f"Samples: {len(self)} of {', '.join(one.describe() for one in self.modalities.values())}"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.modalities)

@@ -81,14 +81,14 @@ class Task:
         return cls("regression", numbers.shape[1], mean=numbers[0] + mean, scale=scale, flat=flat)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """Turn targets into class indices `[n]` (int64) or standardised numbers `[n, target]` (float32)."""
+        """Turn targets into class indices `[n]` (int64) or standardised numbers `[n, target]` (float64)."""
         if not self.classification:
             numbers = check_numbers(y)
             if numbers.shape[1] != self.outputs:
                 raise InputError(
                     f"targets have {numbers.shape[1]} columns, the model was trained to predict {self.outputs}"
                 )
-            return ((numbers - self.mean) / self.scale).astype(np.float32)
+            return (numbers - self.mean) / self.scale
         assert self.classes is not None
         labels = check_labels(y)
         try:

@@ -24,8 +24,10 @@ class Transform(Protocol):
     name: ClassVar[str]
     output: Modality
 
-    def __call__(self, values: np.ndarray, lengths: np.ndarray | None) -> tuple[Tensor, np.ndarray | None]:
-        """Values `[rows, *shape]` and their lengths as a tensor and new lengths."""
+    def __call__(
+        self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, np.ndarray | None]:
+        """Values `[rows, *shape]` and their lengths as a tensor (of `dtype`, if of numbers) and new lengths."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What was learned: tensors, and plain JSON values."""
@@ -87,11 +89,13 @@ class Standardise:
             raise _constant(name)
         return cls(modality, *(torch.from_numpy(learned) for learned in (shift + mean, std, low, high)))
 
-    def __call__(self, values: np.ndarray, lengths: np.ndarray | None) -> tuple[Tensor, np.ndarray | None]:
-        """Standardised values `[rows, *shape]`, float32."""
+    def __call__(
+        self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, np.ndarray | None]:
+        """Standardised values `[rows, *shape]`, float32 or float64."""
         around = (-1, 1, 1) if self.output.kind == "image" else (-1,)
         mean, scale = self.mean.view(around).numpy(), self._scale.view(around).numpy()
-        standardised = np.empty(values.shape, dtype=np.float32)
+        standardised = torch.empty(values.shape, dtype=dtype).numpy()
         at_once = _rows_at_once(self.output)
         try:
             with np.errstate(over="raise"):
@@ -151,7 +155,9 @@ class Words:
         """
         return cls.pattern.findall(text.lower())[: cls.longest]
 
-    def __call__(self, values: np.ndarray, lengths: np.ndarray | None) -> tuple[Tensor, np.ndarray | None]:
+    def __call__(
+        self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, np.ndarray | None]:
         """Word ids `[rows, time]` and their lengths; an empty text is one unknown word."""
         rows = [[self._ids.get(word, 1) for word in self.split(text)] or [1] for text in values.tolist()]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -187,7 +193,9 @@ class Tokens:
             raise _constant(name)
         return cls(samples.modalities[name])
 
-    def __call__(self, values: np.ndarray, lengths: np.ndarray | None) -> tuple[Tensor, np.ndarray | None]:
+    def __call__(
+        self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, np.ndarray | None]:
         """Ids `[rows, time]`, int64."""
         known = self.output.vocabulary or 0
         if values.max(initial=0) >= known:

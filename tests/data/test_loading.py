@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from consilience.data import data_names, load_data
+from consilience.data import data_names, list_sets, load_data
 from consilience.data.registry import register, registry
 from consilience.errors import ConsilienceError, InputError, MissingDataError, UnknownNameError
 
@@ -15,6 +15,28 @@ def test_what_is_known():
     assert {"digits", "gaussians", "progressive-synthetic", "sequences", "captions"} == set(BUILT_IN)
     assert {"mnist", "handwritten", "mvsa", "avmnist-predictions"} <= set(data_names())
     assert all(entry.description for entry in registry().values())
+
+
+def test_listing_says_what_is_available(tmp_path, monkeypatch):
+    monkeypatch.delenv("CONSILIENCE_DATA", raising=False)
+    listed = {one["name"]: one for one in list_sets()}
+    assert list(listed) == data_names()
+    assert listed["digits"] == {
+        "name": "digits",
+        "description": registry()["digits"].description,
+        "licence": registry()["digits"].licence,
+        "built_in": True,
+        "available": True,
+    }
+    assert {name for name, one in listed.items() if one["available"]} == set(BUILT_IN)
+    (tmp_path / "mvsa_single").mkdir()
+    (tmp_path / "mvsa_single" / "features_effnetlite0_minilm.npz").touch()
+    (tmp_path / "mnist").mkdir()  # without its files
+    expected = {*BUILT_IN, "mvsa"}
+    assert {one["name"] for one in list_sets(tmp_path) if one["available"]} == expected
+    monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path))
+    assert {one["name"] for one in list_sets() if one["available"]} == expected
+    assert {one["name"] for one in list_sets(tmp_path / "nowhere") if one["available"]} == set(BUILT_IN)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -97,7 +119,7 @@ def test_a_name_is_registered_once_and_well_formed():
 
 def test_listing_loads_nothing_heavy():
     code = (
-        "import sys; from consilience.data import data_names; data_names(); "
+        "import sys; from consilience.data import list_sets; list_sets(); "
         "print([m for m in ('torch', 'polars', 'sklearn', 'scipy') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

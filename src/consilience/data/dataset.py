@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from consilience.data.recipes import write_recipe
 from consilience.data.splits import PARTS, Split, redraw
 from consilience.errors import InputError, name_rows
 from consilience.samples import Modality, Samples
 from consilience.targets import Task, TaskKind, check_labels, check_numbers
 
-# What a set whose values depend on the split (fill values, categories) makes of a new one: samples and extra.
-Remake = Callable[[np.ndarray], tuple[Samples, Mapping[str, Any]]]
+
+class Made(NamedTuple):
+    """What a reader makes once the split is known: the fields of `DataSet` that may depend on it."""
+
+    samples: Samples
+    extra: Mapping[str, Any]
+    reading: Mapping[str, Any]
+
+
+# What a set whose values depend on the split (fill values, categories) makes of a new one.
+Remake = Callable[[np.ndarray], Made]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,7 +35,7 @@ class DataSet:
     samples: all rows; `samples.index` numbers them over the whole set · task: "classification" or "regression" ·
     split: `[n]` of "train", "validation", "test" · official_split: whether the test part came with the data ·
     drawn_validation: whether the validation part was drawn here · extra: what else is known, such as the true
-    posterior of a generated set.
+    posterior of a generated set · reading: what a reader of files learned on the train rows, for `recipe`.
 
     >>> from consilience.data import load_data
     >>> load_data("digits")
@@ -42,6 +52,7 @@ class DataSet:
     licence: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
     remake: Remake | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.samples.y is None:
@@ -72,7 +83,8 @@ class DataSet:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{count} {part}" for part, count in self.sizes.items())
         about = f"{len(self.classes)} classes" if self.classes is not None else "regression"
-        return f"DataSet {self.name}: {len(self)} samples ({sizes}), {len(self.modalities)} modalities, {about}"
+        seen = f"{len(self.modalities)} modalit{'ies' if len(self.modalities) > 1 else 'y'}"
+        return f"DataSet {self.name}: {len(self)} samples ({sizes}), {seen}, {about}"
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -127,8 +139,21 @@ class DataSet:
         Fill values and categories of a table are fitted again, on the new train rows.
         """
         split = redraw(Split(self.split, self.official_split, self.drawn_validation), self.y, self.task, seed)
-        samples, extra = (self.samples, self.extra) if self.remake is None else self.remake(split.parts)
-        return replace(self, samples=samples, split=split.parts, extra=extra)
+        if self.remake is None:
+            return replace(self, split=split.parts)
+        return replace(self, split=split.parts, **self.remake(split.parts)._asdict())
+
+    def recipe(self) -> dict[str, Any]:
+        """How these samples were read, in plain JSON values, so that `read_with_recipe` reads new ones the same way.
+
+        It holds every modality's kind and shape; for a table the columns, categories and fill values as fitted on the
+        train rows; for a named set its options.
+
+        >>> from consilience.data import load_data
+        >>> load_data("digits").recipe()["modalities"][0]
+        {'name': 'top_left', 'kind': 'vector', 'shape': [16]}
+        """
+        return write_recipe(self.name, self.modalities, self.reading)
 
     def describe(self) -> dict[str, Any]:
         """What is in the set, in plain values: modalities, classes and their balance, what is missing, the split.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,13 +9,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from consilience.data.dataset import DataSet
+from consilience.data.files.formats import format_of, no_such_path
 from consilience.data.options import check_number
 from consilience.data.registry import registry
-from consilience.errors import InputError, MissingDataError, unknown_name
+from consilience.errors import InputError, unknown_name
 from consilience.samples import Kind
 from consilience.targets import TaskKind
 
-_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 _FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed")
 
 
@@ -76,23 +75,19 @@ def load_data(
 
 def _load_path(path: Path, modalities: Any, given: dict[str, Any], seed: int) -> DataSet:
     # Each format's reader is imported when it is needed, and polars and scipy with it.
-    name = path.name.lower()
-    if name.endswith(_TABLES):
+    what = format_of(path)
+    if what == "table":
         from consilience.data.files.tables import load_table
 
         return load_table(path, modalities=modalities, seed=seed, **given)
-    if name.endswith(".mat"):
+    if what == "matlab":
         from consilience.data.files.matlab import load_matlab
 
         _refuse(path, given, allowed=("task",))
         return _keep(load_matlab(path, seed=seed, **given), modalities)
-    if path.is_dir() or name.endswith(".npz"):
-        from consilience.data.files.arrays import load_arrays
+    from consilience.data.files.arrays import load_arrays
 
-        return load_arrays(path, modalities=_names(modalities), seed=seed, **given)
-    raise InputError(
-        f"cannot tell what {path.name!r} holds: load_data reads {', '.join(_TABLES)}, .npz, .mat and folders of .npy"
-    )
+    return load_arrays(path, modalities=_names(modalities), seed=seed, **given)
 
 
 def _find_path(given: str | os.PathLike[str], known: Mapping[str, Any]) -> Path:
@@ -101,11 +96,7 @@ def _find_path(given: str | os.PathLike[str], known: Mapping[str, Any]) -> Path:
         return path
     if len(path.parts) == 1 and not path.suffix:
         raise unknown_name("data set", str(given), known, "A file or folder of that name does not exist either")
-    if not path.parent.is_dir():
-        raise MissingDataError(f"there is no file or folder {str(given)!r}: the folder {path.parent} does not exist")
-    beside = difflib.get_close_matches(path.name, [one.name for one in path.parent.iterdir()], n=1)
-    hint = f"; did you mean {beside[0]!r}?" if beside else ""
-    raise MissingDataError(f"there is no file or folder {str(given)!r}{hint}")
+    raise no_such_path(path)
 
 
 def _names(modalities: Any) -> tuple[str, ...] | None:

@@ -70,7 +70,15 @@ class NamedSet:
                 raise unknown_name("option", option, self.options, f"It was given for data set {self.name!r}")
         arguments = [] if self.files is None else [find_folder(self.files, data_dir)]
         data = self.make(*arguments, **options)
-        return replace(data, name=self.name, description=self.description, licence=self.licence)
+        reading = {**data.reading, "options": dict(options)}
+        return replace(data, name=self.name, description=self.description, licence=self.licence, reading=reading)
+
+    def available(self, data_dir: str | os.PathLike[str] | None = None) -> bool:
+        """Whether it could be loaded now: it needs no files, or they are where they should be."""
+        try:
+            return self.files is None or find_folder(self.files, data_dir).is_dir()
+        except MissingDataError:
+            return False
 
 
 def find_folder(files: Files, data_dir: str | os.PathLike[str] | None) -> Path:
@@ -118,3 +126,21 @@ def data_names() -> list[str]:
     ['avmnist-predictions', 'captions', 'digits']
     """
     return list(registry())
+
+
+def list_sets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """Every named set in plain values; `available` says whether its files are found now. Nothing is read.
+
+    >>> [one["name"] for one in list_sets() if one["built_in"]]
+    ['captions', 'digits', 'gaussians', 'progressive-synthetic', 'sequences']
+    """
+    return [
+        {
+            "name": name,
+            "description": entry.description,
+            "licence": entry.licence,
+            "built_in": entry.built_in,
+            "available": entry.available(data_dir),
+        }
+        for name, entry in registry().items()
+    ]

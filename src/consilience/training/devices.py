@@ -50,20 +50,22 @@ def resolve_device(device: str) -> torch.device:
 def build_fabric(device: str, devices: int, nodes: int, strategy: str, precision: str) -> Fabric:
     """Lightning Fabric for these settings; several devices on one machine mean processes of our own."""
     from lightning_fabric import Fabric
+    from lightning_fabric.strategies import DDPStrategy
 
     # Its announcements ("Using bfloat16 …") say nothing the user did not ask for.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     chosen = resolve_device(device)
     if chosen.index is not None and devices > 1:
         raise InputError(f"training: device {device!r} is one device; use {chosen.type!r} with devices={devices}")
+    how: Any = strategy
     if strategy == "auto" and devices * nodes > 1:
+        # Spawned processes work from a test and a script alike, and run nothing twice; torchrun and SLURM bring theirs.
+        start: Any = "spawn" if nodes == 1 and "LOCAL_RANK" not in os.environ else "popen"
         # Not every parameter serves every batch: a modality may be missing from all samples of one process.
-        # Spawned processes work from a test and a script alike, and run nothing twice.
-        spawn = nodes == 1 and "LOCAL_RANK" not in os.environ
-        strategy = f"ddp{'_spawn' if spawn else ''}_find_unused_parameters_true"
+        how = DDPStrategy(start_method=start, find_unused_parameters=True)
     where: Any = devices if chosen.index is None else [chosen.index]
     kind: Any = PRECISIONS[precision]
-    return Fabric(accelerator=chosen.type, devices=where, num_nodes=nodes, strategy=strategy, precision=kind)
+    return Fabric(accelerator=chosen.type, devices=where, num_nodes=nodes, strategy=how, precision=kind)
 
 
 def launch(fabric: Fabric, work: Callable[..., Any], *arguments: Any) -> Any:

@@ -78,6 +78,8 @@ class Feed:
         return self.batches(rows) if self._all is None else _views(self._all, [len(chosen) for chosen in rows])
 
     def _prepare(self, rows: Any) -> Batch:
+        if self.dtype == torch.float64:
+            return self.preparation.batch(self.samples, rows, torch.float64)
         batch = self.preparation.batch(self.samples, rows)
         if self.dtype is not None:
             batch.values = {

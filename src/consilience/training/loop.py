@@ -19,7 +19,7 @@ from consilience.training.feed import Feed
 from consilience.training.history import LossHistory
 from consilience.training.optimizers import Schedule, build_optimizer
 from consilience.training.phases import Phase, training_only
-from consilience.training.plan import plan_epoch, steps_per_epoch
+from consilience.training.plan import BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.progress import Progress, logger
 from consilience.training.randomness import epoch_seed, seed_device
 
@@ -66,6 +66,7 @@ class Loop:
         self.history = (
             LossHistory(len(train), len(module.names), device=fabric.device) if module.keeps_history else None
         )
+        self._forward: Any = module  # the module as it is called
         self._best: dict[str, Tensor] | None = None  # the best weights of the last phase that had any
         self._saved_at = time.monotonic()
 
@@ -74,6 +75,9 @@ class Loop:
         started = time.perf_counter()
         saved = read_checkpoint(self.checkpoint, self._fingerprint(phases, chosen)) if self.checkpoint else None
         model = self.fabric.setup_module(self.module)
+        # Where Fabric has nothing to add, its wrapper would only walk through every prediction.
+        plain = self.fabric.world_size == 1 and self.trainer.precision == "32" and self.trainer.strategy == "auto"
+        self._forward = self.module if plain else model
         first = 0
         if saved is not None:  # after the setup, which may change the precision
             first = saved["phase"]
@@ -141,7 +145,7 @@ class Loop:
                         began = time.perf_counter()
                         step = Step(epoch, epochs, phase.name, self.history)
                         row = self._epoch(model, optimizer, schedule, step, rate, number)
-                        schedule.end_epoch(self._judge(model, row, course, step))
+                        schedule.end_epoch(self._judge(row, course, step))
                         row = {"phase": phase.name, "epoch": epoch, **row, "seconds": time.perf_counter() - began}
                         self.log.rows.append(row)
                         show.epoch(epoch + 1, row)
@@ -162,22 +166,22 @@ class Loop:
         plans = plan_epoch(
             order, self.train.weight, trainer.batch_size, trainer.accumulate, fabric.world_size, fabric.global_rank
         )
-        model.train()
+        self._forward.train()
         set_rate(optimizer, rate * schedule.factor())
-        sums: dict[str, Tensor] = {}
-        for plan, batch in zip(plans, self.train.batches([plan.rows for plan in plans])):
+        terms: dict[str, dict[int, Tensor]] = {}
+        for position, batch in enumerate(self.train.batches([plan.rows for plan in plans])):
+            plan = plans[position]
             if trainer.modality_dropout:
                 batch = batch.hiding(hide_some(batch.present, trainer.modality_dropout))
             if schedule.moves:
                 set_rate(optimizer, rate * schedule.factor())
             with fabric.no_backward_sync(model, enabled=not plan.ends_step):
-                prediction = model(batch)
+                prediction = self._forward(batch)
                 losses = self.module.objective(prediction, batch, step)
                 loss = torch.stack(list(losses.values())).sum() if len(losses) > 1 else next(iter(losses.values()))
                 fabric.backward(loss if plan.share == 1 else loss * plan.share)
             for name, value in losses.items():
-                part = value.detach() * plan.of_epoch
-                sums[name] = sums[name] + part if name in sums else part
+                terms.setdefault(name, {})[position] = value.detach()
             if self.history is not None:
                 if prediction.opinions is None:
                     raise InputError(f"{type(self.module).__name__} keeps a loss history but gives no opinions")
@@ -191,15 +195,28 @@ class Loop:
                 schedule.step += 1
         if self.history is not None:
             self.history.gather(fabric)
-        return {name: self._finite(name, self._total(value), step) for name, value in sums.items()}
+        return self._means(terms, plans, step)
 
-    def _total(self, value: Tensor) -> float:
-        return float(self.fabric.all_reduce(value, reduce_op="sum") if self.fabric.world_size > 1 else value)
+    def _means(self, terms: dict[str, dict[int, Tensor]], plans: list[BatchPlan], step: Step) -> dict[str, Any]:
+        """Each loss term's mean over the epoch. Looked at only now: during the epoch nothing waits for the device."""
+        means: dict[str, Any] = {}
+        broken: dict[str, tuple[int, float]] = {}
+        for name, each in terms.items():
+            values = torch.stack(list(each.values())).float()
+            mean = (values * values.new_tensor([plans[position].of_epoch for position in each])).sum()
+            if self.fabric.world_size > 1:
+                mean = self.fabric.all_reduce(mean, reduce_op="sum")
+            means[name] = float(mean)
+            if not math.isfinite(means[name]):
+                bad = next((one for one in zip(each, values.tolist()) if not math.isfinite(one[1])), None)
+                broken[name] = bad or (len(plans), means[name])
+        if broken:  # once the weights are broken every term follows: the first one is to blame
+            name, (_, value) = min(broken.items(), key=lambda one: one[1][0])
+            raise self._diverged(name, value, step)
+        return means
 
-    def _finite(self, name: str, value: float, step: Step) -> float:
-        if math.isfinite(value):
-            return value
-        raise TrainingError(
+    def _diverged(self, name: str, value: float, step: Step) -> TrainingError:
+        return TrainingError(
             f"training {type(self.module).__name__}: the loss term {name!r} became {value} in epoch "
             f"{step.epoch + 1}. Lower lr (now {self.trainer.lr:g}) or set clip=1.0"
         )
@@ -213,12 +230,14 @@ class Loop:
                     f"Lower lr (now {self.trainer.lr:g}) or set clip=1.0"
                 )
 
-    def _judge(self, model: Any, row: dict[str, Any], course: Course, step: Step) -> float:
+    def _judge(self, row: dict[str, Any], course: Course, step: Step) -> float:
         """Score the epoch on validation and keep the weights if they are the best so far."""
         if self.validation is None:
             return sum(row.values())
-        row |= validate(model, self.module, self.validation, self.trainer.evaluation_batch)
-        score = self._finite("validation_loss", row["validation_loss"], step)
+        row |= validate(self._forward, self.module, self.validation, self.trainer.evaluation_batch)
+        score = row["validation_loss"]
+        if not math.isfinite(score):
+            raise self._diverged("validation_loss", score, step)
         if score < course.best:
             course.best, course.best_epoch, course.stale = score, step.epoch, 0
             course.state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}

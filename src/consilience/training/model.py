@@ -21,7 +21,7 @@ from consilience.training.feed import Feed
 from consilience.training.loop import Log
 from consilience.training.randomness import seeded
 from consilience.training.saving import read_folder, write_folder
-from consilience.training.trainer import Trainer, check_set, predict
+from consilience.training.trainer import Trainer, check_set, input_type, predict
 
 
 @dataclass
@@ -85,7 +85,8 @@ class Model:
     def predict(self, samples: Samples, *, batch_size: int = 512, device: str = "auto") -> Prediction:
         """Output, opinions, weights and joint representation for every sample, on the CPU."""
         target = resolve_device(device)
-        return predict(self.method.to(target), Feed(samples, self.preparation, target), batch_size)
+        feed = Feed(samples, self.preparation, target, dtype=input_type(self.method))
+        return predict(self.method.to(target), feed, batch_size)
 
     def save(self, path: str | Path, extra: Mapping[str, Any] | None = None) -> Path:
         """Write a folder of safetensors and JSON; `extra` is JSON of the caller's own."""
@@ -120,21 +121,21 @@ def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] 
     assert train.y is not None
     weight = np.ones(len(train)) if train.weight is None else train.weight
     encoded = task.encode(train.y)
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
-            raise InputError(
-                f"class_weight must be 'balanced', a mapping class → weight, or None, got {class_weight!r}"
-            )
+    if class_weight == "balanced":
         totals = np.bincount(encoded, weights=weight, minlength=task.outputs)
         # A class whose samples all weigh nothing goes on weighing nothing.
         per_class = totals.sum() / (task.outputs * np.where(totals > 0, totals, 1.0))
     else:
+        if not isinstance(class_weight, Mapping):
+            raise InputError(
+                f"class_weight must be 'balanced', a mapping class → weight, or None, got {class_weight!r}"
+            )
         known = {label: position for position, label in enumerate(task.classes.tolist())}
         per_class = np.ones(task.outputs)
         for label, value in class_weight.items():
             if label not in known:
                 raise InputError(f"class_weight names {label!r}, which is no class; the classes are {list(known)}")
-            if not 0 <= value < np.inf:
+            if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
                 raise InputError(f"class_weight of {label!r} must be a number ≥ 0, got {value!r}")
             per_class[known[label]] = value
     return weight * per_class[encoded]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from consilience.encoders import EncoderChoice, describe_choice, is_custom
@@ -56,6 +57,8 @@ class Saved:
     def load_weights(self, module: nn.Module) -> None:
         """Put the method's tensors into a freshly built one."""
         state = {key[len(_METHOD) :]: value for key, value in self.tensors.items() if key.startswith(_METHOD)}
+        if any(value.dtype == torch.float64 for value in state.values()):  # it was trained in 64 bits
+            module.double()
         try:
             module.load_state_dict(state)
         except RuntimeError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -71,6 +72,9 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self._feeds: dict[int, Feed] = {}
+        for one in fields(self):  # from a grid of settings, say; a checkpoint holds plain numbers only
+            if isinstance(value := getattr(self, one.name), np.generic):
+                setattr(self, one.name, value.item())
         choices = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS, "on_interrupt": _INTERRUPT}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -84,7 +88,7 @@ class Trainer:
             ("seed", 0),
         ):
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InputError(f"training: {name} must be a whole number ≥ {least}, got {value!r}")
         for name, holds, allowed in (
             ("lr", lambda value: 0 < value < math.inf, "> 0"),
@@ -118,8 +122,7 @@ class Trainer:
     def settings(self) -> dict[str, Any]:
         """What decides the numbers that come out, for a checkpoint's fingerprint."""
         beside = {"preparation", "logs", "checkpoint", "checkpoint_seconds", "verbose", "on_interrupt", "resident"}
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in beside}
-        return {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in beside}
 
     def run(
         self, module: Method, train: Samples, validation: Samples | None = None, phases: list[Phase] | None = None
@@ -155,7 +158,7 @@ class Trainer:
     def predict(self, module: Method, samples: Samples) -> Prediction:
         """A trained module's prediction for every sample, on the CPU."""
         device = resolve_device(self.device)
-        feed = Feed(samples, self._prepared(), device, self.resident)
+        feed = Feed(samples, self._prepared(), device, self.resident, input_type(module))
         return predict(module.to(device), feed, self.evaluation_batch)
 
     def cross_fit(
@@ -203,12 +206,16 @@ def _work(
 ) -> dict[str, Any]:
     """What each process does: train the module, and hand over plain values and tensors."""
     try:
-        with seeded(trainer.seed, fabric.device), memory_advice(trainer.batch_size, trainer.precision):
+        with (
+            default_type(torch.float64 if trainer.precision == "64" else None),
+            seeded(trainer.seed, fabric.device),
+            memory_advice(trainer.batch_size, trainer.precision),
+        ):
             feed = trainer.feed(train, fabric.device)
             held_out = None if validation is None else trainer.feed(validation, fabric.device)
             log = Loop(fabric, trainer, module, feed, held_out, checkpoint).run(phases, chosen)
     finally:
-        if trainer.precision in INPUT_TYPES:  # batches to predict and saved weights are in float32
+        if trainer.precision == "bf16-true":  # batches to predict and saved weights are in float32
             module.float()
     return {"log": vars(log), "state": module.state_dict()}
 
@@ -230,10 +237,32 @@ def predict(module: Method, feed: Feed, batch_size: int) -> Prediction:
     parts = []
     for batch in feed.in_order(batch_size):
         made = module(batch)
-        kept = (None if one is None else one.float().cpu() for one in (made.opinions, made.weights, made.joint))
+        kept = (None if one is None else _widened(one) for one in (made.opinions, made.weights, made.joint))
         opinions, weights, joint = kept
-        parts.append(Prediction(made.output.float().cpu(), opinions, weights, joint=joint))
+        parts.append(Prediction(_widened(made.output), opinions, weights, joint=joint))
     return concatenate(parts)
+
+
+def _widened(values: torch.Tensor) -> torch.Tensor:
+    """Values on the CPU in at least 32 bits."""
+    return values.to("cpu", torch.promote_types(values.dtype, torch.float32))
+
+
+def input_type(module: Method) -> torch.dtype | None:
+    """The type of the numbers that a trained module reads, if it is not the usual one."""
+    doubles = any(one.dtype == torch.float64 for one in module.parameters())
+    return torch.float64 if doubles else None
+
+
+@contextmanager
+def default_type(dtype: torch.dtype | None) -> Iterator[None]:
+    """Fabric hands outputs over in torch's default type: in 64 bits that is to be 64 bits too."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def concatenate(parts: list[Prediction], order: torch.Tensor | None = None) -> Prediction:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from consilience.data.dataset import DataSet
-from consilience.data.files.filling import check_fill, fill_gaps
+from consilience.data.dataset import DataSet, Made
+from consilience.data.files.filling import check_fill, fill_gaps, learn_fills, plain_fills
 from consilience.data.splits import settle_split
 from consilience.errors import InputError, unknown_name
 from consilience.samples import Kind, Samples
 from consilience.targets import TaskKind, infer_task_kind
 
-_LENGTHS = "_lengths"
+LENGTHS = "_lengths"  # what follows a modality's name in that of the array of its lengths
 # What numpy raises on a file that is truncated, foreign, or holds Python objects.
 _UNREADABLE = (OSError, ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error)
 
@@ -38,7 +37,7 @@ def load_arrays(
 
     `y` and `split` are never modalities, even where another array is the target.
     """
-    arrays = read_folder(path) if path.is_dir() else read_npz(path)
+    arrays = read_arrays(path)
     if target not in arrays:
         raise unknown_name("target", target, arrays, f"{path.name} must hold the targets as {target!r}")
     if split is not None and split not in arrays:
@@ -48,11 +47,7 @@ def load_arrays(
     # Another target or split that lies in the file must not be taken for a modality.
     for name in (target, split or "split", "y", "split"):
         arrays.pop(name, None)
-    lengths = {
-        name.removesuffix(_LENGTHS): np.array(arrays.pop(name))
-        for name in list(arrays)
-        if name.endswith(_LENGTHS) and name.removesuffix(_LENGTHS) in arrays
-    }
+    lengths = take_lengths(arrays)
     for name in modalities or ():
         if name not in arrays:
             raise unknown_name("modality", name, arrays, f"It was looked for in {path.name}")
@@ -66,52 +61,82 @@ def load_arrays(
     drawn = settle_split(words, y, task, seed=seed, where=f"the split of {path.name}")
     if fill is not None and path.is_dir():
         raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
-    source = _Arrays(kept, y, {name: lengths[name] for name in kept if name in lengths}, kinds, fill)
-    samples, extra = source.make(drawn.parts)
+    if fill is not None:
+        check_fill(fill)
+    source = _Arrays(target, kept, y, {name: lengths[name] for name in kept if name in lengths}, kinds, fill)
+    made = source.make(drawn.parts)
+    remake = None if fill is None else source.make
     name = path.resolve().name.removesuffix(".npz")
-    return DataSet(name, samples, task, *drawn, extra=extra, remake=None if fill is None else source.make)
+    return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading)
 
 
 @dataclass(frozen=True, eq=False)
 class _Arrays:
     """Arrays as read, and how to make samples of them once the train rows are known."""
 
+    target: str
     values: Mapping[str, np.ndarray]
     y: np.ndarray
     lengths: Mapping[str, np.ndarray]
     kinds: Mapping[str, Kind] | None
     fill: str | None
 
-    def make(self, split: np.ndarray) -> tuple[Samples, dict[str, Any]]:
+    def make(self, split: np.ndarray) -> Made:
         """Samples, with the gaps of vectors filled if that was asked for."""
-        values = dict(self.values)
+        fills = {}
         if self.fill is not None:
-            check_fill(self.fill)
-            for name, value in values.items():
-                if value.dtype.kind == "f" and value.ndim == 2 and (self.kinds or {}).get(name, "vector") == "vector":
-                    columns = [f"column {number}" for number in range(value.shape[1])]
-                    values[name] = fill_gaps(value, self.fill, split == "train", name, columns)
-        return Samples.of(values, self.y, kinds=self.kinds, lengths=self.lengths), {}
+            fills = {
+                name: learn_fills(value, self.fill, split == "train")
+                for name, value in self.values.items()
+                if value.dtype.kind in "biuf" and value.ndim == 2 and (self.kinds or {}).get(name, "vector") == "vector"
+            }
+        samples = Samples.of(fill_vectors(self.values, fills), self.y, kinds=self.kinds, lengths=self.lengths)
+        own = {name: {"fills": plain_fills(one)} for name, one in fills.items()}
+        return Made(samples, {}, {"format": "arrays", "target": {"name": self.target}, "modalities": own})
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
+def fill_vectors(values: Mapping[str, np.ndarray], fills: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same arrays, with the gaps filled of those vectors `[n, feature]` that have `fills` `[feature]`."""
+    filled = dict(values)
+    for name, known in fills.items():
+        value = values.get(name)
+        if value is not None and value.dtype.kind == "f" and value.shape[1:] == known.shape:
+            filled[name] = fill_gaps(value, known, name, [f"column {number}" for number in range(len(known))])
+    return filled
+
+
+def take_lengths(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Take every `<modality>_lengths` out of the arrays, by modality."""
+    return {
+        name.removesuffix(LENGTHS): np.array(arrays.pop(name))
+        for name in list(arrays)
+        if name.endswith(LENGTHS) and name.removesuffix(LENGTHS) in arrays
+    }
+
+
+def read_arrays(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """Every array of an `.npz` or a folder of `.npy` by name, or of those in `only` the ones that are there."""
+    return read_folder(path, only) if path.is_dir() else read_npz(path, only)
+
+
+def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """Every array of an `.npz` by name; Python objects are refused, nothing is unpickled."""
     try:
         content = np.load(path, allow_pickle=False)
         if isinstance(content, np.lib.npyio.NpzFile):
             with content:
-                return {name: content[name] for name in content.files}
+                return {name: content[name] for name in content.files if only is None or name in only}
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
     raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")
 
 
-def read_folder(path: Path) -> dict[str, np.ndarray]:
+def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """Every `.npy` of a folder by name, memory-mapped; Python objects are refused, nothing is unpickled."""
     found = sorted(path.glob("*.npy"))
     if not found:
         raise InputError(f"the folder {path.name!r} holds no .npy file: put one per modality into it, and y.npy")
-    return {file.stem: _map(file) for file in found}
+    return {file.stem: _map(file) for file in found if only is None or file.stem in only}
 
 
 def _map(path: Path) -> np.ndarray:

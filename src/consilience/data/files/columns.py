@@ -1,22 +1,21 @@
-"""One modality's columns of a table: numbers as they are, categories one-hot, sentences as text."""
+"""One modality's columns of a table as they were read: numbers, strings, or sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.data.files.filling import fill_gaps
 from consilience.errors import InputError, name_rows
 from consilience.samples import Kind
 
 if TYPE_CHECKING:
     import polars
 
-# A column of strings with more different values than this, in over half of its rows, is no category.
-_MANY_VALUES = 20
+# Words for an empty cell in a CSV column of numbers. In a column of strings they are strings: "NA" may be a place.
+EMPTY_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +23,7 @@ class Columns:
     """What was read for one modality: sentences, or numbers `[n, column]` (NaN: empty) and strings (None: empty)."""
 
     name: str
+    text_name: str | None
     text: np.ndarray | None
     numbers: np.ndarray
     number_names: list[str]
@@ -34,64 +34,13 @@ class Columns:
         """Text or vector."""
         return "vector" if self.text is None else "text"
 
-    def fitted(self, fill: str | None) -> bool:
-        """Whether the encoded values depend on which rows are train rows."""
-        return bool(self.categories) or (fill is not None and bool(np.isnan(self.numbers).any()))
-
-    def encode(self, train: np.ndarray, fill: str | None) -> tuple[np.ndarray, list[str]]:
-        """Values `[n, feature]` and the features' names: numbers first, then a 0/1 feature for each category.
-
-        Categories are those of the train rows; another one elsewhere, like an empty cell under `fill`, is all zeros.
-        A row without any cell is all NaN: the modality is missing.
-        """
-        if self.text is not None:
-            return self.text, [self.name]
-        empty = np.column_stack([np.isnan(self.numbers), *(_is_empty(cells) for cells in self.categories.values())])
-        missing = np.all(empty, axis=1)
-        gaps = empty & ~missing[:, None]
-        if fill is None and gaps.any():
-            columns = [*self.number_names, *self.categories]
-            first = columns[np.flatnonzero(gaps.any(axis=0))[0]]
-            raise InputError(
-                f"modality {self.name!r} has empty cells in part of {name_rows(np.flatnonzero(gaps.any(axis=1)))}, the "
-                f"first in column {first!r}. A row with all cells empty lacks the modality; fill single cells with "
-                "fill='median' ('mean', 'zero'), or drop the rows"
-            )
-        encoded, names = [self.numbers], list(self.number_names)
-        if fill is not None and self.number_names:
-            # Rows that hold categories only are there too, so their numbers are to be filled.
-            named = [f"column {column!r}" for column in self.number_names]
-            encoded = [fill_gaps(self.numbers, fill, train, self.name, named, missing=missing)]
-        for column, cells in self.categories.items():
-            known = self._known_categories(column, cells, train)
-            encoded.append((cells[:, None] == known).astype(np.float32))
-            names += [f"{column}={category}" for category in known]
-        values = np.concatenate(encoded, axis=1)
-        if self.categories:
-            values[missing] = np.nan
-        return values, names
-
-    def _known_categories(self, column: str, cells: np.ndarray, train: np.ndarray) -> np.ndarray:
-        seen = cells[train & ~_is_empty(cells)]
-        known = np.unique(seen.astype(str)).astype(object)
-        if not len(known):
-            raise InputError(f"modality {self.name!r}: column {column!r} is empty in every train row. Leave it out")
-        if len(known) > max(_MANY_VALUES, len(seen) // 2):
-            raise InputError(
-                f"modality {self.name!r}: column {column!r} holds {len(known)} different strings in {len(seen)} train "
-                "rows, which is no category. Leave it out, or make it a modality of its own with "
-                f"kinds={{{column!r}: 'text'}}"
-            )
-        return known
-
 
 def read_columns(name: str, frame: polars.DataFrame, text: bool) -> Columns:
     """Sort a modality's columns into numbers and strings; refuse dates, lists and the like."""
     import polars as pl
 
-    nothing = np.empty((len(frame), 0), dtype=np.float32)
     if text:
-        return Columns(name, _strings(frame.to_series()), nothing, [], {})
+        return _sentences(name, frame.columns[0], read_strings(frame.to_series()))
     numbers, strings = [], []
     for column, kind in frame.schema.items():
         if kind.is_numeric() or kind in (pl.Boolean, pl.Null):
@@ -102,15 +51,80 @@ def read_columns(name: str, frame: polars.DataFrame, text: bool) -> Columns:
             raise InputError(
                 f"modality {name!r}: column {column!r} holds {kind}; numbers, booleans and strings are allowed"
             )
-    values = frame.select(pl.col(numbers).cast(pl.Float32)).to_numpy() if numbers else nothing
-    return Columns(name, None, np.ascontiguousarray(values), numbers, {one: _strings(frame[one]) for one in strings})
+    categories = {one: read_strings(frame[one]) for one in strings}
+    return Columns(name, None, None, _as_floats(frame, numbers), numbers, categories)
 
 
-def _strings(column: polars.Series) -> np.ndarray:
+def read_known_columns(
+    name: str, frame: polars.DataFrame, text: str | None, numbers: Sequence[str], categories: Sequence[str]
+) -> Columns:
+    """Read columns as what they were in training, whatever the few rows of a new table make them look like."""
+    what = f"modality {name!r}: column"
+    if text is not None:
+        return _sentences(name, text, read_known_strings(frame[text], what))
+    schema = frame.schema
+    mended = [read_known_numbers(frame[one], what) for one in numbers if not schema[one].is_numeric()]
+    strings = {one: read_known_strings(frame[one], what) for one in categories}
+    return Columns(name, None, None, _as_floats(frame.with_columns(mended), list(numbers)), list(numbers), strings)
+
+
+def read_known_numbers(column: polars.Series, what: str) -> polars.Series:
+    """A column that held numbers or booleans in training, as numbers; anything else is refused with its rows."""
+    import polars as pl
+
+    if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        return column.cast(pl.Float64)
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        raise InputError(f"{what} {column.name!r} holds {column.dtype}, in training it held numbers")
+    words = column.cast(pl.String)
+    words = words.set(words.is_in(EMPTY_WORDS).fill_null(False), None)
+    lower = words.str.to_lowercase()
+    truth = (lower == "true").cast(pl.Float64).set((~lower.is_in(["true", "false"])).fill_null(False), None)
+    numbers = words.cast(pl.Float64, strict=False).zip_with(truth.is_null(), truth)
+    wrong = (numbers.is_null() & words.is_not_null()).arg_true().to_list()
+    if wrong:
+        raise InputError(
+            f"{what} {column.name!r} holds {words[wrong[0]]!r} ({name_rows(wrong)}), in training it held numbers"
+        )
+    return numbers
+
+
+def read_known_strings(column: polars.Series, what: str) -> np.ndarray:
+    """A column that held strings in training, as strings `[n]`, None where a cell is empty."""
+    import polars as pl
+
+    kind = column.dtype
+    # Other numbers, booleans or dates would be spelled differently from what training saw.
+    if not kind.is_integer() and kind not in (pl.String, pl.Categorical, pl.Enum, pl.Null):
+        raise InputError(f"{what} {column.name!r} holds {kind}, in training it held strings")
+    return read_strings(column)
+
+
+def mend_numbers(column: polars.Series) -> polars.Series:
+    """Turn a column of numbers with "NA" among them, which polars reads as strings, into numbers."""
+    import polars as pl
+
+    given = column.set(column.is_in(EMPTY_WORDS).fill_null(False), None)
+    numbers = given.cast(pl.Float64, strict=False)
+    return numbers if numbers.null_count() == given.null_count() < len(column) else column
+
+
+def read_strings(column: polars.Series) -> np.ndarray:
+    """A column's cells as strings `[n]`, None where a cell is empty."""
     import polars as pl
 
     return np.array(column.cast(pl.String).to_list(), dtype=object)
 
 
-def _is_empty(cells: np.ndarray) -> np.ndarray:
-    return np.array([cell is None for cell in cells.tolist()], dtype=bool)
+def _sentences(name: str, column: str, text: np.ndarray) -> Columns:
+    return Columns(name, column, text, np.empty((len(text), 0), dtype=np.float32), [], {})
+
+
+def _as_floats(frame: polars.DataFrame, columns: list[str]) -> np.ndarray:
+    import polars as pl
+
+    if not columns:
+        return np.empty((len(frame), 0), dtype=np.float32)
+    # By way of 64 bits, so that a number comes out the same whether its column was read as whole or as fractional.
+    floats = frame.select(pl.col(columns).cast(pl.Float64).cast(pl.Float32))
+    return np.ascontiguousarray(floats.to_numpy())

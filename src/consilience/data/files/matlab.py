@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from consilience.samples import Samples
 from consilience.targets import TaskKind, infer_task_kind
 
 _VIEW = re.compile(r"x(\d+)_(train|test)")
+_PARTS = ("train", "test")
 
 
 def load_matlab(path: Path, *, task: TaskKind | None = None, seed: int = 0) -> DataSet:
@@ -30,34 +32,70 @@ def load_matlab(path: Path, *, task: TaskKind | None = None, seed: int = 0) -> D
 def read_views(path: Path) -> tuple[dict[int, np.ndarray], np.ndarray, np.ndarray]:
     """Views by number `[n, feature]`, labels `[n]`, and the word "train" or "test" for each row."""
     content = _read_content(path)
-    found = {name: value for name, value in content.items() if value.dtype.kind in "biuf"}
-    numbers = sorted({int(match[1]) for match in map(_VIEW.fullmatch, content) if match})
-    wanted = [f"{stem}_{part}" for stem in (*(f"x{one}" for one in numbers), "gt") for part in ("train", "test")]
+    found = _only_numbers(content)
+    numbers = _view_numbers(content, _PARTS)
+    wanted = [f"{stem}_{part}" for stem in (*(f"x{one}" for one in numbers), "gt") for part in _PARTS]
     missing = [name for name in wanted if name not in found]
     if not numbers or missing:
         raise InputError(
             f"{path.name} must hold x1_train, x1_test, …, gt_train and gt_test, all numbers; it lacks "
             f"{', '.join(missing) or 'x1_train'} and holds {', '.join(sorted(found)) or 'nothing'}"
         )
-    parts = {}
-    for part in ("train", "test"):
-        parts[part] = found[f"gt_{part}"].ravel()
+    views, y = _join_parts(path, found, numbers, _PARTS)
+    assert y is not None
+    return views, y, np.repeat(_PARTS, [found[f"gt_{part}"].size for part in _PARTS])
+
+
+def read_new_views(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+    """Views `view1`, `view2`, … and, where there are any, labels, of whichever of the two parts is there."""
+    content = _read_content(path)
+    found = _only_numbers(content)
+    parts = [part for part in _PARTS if _view_numbers(content, [part])]
+    numbers = _view_numbers(content, parts)
+    stems = [f"x{one}" for one in numbers]
+    if any(f"gt_{part}" in content for part in parts):
+        stems.append("gt")
+    missing = [f"{stem}_{part}" for stem in stems for part in parts if f"{stem}_{part}" not in found]
+    if not parts or missing:
+        raise InputError(
+            f"{path.name} must hold x1_test, x2_test, …, or x1_train, …, or both, all numbers; it lacks "
+            f"{', '.join(missing) or 'x1_test'} and holds {', '.join(sorted(found)) or 'nothing'}"
+        )
+    views, y = _join_parts(path, found, numbers, parts)
+    return {f"view{number}": value for number, value in views.items()}, y
+
+
+def _only_numbers(content: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value for name, value in content.items() if value.dtype.kind in "biuf"}
+
+
+def _view_numbers(content: Mapping[str, np.ndarray], parts: Sequence[str]) -> list[int]:
+    return sorted({int(match[1]) for match in map(_VIEW.fullmatch, content) if match and match[2] in parts})
+
+
+def _join_parts(
+    path: Path, found: Mapping[str, np.ndarray], numbers: Sequence[int], parts: Sequence[str]
+) -> tuple[dict[int, np.ndarray], np.ndarray | None]:
+    """The parts one below the other: views by number `[n, feature]`, and labels `[n]` where there are any."""
+    for part in parts:
+        first = f"gt_{part}" if f"gt_{part}" in found else f"x{numbers[0]}_{part}"
+        rows = found[first].size if first.startswith("gt") else len(found[first])
         for number in numbers:
             value = found[f"x{number}_{part}"]
-            if value.ndim != 2 or len(value) != len(parts[part]):
+            if value.ndim != 2 or len(value) != rows:
                 raise InputError(
-                    f"{path.name}: x{number}_{part} must be [n, feature] with {len(parts[part])} rows as in gt_{part}, "
+                    f"{path.name}: x{number}_{part} must be [n, feature] with {rows} rows as in {first}, "
                     f"got {list(value.shape)}"
                 )
     for number in numbers:
         widths = [found[f"x{number}_{part}"].shape[1] for part in parts]
-        if widths[0] != widths[1]:
+        if len(set(widths)) > 1:
             raise InputError(f"{path.name}: view {number} has {widths[0]} features in train, {widths[1]} in test")
     views = {
         number: np.concatenate([found[f"x{number}_{part}"] for part in parts]).astype(np.float32) for number in numbers
     }
-    words = np.repeat(list(parts), [len(y) for y in parts.values()])
-    return views, np.concatenate(list(parts.values())), words
+    labels = [found[f"gt_{part}"].ravel() for part in parts if f"gt_{part}" in found]
+    return views, np.concatenate(labels) if labels else None
 
 
 def _read_content(path: Path) -> dict[str, np.ndarray]:

@@ -1,0 +1,5 @@
+"""The command line face: `consilience COMMAND …`."""
+
+from consilience.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,78 @@
+"""Which fusion method should I use on my data? Trains methods over seeds, corrupts the test set, and says."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from consilience.cli import options
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+EXAMPLES = """  consilience compare digits
+  consilience compare digits --methods late concat --corruption gaussian missing --levels 0 5 10 --seeds 10 --jobs 2
+  consilience compare sensors.csv --target fault --modality temp=TS* --modality pressure=PS* --out runs/sensors"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Data, methods and protocol."""
+    parser.add_argument("data", nargs="+", type=str, help="names of data sets, or files")
+    parser.add_argument("--methods", nargs="+", type=str, default=None, help="all that serve the data unless given")
+    parser.add_argument("--corruption", nargs="+", type=str, default=None, help="names, or image=gaussian,text=blank")
+    parser.add_argument("--levels", nargs="+", type=float, default=[0.0, 5.0, 10.0])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--probability", type=float, default=0.5, help="that a modality of a test sample is hit")
+    parser.add_argument("--metric", type=str, default=None, help="accuracy, or mse for a regression, unless given")
+    parser.add_argument("--reference", type=str, default=None, help="what the others are compared with; late")
+    parser.add_argument("--tune", type=int, default=0, help="trials of random search for every method")
+    options.add_loading(parser)
+    options.add_training(parser)
+    options.add_running(parser)
+
+
+def run(chosen: Namespace, command: list[str]) -> None:
+    """Compare, print the table, say where the rest is."""
+    from consilience.comparison import compare
+
+    comparison = compare(
+        chosen.data,
+        chosen.methods,
+        corruption=None if chosen.corruption is None else [read_corruption(one) for one in chosen.corruption],
+        levels=chosen.levels,
+        seeds=chosen.seeds,
+        probability=chosen.probability,
+        metric=chosen.metric,
+        reference=chosen.reference,
+        settings=options.settings(chosen),
+        encoders=options.encoders(chosen),
+        training=options.training(chosen),
+        tune=chosen.tune,
+        out=chosen.out,
+        jobs=chosen.jobs,
+        cluster=chosen.cluster,
+        command=shlex.join(command),
+        **options.loading(chosen),
+    )
+    say(comparison, chosen.format)
+
+
+def read_corruption(text: str) -> Any:
+    """A name, or a mapping modality → name.
+
+    >>> read_corruption("image=gaussian,text=blank")
+    {'image': 'gaussian', 'text': 'blank'}
+    """
+    return dict(options.each_pair("corruption", text.split(","))) if "=" in text else text
+
+
+def say(comparison: Any, format: str) -> None:
+    """The table, and where the report and the best model are."""
+    from rich.console import Console
+
+    table = comparison.table(format)
+    print(table) if isinstance(table, str) else Console().print(table)
+    if format == "console":
+        print(f"\nreport: {comparison.folder / 'report.html'}")
+        if comparison.best is not None:
+            print(f"best model on validation: {comparison.best}")

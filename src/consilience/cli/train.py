@@ -1,0 +1,52 @@
+"""Train one method, say how good it is on the test part, and save it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from consilience.cli import options
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+EXAMPLES = """  consilience train digits --method late --out model
+  consilience train sensors.csv --target fault --modality temp=TS* --modality pressure=PS* --method late --out model"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Data, method, and where to save."""
+    parser.add_argument("data", type=str, help="a data set's name, or a file")
+    parser.add_argument("--method", type=str, default="concat")
+    parser.add_argument("--out", type=str, required=True, help="the folder to save the model in")
+    parser.add_argument("--seed", type=int, default=0)
+    options.add_loading(parser)
+    options.add_training(parser)
+
+
+def run(chosen: Namespace, command: list[str]) -> None:
+    """Fit on train with early stopping on validation, measure on test, save."""
+    from consilience.data import load_data
+    from consilience.estimators import FusionClassifier, FusionRegressor
+    from consilience.evaluation import evaluate
+
+    data = load_data(chosen.data, **options.loading(chosen))
+    kind: Any = FusionClassifier if data.task == "classification" else FusionRegressor
+    training, own = options.training(chosen), kind().get_params()
+    estimator = kind(
+        chosen.method,
+        settings=options.settings(chosen).get(chosen.method),
+        encoders=options.encoders(chosen) or None,
+        validation=data.validation,
+        random_state=chosen.seed,
+        verbose=1,
+        training={name: value for name, value in training.items() if name not in own} or None,
+        **{name: value for name, value in training.items() if name in own},
+    )
+    estimator.fit(data.train, data.train.y)
+    probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None
+    classes = getattr(estimator, "classes_", None)
+    figures = evaluate(data.task, data.test.y, estimator.predict(data.test), probabilities, classes=classes)
+    saved = estimator.save(chosen.out, recipe=data.recipe())
+    for name, value in figures.items():
+        print(f"{name:18} {value:.4f}")
+    print(f"\nmodel: {saved}")

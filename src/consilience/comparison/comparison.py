@@ -1,0 +1,276 @@
+"""Which fusion method should I use on my data? Trains the methods, corrupts the test set, and says, with statistics."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from consilience.comparison.engine import run_jobs
+from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, jobs_of
+from consilience.comparison.store import Store, writing
+from consilience.comparison.summary import Finished, best_job, gather_findings
+from consilience.data import DataSet
+from consilience.errors import InputError, unknown_name
+from consilience.report.findings import Findings
+from consilience.report.tables import TableFormat
+from consilience.version import __version__
+
+REPORT = "report.html"
+_STAMP = "report.stamp"
+
+
+class Comparison:
+    """A finished comparison: `table()`, `statistics()`, `report()`, and `best`, the folder of the best model."""
+
+    def __init__(self, store: Store, findings: Findings, best: Path | None):
+        self.store, self.findings, self.best = store, findings, best
+
+    def __repr__(self) -> str:
+        return f"Comparison of {len(self.findings.methods)} methods on {', '.join(self.findings.sets)} in {self.folder}"
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.store.folder
+
+    def table(self, format: TableFormat = "console") -> Any:
+        """The main table: "console" for rich to print, "markdown" or "latex" as text."""
+        from consilience.report.tables import main_table
+
+        return main_table(self.findings, format)
+
+    def statistics(self) -> Any:
+        """Differences to the reference with intervals and corrected p-values, one row per condition (polars)."""
+        return self.findings.differences
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Draw the report page and its figures into a folder, by default the run folder."""
+        from consilience.report.page import write_report
+
+        folder = Path(path) if path is not None else self.folder
+        with writing(folder):
+            return write_report(self.findings, folder)
+
+
+def compare(
+    data: Any,
+    methods: Sequence[str] | None = None,
+    *,
+    corruption: str | Mapping[str, str] | Iterable[Any] | None = None,
+    levels: Sequence[float] = (0, 5, 10),
+    seeds: int = 10,
+    probability: float = 0.5,
+    metric: str | None = None,
+    reference: str | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    encoders: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    tune: int = 0,
+    out: str | Path | None = None,
+    jobs: int = 1,
+    cluster: str | None = None,
+    verbose: int = 1,
+    command: str | None = None,
+    **loading: Any,
+) -> Comparison:
+    """Train methods over seeds, measure them clean and corrupted, and compare.
+
+    data: a name, a path, a `DataSet`, or several of them; `loading` goes to `load_data` · methods: names, or None for
+    every method that serves the data · corruption: a name, a mapping modality → name, or several; by default what
+    suits the kind · reference: what the others are compared with, `late` unless told otherwise · training: settings
+    of `Trainer` · tune: trials of random search for every method · out: the run folder; the same call goes on where
+    an earlier one stopped · jobs: processes · cluster: "ray".
+    """
+    given = data if isinstance(data, list | tuple) else [data]
+    corruptions = (corruption,) if corruption is None or isinstance(corruption, str | Mapping) else tuple(corruption)
+    plan = Plan(
+        sources=tuple(Source.of(one, loading) for one in given),
+        methods=None if methods is None else tuple(methods),
+        corruptions=corruptions or (None,),
+        levels=tuple(levels),
+        seeds=seeds,
+        probability=probability,
+        metric=metric,
+        reference=reference or "",
+        settings=settings or {},
+        encoders=encoders or {},
+        training=training or {},
+        tune=tune,
+    )
+    asked = plan.asked()
+    store = Store(default_folder(plan, asked) if out is None else out)
+    store.check(asked)
+    written = store.read_plan()
+    if written is None or written["asked"] != asked:
+        written = resolve(plan, asked, command)
+        store.write_plan(written)
+    todo = [Job(**job) for job in written["jobs"]]
+    run_jobs(todo, plan, store, workers=jobs, cluster=cluster, verbose=verbose)
+    return conclude(store, written)
+
+
+def reopen(folder: str | Path) -> Comparison:
+    """The comparison that lies in a run folder, as far as it has come."""
+    store = Store(folder)
+    written = store.read_plan()
+    if written is None:
+        raise InputError(f"{folder} holds no comparison: there is no readable plan.json")
+    return conclude(store, written)
+
+
+def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
+    """Read the results, find the best model, and draw the report unless it shows just these results already."""
+    finished: Finished = []
+    for job in (Job(**one) for one in written["jobs"]):
+        result = store.read(job)
+        if result is not None:
+            finished.append((job, result))
+    if not finished:
+        raise InputError(f"{store.folder} holds no finished result yet: run the comparison first")
+    comparison = Comparison(store, gather_findings(written, finished), _keep_best(store, finished, written))
+    stamp = digest([written, [[job.key, result.failed] for job, result in finished], __version__])
+    marker = store.folder / _STAMP
+    drawn = marker.exists() and marker.read_text(encoding="utf-8") == stamp and (store.folder / REPORT).exists()
+    if not drawn:
+        comparison.report()
+        store.write_text(_STAMP, stamp)
+    return comparison
+
+
+def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[str, Any]:
+    """Everything about a comparison that must be known before its first job, and again when it is reopened."""
+    from consilience import methods as room
+    from consilience.comparison.work import label_of
+
+    loaded = {source.label: source.load() for source in plan.sources}
+    check_protocol(plan, loaded)
+    chosen: dict[str, list[str]] = {}
+    skipped: list[dict[str, str]] = []
+    for label, data in loaded.items():
+        chosen[label], reasons = applicable(plan.methods, plan.reference, data)
+        skipped += [{"set": label, "method": method, "reason": reason} for method, reason in reasons.items()]
+    everyone = list(dict.fromkeys(name for names in chosen.values() for name in names))
+    if not everyone:
+        listed = "; ".join(f"{one['method']}: {one['reason']}" for one in skipped)
+        raise InputError(f"compare: none of the methods can serve this data ({listed})")
+    reference = plan.reference or ("late" if "late" in everyone else everyone[0])
+    for source in plan.settings:
+        if source not in everyone:
+            raise unknown_name("method", source, everyone, "It was given in settings")
+    fingerprints = {source.label: source.fingerprint() for source in plan.sources}
+    known = room.registry()
+    papers = {name: room.find(name)[0].paper for name in everyone}
+    return {
+        "asked": asked,
+        "command": command or f"consilience.compare({', '.join(repr(label) for label in loaded)}, …)",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "reference": reference,
+        "sets": {label: data.describe() for label, data in loaded.items()},
+        "corruptions": {
+            label: [label_of(one, data.modalities) for one in plan.corruptions] for label, data in loaded.items()
+        },
+        "skipped": skipped,
+        "papers": {name: paper for name, paper in papers.items() if paper},
+        "versions": {
+            "consilience": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "numpy", "scikit-learn", "lightning-fabric")},
+            "platform": platform.platform(terse=True),
+        },
+        "registered": sorted(known),
+        "jobs": [job.to_json() for job in jobs_of(plan, chosen, fingerprints)],
+    }
+
+
+def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
+    """Refuse before the first training what would fail in every job: metric, corruptions, levels, training, encoders."""
+    from consilience.corruption import Corruptor
+    from consilience.evaluation import find_metric
+    from consilience.training import Trainer
+
+    tasks = {data.task for data in loaded.values()}
+    if len(tasks) > 1:
+        raise InputError("compare: the sets must share one task; some are classification, some regression")
+    if plan.metric is not None:
+        find_metric(plan.metric, tasks.pop())
+    for data in loaded.values():
+        few = data.train[:2]
+        for corruption in plan.corruptions:
+            Corruptor(few).apply(few, corruption, 0.0, probability=plan.probability)
+    fields = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "seed", "on_interrupt", "checkpoint"}
+    for name in plan.training:
+        if name not in fields:
+            raise unknown_name("training setting", name, fields)
+    Trainer(**plan.training)
+    modalities = {name for data in loaded.values() for name in data.modalities}
+    for name in plan.encoders:
+        if name not in modalities:
+            raise unknown_name("modality", name, modalities, "It was given in encoders")
+
+
+def applicable(names: Sequence[str] | None, reference: str, data: DataSet) -> tuple[list[str], dict[str, str]]:
+    """The methods to run on a set, and for the others why not. A family without an argument means all its members."""
+    from consilience import methods as room
+    from consilience.targets import Task
+
+    known = room.registry()
+    if names is None:
+        names = [name for name in known if not name.endswith(":")]
+    if reference and reference not in names:
+        names = [*names, reference]
+    spelled: list[str] = []
+    for name in names:
+        arguments = known[name].arguments(data.modalities) if name in known and name.endswith(":") else [""]
+        spelled += [name + argument for argument in arguments]
+    task = Task.of(data.y[data.split == "train"], data.task)
+    modalities = seen_by_methods(data)
+    run, reasons = [], {}
+    for name in dict.fromkeys(spelled):
+        cls, argument = room.find(name, data.modalities)
+        reason = cls.reason_against(modalities, task)
+        if reason is None and argument is not None and argument not in cls.arguments(data.modalities):
+            reason = f"{argument!r} is none of its arguments here: {', '.join(cls.arguments(data.modalities))}"
+        if reason is None:
+            run.append(name)
+        else:
+            reasons[name] = reason
+    return run, reasons
+
+
+def seen_by_methods(data: DataSet) -> dict[str, Any]:
+    """The modalities as methods will see them: text has become tokens."""
+    from dataclasses import replace
+
+    return {
+        name: replace(one, kind="tokens", shape=(1,)) if one.kind == "text" else one
+        for name, one in data.modalities.items()
+    }
+
+
+def default_folder(plan: Plan, asked: Mapping[str, Any]) -> Path:
+    """`runs/SETS-xxxxxxxx`, where the letters change with every setting that results depend on."""
+    fixed = {name: value for name, value in asked.items() if name not in EXTENDABLE}
+    return Path("runs") / f"{'-'.join(source.label for source in plan.sources)}-{digest(fixed)[:8]}"
+
+
+def _keep_best(store: Store, finished: Finished, written: Mapping[str, Any]) -> Path | None:
+    """Copy the best model to `best`, and keep of each method only its best seed's."""
+    merit = best_job(finished, written)
+    if not merit:
+        return None
+    winner = next(iter(merit.values()))
+    target = store.folder / "best"
+    marker = target / "job.key"
+    if store.model(winner).is_dir() and not (marker.exists() and marker.read_text(encoding="utf-8") == winner.key):
+        with writing(store.folder):
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(store.model(winner), target)
+            marker.write_text(winner.key, encoding="utf-8")
+    if len(finished) == len(written["jobs"]):
+        store.keep_models({job.key for job in merit.values()})
+    return target if target.is_dir() else None

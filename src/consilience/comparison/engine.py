@@ -1,0 +1,133 @@
+"""Working through the jobs of a comparison: in this process, in several, or on a cluster; with progress."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from consilience.comparison.plan import Job, Plan
+from consilience.comparison.store import Store
+from consilience.comparison.work import work
+from consilience.errors import InputError
+
+logger = logging.getLogger("consilience")
+
+# How often to look whether a job that another process holds is done.
+_POLL_SECONDS = 0.5
+
+
+def run_jobs(
+    jobs: list[Job], plan: Plan, store: Store, *, workers: int = 1, cluster: str | None = None, verbose: int = 1
+) -> None:
+    """Do every job that is not done, whoever does it: other processes may work on the same folder."""
+    if workers < 1:
+        raise InputError(f"compare: jobs must be ≥ 1, got {workers}")
+    tried: set[str] = set()  # a job that failed here is not tried again in this call
+    with _Progress(len(jobs), verbose) as progress:
+        while open_jobs := [job for job in jobs if job.key not in tried and not _done(store, job)]:
+            progress.update(len(jobs) - len(open_jobs))
+            worked = False
+            for job, outcome in _work_through(open_jobs, plan, store, workers, cluster):
+                if outcome != "elsewhere":
+                    worked = True
+                    tried.add(job.key)
+                    progress.advance(job, outcome)
+            if not worked:  # the rest is in other hands; if those die, their locks open
+                time.sleep(_POLL_SECONDS)
+        progress.update(len(jobs))
+
+
+def _done(store: Store, job: Job) -> bool:
+    result = store.read(job) if store.has(job) else None
+    return result is not None and not result.failed
+
+
+def _work_through(
+    jobs: list[Job], plan: Plan, store: Store, workers: int, cluster: str | None
+) -> Iterator[tuple[Job, str]]:
+    if cluster is None and (workers == 1 or len(jobs) == 1):
+        for job in jobs:
+            yield job, work(job, plan, store)
+        return
+    import joblib
+
+    workers = min(workers, len(jobs))
+    # The processes share the cores: each with all of them would spend its time waiting.
+    threads = max(1, (os.cpu_count() or 1) // workers) if cluster is None else None
+    with joblib.parallel_config(backend=_backend(cluster)):
+        pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
+        yield from pool(joblib.delayed(_work_and_say)(job, plan, store, threads) for job in jobs)
+
+
+def _work_and_say(job: Job, plan: Plan, store: Store, threads: int | None) -> tuple[Job, str]:
+    return job, work(job, plan, store, threads)
+
+
+def _backend(cluster: str | None) -> str:
+    if cluster is None:
+        return "loky"
+    if cluster != "ray":
+        raise InputError(f"compare: unknown cluster {cluster!r}; 'ray' is served")
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError as error:
+        raise InputError("compare: --cluster ray needs Ray: pip install 'consilience[ray]'") from error
+    if not ray.is_initialized():
+        # The address comes from RAY_ADDRESS; without one Ray starts on this machine.
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    register_ray()
+    return "ray"
+
+
+class _Progress:
+    """A bar on a terminal, a log line per job elsewhere."""
+
+    def __init__(self, total: int, verbose: int):
+        self.total, self._bar, self._task, self._done = total, None, None, 0
+        self._terminal = verbose > 0 and sys.stderr.isatty()
+        self._logs = verbose > 0 and not self._terminal
+        self._began = time.monotonic()
+
+    def __enter__(self) -> _Progress:
+        if self._terminal:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            columns: Iterable[Any] = (
+                TextColumn("{task.completed}/{task.total} jobs"),
+                BarColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.description}"),
+            )
+            bar: Any = Progress(*columns, console=Console(stderr=True), transient=True)
+            bar.start()
+            self._bar, self._task = bar, bar.add_task("", total=self.total)
+        return self
+
+    def update(self, done: int) -> None:
+        """So many jobs are done, by whomever."""
+        self._done = done
+        self._show("")
+
+    def advance(self, job: Job, outcome: str) -> None:
+        """One more is done here."""
+        self._done += 1
+        said = job.describe() + (" failed" if outcome == "failed" else "")
+        if self._logs:
+            logger.info("%d/%d jobs, %.0f s: %s", self._done, self.total, time.monotonic() - self._began, said)
+        self._show(said)
+
+    def _show(self, said: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, description=said)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

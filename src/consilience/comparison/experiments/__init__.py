@@ -1,0 +1,11 @@
+"""The named experiments, one file each. A file dropped in here is found by itself."""
+
+import importlib
+import pkgutil
+
+from consilience.comparison.experiments.experiment import Experiment, experiments, find_experiment, register_experiment
+
+for _module in pkgutil.iter_modules(__path__, __name__ + "."):
+    importlib.import_module(_module.name)
+
+__all__ = ["Experiment", "experiments", "find_experiment", "register_experiment"]

@@ -1,0 +1,170 @@
+"""The run folder: one file per finished job, written whole or not at all, and readable whatever happens to the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.comparison.plan import EXTENDABLE, Job
+from consilience.errors import ConsilienceError, InputError
+
+PLAN = "plan.json"
+_ABOUT = "about"  # the array of a result file that holds its JSON
+
+
+class StoreError(ConsilienceError, OSError):
+    """The run folder cannot be written: no permission, or no space left."""
+
+
+@dataclass
+class Result:
+    """What a job found: `about` in plain values, and arrays of per-sample predictions by name."""
+
+    about: dict[str, Any]
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the job raised."""
+        return "error" in self.about
+
+
+class Store:
+    """A folder with `plan.json`, `jobs/KEY.npz` (results), `jobs/KEY.lock` (at work), `models/KEY` and `best`."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.jobs = self.folder / "jobs"
+        self.models = self.folder / "models"
+
+    def check(self, asked: dict[str, Any]) -> None:
+        """Refuse a folder that holds something else, or a comparison made with other settings."""
+        existing = self.read_plan()
+        if existing is None and self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise InputError(f"{self.folder} exists and holds no comparison: choose another folder with --out")
+        if existing is not None:
+            differences = [
+                f"{name} was {_short(existing['asked'].get(name))}, now {_short(value)}"
+                for name, value in asked.items()
+                if name not in EXTENDABLE and existing["asked"].get(name) != value
+            ]
+            if differences:
+                raise InputError(
+                    f"{self.folder} holds a comparison made with other settings: {'; '.join(differences)}. "
+                    "Choose another folder with --out, or delete this one"
+                )
+
+    def read_plan(self) -> dict[str, Any] | None:
+        """What was asked and which jobs that meant, or None where there is no (readable) plan."""
+        try:
+            plan = json.loads((self.folder / PLAN).read_text(encoding="utf-8"))
+            return plan if {"asked", "jobs"} <= plan.keys() else None
+        except (OSError, ValueError, AttributeError):
+            return None
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Create the folder, and remember what was asked, the jobs and what else `read_plan` is to give back."""
+        with writing(self.folder):
+            self.jobs.mkdir(parents=True, exist_ok=True)
+        self.write_text(PLAN, json.dumps(plan, indent=1))
+
+    def write_text(self, name: str, text: str) -> Path:
+        """A text file of the run folder, whole or not at all."""
+        path = self.folder / name
+        with writing(self.folder), _beside(path) as part:
+            part.write_text(text, encoding="utf-8")
+        return path
+
+    def has(self, job: Job) -> bool:
+        """Whether the job is done, by the name of its file alone."""
+        return self._path(job).exists()
+
+    def read(self, job: Job) -> Result | None:
+        """A job's result; None where there is none, or none that is intact."""
+        try:
+            with np.load(self._path(job), allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            return Result(json.loads(arrays.pop(_ABOUT).tobytes()), arrays)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return None
+
+    def write(self, job: Job, result: Result) -> None:
+        """Keep a result: written beside, brought to disk, then moved into place."""
+        about = np.frombuffer(json.dumps(result.about).encode(), dtype=np.uint8)
+        with writing(self.folder), _beside(self._path(job)) as part, part.open("wb") as file:
+            np.savez(file, **{_ABOUT: about}, **result.arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+
+    def discard(self, job: Job) -> None:
+        """Remove a result, so that the job is done again."""
+        self._path(job).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def claim(self, job: Job) -> Iterator[bool]:
+        """Hold a job while working on it; False if another process does.
+
+        The lock is the operating system's, so that it ends with the process, however that ends.
+        """
+        import fcntl
+
+        path = self.jobs / f"{job.key}.lock"
+        with writing(self.folder), path.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                path.unlink(missing_ok=True)
+
+    def model(self, job: Job) -> Path:
+        """Where a job's trained model lies."""
+        return self.models / job.key
+
+    def keep_models(self, kept: set[str]) -> None:
+        """Delete the models of all other jobs."""
+        if self.models.is_dir():
+            for folder in self.models.iterdir():
+                if folder.name not in kept:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _path(self, job: Job) -> Path:
+        return self.jobs / f"{job.key}.npz"
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn what the file system refuses into one sentence; what was written before stays readable."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ConsilienceError) or error.errno is None:
+            raise
+        raise StoreError(f"cannot write to {folder}: {error.strerror}. Results already there are kept") from error
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "…"

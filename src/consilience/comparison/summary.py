@@ -1,0 +1,213 @@
+"""From the results of the jobs to what the comparison found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from consilience.comparison.plan import Job
+from consilience.comparison.ranks import mean_ranks
+from consilience.comparison.statistics import compare_to_reference, mark_best, too_few_seeds
+from consilience.comparison.store import Result
+from consilience.evaluation import Metric, find_metric, reliability_bins
+from consilience.report.findings import Findings, empty_table
+
+if TYPE_CHECKING:
+    import polars
+
+MAIN_METRIC = {"classification": "accuracy", "regression": "mse"}
+Finished = list[tuple[Job, Result]]
+
+
+def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float = 0.05) -> Findings:
+    """Tables, statistics and marks of all finished jobs; plan: as `plan.json` holds it."""
+    asked = plan["asked"]
+    task = next(iter(plan["sets"].values()))["task"]
+    metric = find_metric(asked["metric"] or MAIN_METRIC[task], task)
+    good = [(job, result) for job, result in finished if not result.failed]
+    methods = list(dict.fromkeys(job["method"] for job in plan["jobs"]))
+    findings = Findings(
+        title=f"Fusion methods on {', '.join(plan['sets'])}",
+        command=plan["command"],
+        task=task,
+        metric=metric.name,
+        larger_is_better=metric.larger_is_better,
+        reference=plan["reference"],
+        sets=plan["sets"],
+        methods=methods,
+        corruptions=list(dict.fromkeys(name for names in plan["corruptions"].values() for name in names)),
+        levels=asked["levels"],
+        seeds=list(range(asked["seeds"])),
+        values=_table("values", _values(good, plan)),
+        trust=_table("trust", _trust(good, plan)),
+        reliability=_table("reliability", _reliability(good, plan)),
+        differences=_table("differences", ()),
+        ranks=_table("ranks", ()),
+        timings=_table("timings", _timings(good)),
+        skipped=_table("skipped", plan["skipped"]),
+        failed=_table("failed", _failed(finished)),
+        papers=plan["papers"],
+        versions=plan["versions"],
+        settings={name: value for name, value in asked.items() if name not in ("sources", "version")},
+        created=plan["created"],
+    )
+    _compare(findings, good, plan, alpha)
+    _rank(findings)
+    return findings
+
+
+def conditions(result: Result, plan: Mapping[str, Any], part: str = "test") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each measured condition under its corruption's name; the clean one stands under every corruption."""
+    for one in result.about["conditions"]:
+        if one["part"] == part:
+            names = plan["corruptions"][result.about["set"]] if one["level"] == 0 else [one["corruption"]]
+            for name in names:
+                yield name, one
+
+
+def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) -> np.ndarray:
+    """Each test sample's share in a metric `[n]`, larger is better; `[1]` where it is no mean over samples."""
+    output = result.arrays[f"{condition['corruption']}@{condition['level']:g}/output"]
+    y = result.arrays["y"]
+    if metric.name in ("mse", "mae"):
+        error = np.abs(output - y).reshape(len(y), -1)
+        return -(error if metric.name == "mae" else error**2).mean(axis=1)
+    if metric.name not in ("accuracy", "nll", "brier"):
+        return np.array([condition["metrics"][metric.name] * (1 if metric.larger_is_better else -1)])
+    position = np.searchsorted(result.arrays["classes"], y)
+    if metric.name == "accuracy":
+        return (output.argmax(axis=1) == position).astype(np.float64)
+    chances = output.astype(np.float64)
+    if metric.name == "nll":
+        return np.log(np.maximum(chances[np.arange(len(y)), position], np.finfo(np.float64).eps))
+    return -np.square(chances - np.eye(chances.shape[1])[position]).sum(axis=1)
+
+
+def best_job(finished: Finished, plan: Mapping[str, Any]) -> dict[tuple[str, str], Job]:
+    """(set, method) → its best seed, by merit; judged on validation, clean and corrupted, never on test."""
+    asked = plan["asked"]
+    task = next(iter(plan["sets"].values()))["task"]
+    metric = find_metric(asked["metric"] or MAIN_METRIC[task], task)
+    sign = 1 if metric.larger_is_better else -1
+    merits: dict[tuple[str, str], list[tuple[float, Job]]] = {}
+    for job, result in finished:
+        if not result.failed:
+            scores = [one["metrics"][metric.name] for one in result.about["conditions"] if one["part"] == "validation"]
+            merits.setdefault((job.source, job.method), []).append((sign * float(np.mean(scores)), job))
+    ordered = sorted(merits.items(), key=lambda item: -float(np.mean([merit for merit, _ in item[1]])))
+    return {key: max(seeds, key=lambda one: one[0])[1] for key, seeds in ordered}
+
+
+def _values(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for job, result in good:
+        for corruption, one in conditions(result, plan):
+            for metric, value in one["metrics"].items():
+                yield {**_who(job), "corruption": corruption, "level": one["level"], "metric": metric, "value": value}
+
+
+def _trust(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for job, result in good:
+        for corruption, one in conditions(result, plan):
+            for modality, trust in one.get("trust", {}).items():
+                where = {"corruption": corruption, "level": one["level"]}
+                yield {**_who(job), **where, "modality": modality, "trust": trust}
+
+
+def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    pooled: dict[tuple[str, str, str, float], list[tuple[np.ndarray, np.ndarray]]] = {}
+    for job, result in good:
+        if "classes" not in result.arrays:
+            continue
+        y = np.searchsorted(result.arrays["classes"], result.arrays["y"])
+        for corruption, one in conditions(result, plan):
+            output = result.arrays[f"{one['corruption']}@{one['level']:g}/output"]
+            pooled.setdefault((job.source, job.method, corruption, one["level"]), []).append((y, output))
+    for (source, method, corruption, level), parts in pooled.items():
+        labels, outputs = (np.concatenate(one) for one in zip(*parts))
+        bins = reliability_bins(labels, outputs)
+        for number, (share, confidence, accuracy) in enumerate(zip(bins.share, bins.confidence, bins.accuracy)):
+            yield {
+                "set": source,
+                "method": method,
+                "corruption": corruption,
+                "level": level,
+                "bin": number,
+                "low": float(bins.edges[number]),
+                "high": float(bins.edges[number + 1]),
+                "share": float(share),
+                "confidence": float(confidence),
+                "accuracy": float(accuracy),
+            }
+
+
+def _failed(finished: Finished) -> Iterator[dict[str, Any]]:
+    for job, result in finished:
+        if result.failed:
+            yield {**_who(job), "error": result.about["error"]}
+
+
+def _timings(good: Finished) -> Iterator[dict[str, Any]]:
+    for job, result in good:
+        yield {
+            **_who(job),
+            **{name: result.about[name] for name in ("training_seconds", "prediction_seconds", "parameters", "epochs")},
+        }
+
+
+def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha: float) -> None:
+    """Differences to the reference, the marks, and the sentence where the seeds are too few."""
+    metric = find_metric(findings.metric)
+    cells: dict[tuple[str, str, float], dict[str, dict[int, np.ndarray]]] = {}
+    tested: dict[str, dict[int, np.ndarray]] = {}
+    for job, result in good:
+        tested.setdefault(job.source, {})[job.seed] = result.arrays["index"]
+        for corruption, one in conditions(result, plan):
+            cell = cells.setdefault((job.source, corruption, one["level"]), {})
+            cell.setdefault(job.method, {})[job.seed] = sample_scores(metric, result, one)
+    rows = []
+    for (source, corruption, level), scores in cells.items():
+        by_sample = all(len(one) > 1 for seeds in scores.values() for one in seeds.values())
+        samples = tested[source] if by_sample else None
+        compared = compare_to_reference(scores, findings.reference, samples=samples, alpha=alpha)
+        rows += [{"set": source, "corruption": corruption, "level": level, **row} for row in compared]
+        best = mark_best(scores, findings.reference, compared, alpha=alpha)
+        if best is not None:
+            findings.best[source, corruption, level] = best
+    findings.differences = _table("differences", rows)
+    if len(findings.methods) > 1:
+        sentence = too_few_seeds(len(findings.seeds), len(findings.methods) - 1, alpha)
+        findings.notes += [] if sentence is None else [sentence]
+
+
+def _rank(findings: Findings) -> None:
+    """Mean ranks over sets, where there are several."""
+    rows = []
+    values = findings.values.filter(findings.values["metric"] == findings.metric)
+    if len(findings.sets) > 1 and len(values):
+        means = values.drop("metric", "seed").group_by("set", "method", "corruption", "level").mean()
+        score = {(row["corruption"], row["level"], row["set"], row["method"]): row["value"] for row in means.to_dicts()}
+        for corruption, level in sorted({key[:2] for key in score}):
+            sets = [name for name in findings.sets if any(key[:3] == (corruption, level, name) for key in score)]
+            if len(sets) < 2:
+                continue
+            table = np.array(
+                [[score.get((corruption, level, name, one), np.nan) for one in findings.methods] for name in sets]
+            )
+            ranks = mean_ranks(table, findings.larger_is_better)
+            rows += [
+                {"corruption": corruption, "level": level, "method": method, "rank": float(rank), "sets": len(sets)}
+                for method, rank in zip(findings.methods, ranks)
+            ]
+    findings.ranks = _table("ranks", rows)
+
+
+def _who(job: Job) -> dict[str, Any]:
+    return {"set": job.source, "method": job.method, "seed": job.seed}
+
+
+def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> polars.DataFrame:
+    import polars
+
+    return polars.DataFrame(list(rows), schema=empty_table(name).schema, orient="row")

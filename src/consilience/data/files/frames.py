@@ -1,0 +1,77 @@
+"""CSV, TSV and Parquet as frames of columns, before anything is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from consilience.data.files.columns import mend_numbers
+from consilience.errors import InputError
+
+if TYPE_CHECKING:
+    import polars
+
+_Read = TypeVar("_Read")
+
+
+def read_header(path: Path) -> list[str]:
+    """The names of a table's columns."""
+    import polars as pl
+
+    if _is_parquet(path):
+        return list(_reading(path, lambda: pl.read_parquet_schema(path)))
+    return _reading(path, lambda: pl.read_csv(path, separator=_separator(path), n_rows=0)).columns
+
+
+def read_frame(path: Path, columns: Sequence[str], strings: Sequence[str]) -> polars.DataFrame:
+    """Some columns of a table; `strings` are those that are text even where they look like numbers."""
+    import polars as pl
+
+    if _is_parquet(path):
+        frame = _reading(path, lambda: pl.read_parquet(path, columns=list(columns)))
+    else:
+        frame = _read_csv(path, columns, strings)
+    if not len(frame):
+        raise InputError(f"{path.name} has a header but no rows")
+    return frame
+
+
+def _read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> polars.DataFrame:
+    import polars as pl
+
+    frame = _reading(
+        path,
+        lambda: pl.read_csv(
+            path,
+            separator=_separator(path),
+            columns=list(columns),
+            schema_overrides=dict.fromkeys(strings, pl.String),
+            infer_schema_length=None,  # a column of whole numbers may turn fractional in the last row
+        ),
+    )
+    declared = set(strings)
+    mended = [
+        mend_numbers(frame[column])
+        for column, kind in frame.schema.items()
+        if kind == pl.String and column not in declared
+    ]
+    return frame.with_columns(mended)
+
+
+def _reading(path: Path, read: Callable[[], _Read]) -> _Read:
+    import polars as pl
+
+    try:
+        return read()
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(f"{path.name} cannot be read as a table: {first}") from error
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.name.lower().endswith(".parquet")
+
+
+def _separator(path: Path) -> str:
+    return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","

@@ -1,0 +1,8 @@
+"""Report: what a comparison found as tables, figures and one self-contained page."""
+
+from consilience.report.findings import SCHEMAS, Findings, empty_table
+from consilience.report.headline import headline
+from consilience.report.page import render_page, write_report
+from consilience.report.tables import main_table
+
+__all__ = ["SCHEMAS", "Findings", "empty_table", "headline", "main_table", "render_page", "write_report"]

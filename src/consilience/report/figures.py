@@ -1,0 +1,341 @@
+"""Every figure of a report: what is drawn, its caption, and what it says to a reader who cannot see it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from consilience.report.curves import Dots, Line, plot_dots, plot_lines
+from consilience.report.drawing import Drawing, Part
+from consilience.report.palette import BACKGROUND, Look, looks_of
+from consilience.report.panels import NARROW, WIDE, Bins, plot_reliability, plot_trust
+from consilience.report.summary import corruptions_of, larger_is_better, over_seeds, standings, summarise
+from consilience.report.wording import (
+    PERCENTAGES,
+    Scale,
+    one_line,
+    say_count,
+    say_level,
+    say_list,
+    say_metric,
+    say_seconds,
+)
+
+if TYPE_CHECKING:
+    from consilience.report.findings import Findings
+
+MOST_PANELS = 12  # beyond these, small multiples are drawn for the methods in colour only
+
+
+def draw_figures(findings: Findings) -> dict[str, Part]:
+    """All figures: "curves", "trust", "reliability", "calibration", "gap", "timings" → what is to be seen there."""
+    artist = _Artist(findings)
+    return {
+        "curves": artist.curves(),
+        "trust": artist.trust(),
+        "reliability": artist.reliability(),
+        "calibration": artist.calibration(),
+        "gap": artist.gap(),
+        "timings": artist.timings(),
+    }
+
+
+class _Artist:
+    """What the figures of one report share: who has which colour, and names that are taken."""
+
+    def __init__(self, findings: Findings):
+        self.findings = findings
+        ranked = standings(summarise(findings), findings.larger_is_better)
+        marked = [method for method in ranked if method in findings.best.values()]
+        self.looks = looks_of(findings.methods, [findings.reference, *marked, *ranked])
+        self.taken: set[str] = set()
+        self.corruptions = {name: corruptions_of(findings, findings.values.filter(set=name)) for name in findings.sets}
+        self.several_levels = len(findings.levels) > 1
+
+    def curves(self) -> Part:
+        """The main metric against the level."""
+        drawings = self._of_metric(self.findings.metric, "curve")
+        return Part(drawings, "" if drawings else "No method finished, so there is nothing to draw.")
+
+    def calibration(self) -> Part:
+        """Calibration error and negative log-likelihood against the level."""
+        if self.findings.task != "classification":
+            return Part(absence="Calibration is measured for classification; this is a regression.")
+        drawings = [
+            drawing
+            for metric in ("ece", "nll")
+            if metric != self.findings.metric
+            for drawing in self._of_metric(metric, metric)
+        ]
+        return Part(drawings, "" if drawings else "No method gave probabilities, so calibration was not measured.")
+
+    def gap(self) -> Part:
+        """The main metric less that of the best single modality (Zhang et al. 2023, figure 1)."""
+        single = [name for name in self.findings.methods if name.startswith("unimodal:")]
+        if "best-unimodal" not in self.findings.methods and not single:
+            return Part(
+                absence="No method that sees a single modality took part; add `best-unimodal` or `unimodal:NAME` to "
+                "the methods to see what fusing gains over the best of them."
+            )
+        drawings = self._each(lambda name, corruption: self._gap(name, corruption, single))
+        return Part(drawings, "" if drawings else "The single modalities have no results, so there is no gap to draw.")
+
+    def trust(self) -> Part:
+        """How far each method trusts each modality."""
+        if not len(self.findings.trust):
+            return Part(absence="No method that took part has weights, so none has trust to show.")
+        return Part(self._each(self._trust))
+
+    def reliability(self) -> Part:
+        """Accuracy against confidence."""
+        if not len(self.findings.reliability):
+            return Part(absence="There are no probabilities to draw reliability diagrams from.")
+        return Part(self._each(self._reliability))
+
+    def timings(self) -> Part:
+        """Seconds of training."""
+        if not len(self.findings.timings):
+            return Part(absence="Nothing was timed.")
+        return Part([drawing for name in self.findings.sets if (drawing := self._timing(name)) is not None])
+
+    def _each(self, draw: Callable[[str, str], Drawing | None]) -> list[Drawing]:
+        wanted = None if any(self.findings.levels) else 1  # clean is the same under every corruption
+        found = [draw(name, corruption) for name, names in self.corruptions.items() for corruption in names[:wanted]]
+        return [drawing for drawing in found if drawing is not None]
+
+    def _of_metric(self, metric: str, what: str) -> list[Drawing]:
+        scale, table = Scale.of(metric), over_seeds(self.findings, metric)
+        if not len(table):
+            return []
+        if not self.several_levels:
+            return self._each(lambda name, corruption: self._as_dots(name, corruption, metric, what, scale))
+
+        def draw(name: str, corruption: str) -> Drawing | None:
+            lines = self._lines(table.filter(set=name, corruption=corruption), "method", self.looks, scale.factor)
+            return self._drawn_lines(lines, name, corruption, metric, what, say_metric(metric))
+
+        return self._each(draw)
+
+    def _gap(self, name: str, corruption: str, single: list[str]) -> Drawing | None:
+        import polars as pl
+
+        findings = self.findings
+        here = findings.values.filter(metric=findings.metric, set=name, corruption=corruption)
+        base = here.filter(pl.col("method") == "best-unimodal")
+        how = "the single modality that was best on validation data"
+        if not len(base):
+            means = here.filter(pl.col("method").is_in(single)).group_by("level", "method").agg(pl.col("value").mean())
+            means = means.sort("value", descending=findings.larger_is_better)
+            chosen = means.group_by("level", maintain_order=True).first().select("level", "method")
+            base = here.join(chosen, on=["level", "method"])
+            how = "the single modality that is best at that level"
+        sign = 1 if findings.larger_is_better else -1
+        gaps = (
+            here.filter(~pl.col("method").is_in([*single, "best-unimodal"]))
+            .join(base.select("level", "seed", base="value"), on=["level", "seed"])
+            .with_columns(gap=sign * (pl.col("value") - pl.col("base")))
+            .group_by("method", "level", maintain_order=True)
+            .agg(mean=pl.col("gap").mean(), std=pl.col("gap").std())
+            .sort("level", maintain_order=True)
+        )
+        lines = self._lines(gaps, "method", self.looks, Scale.of(findings.metric).factor)
+        if not lines:
+            return None
+        points = ", percentage points" if findings.metric in PERCENTAGES else ""
+        words = f"{say_metric(findings.metric)}: gain over the best single modality"
+        where = self._where(name, corruption)
+        return Drawing(
+            self._name("gap", name, corruption),
+            f"Gain in {say_metric(findings.metric)} over {how}{points}, {where}; below zero, fusing costs more than it "
+            "brings. Bands: ± one standard deviation over seeds, paired.",
+            self._tell(lines, words, where),
+            plot_lines(lines, self._level_of(corruption), words + points, zero="best single modality"),
+        )
+
+    def _drawn_lines(
+        self, lines: list[Line], name: str, corruption: str, metric: str, what: str, words: str
+    ) -> Drawing | None:
+        if not lines:
+            return None
+        percent = metric in PERCENTAGES
+        limits = (0.0, 100.0) if percent else (0.0, 1.0) if metric == "ece" else (None, None)
+        larger = self.findings.larger_is_better if metric == self.findings.metric else larger_is_better(metric)
+        way = "larger is better" if larger else "smaller is better"
+        bands = " Bands: ± one standard deviation over seeds." if any(line.spreads for line in lines) else ""
+        hidden = sum(not line.look.shown for line in lines)
+        faint = f" The {hidden} methods further behind are drawn faintly." if hidden > 1 else ""
+        where = self._where(name, corruption)
+        return Drawing(
+            self._name(what, name, corruption),
+            f"{words[0].upper()}{words[1:]} against the level of corruption, {where}; {way}.{bands}{faint}",
+            self._tell(lines, words, where),
+            plot_lines(lines, self._level_of(corruption), words + (", %" if percent else ""), limits=limits),
+        )
+
+    def _as_dots(self, name: str, corruption: str, metric: str, what: str, scale: Scale) -> Drawing | None:
+        import polars as pl
+
+        here = self.findings.values.filter(metric=metric, set=name, corruption=corruption)
+        rows = [
+            Dots(method, self.looks.get(method, BACKGROUND), [scale.factor * value for value in values])
+            for method, values in here.group_by("method", maintain_order=True).agg(pl.col("value")).iter_rows()
+            if all(value is not None and math.isfinite(value) for value in values)
+        ]
+        if not rows:
+            return None
+        larger = self.findings.larger_is_better if metric == self.findings.metric else larger_is_better(metric)
+        rows.sort(key=lambda row: -row.mean if larger else row.mean)
+        words, where = say_metric(metric), self._where(name, corruption)
+        told = "; ".join(f"{one_line(row.label)} {row.mean:.3g}" for row in rows[:8])
+        return Drawing(
+            self._name(what, name, corruption),
+            f"{words[0].upper()}{words[1:]}, {where}: every seed a dot, their mean a mark.",
+            f"Dot plot of {words}, {where}. Means: {told}.",
+            plot_dots(rows, words + (", %" if metric in PERCENTAGES else "")),
+        )
+
+    def _trust(self, name: str, corruption: str) -> Drawing | None:
+        import polars as pl
+
+        table = (
+            self.findings.trust.filter(set=name, corruption=corruption)
+            .group_by("method", "modality", "level", maintain_order=True)
+            .agg(mean=pl.col("trust").mean(), std=pl.col("trust").std())
+            .sort("level", maintain_order=True)
+        )
+        methods = self._panelled(table["method"].unique(maintain_order=True))
+        if not methods:
+            return None
+        known = [one["name"] for one in self.findings.sets[name].get("modalities", [])]
+        present = set(table["modality"])
+        looks = looks_of([*(one for one in known if one in present), *sorted(present - set(known))])
+        panels = []
+        for method in methods:
+            lines = self._lines(table.filter(method=method), "modality", looks)
+            lines = [line if line.look.shown else Line("others", BACKGROUND, line.levels, line.means) for line in lines]
+            panels.append((method, sorted(lines, key=lambda line: line.look.shown)))
+        where = self._where(name, corruption)
+        told = ". ".join(self._tell(lines, f"{one_line(method)}: trust", "").rstrip(".") for method, lines in panels)
+        return Drawing(
+            self._name("trust", name, corruption),
+            f"Trust in each modality against the level, {where}: the share of the decision that a method gives it, "
+            "mean over test samples and seeds. A method that notices corruption moves its trust."
+            + self._chosen(methods, table),
+            f"Small line charts of trust, {where}. {told}.",
+            plot_trust(panels, self._level_of(corruption), WIDE),
+            plot_trust(panels, self._level_of(corruption), NARROW) if len(panels) > NARROW else None,
+        )
+
+    def _reliability(self, name: str, corruption: str) -> Drawing | None:
+        table = self.findings.reliability.filter(set=name, corruption=corruption)
+        methods = self._panelled(table["method"].unique(maintain_order=True))
+        if not methods:
+            return None
+        levels = sorted(table["level"].unique().to_list())
+        ends = [levels[0], levels[-1]] if len(levels) > 1 else [levels[0]]
+        names = ["clean" if level == 0 else f"level {say_level(level)}" for level in ends]
+        errors = {
+            (row["method"], row["level"]): row["mean"]
+            for row in over_seeds(self.findings, "ece").filter(set=name, corruption=corruption).iter_rows(named=True)
+        }
+        panels = [(one, [_bins(table, one, level, errors.get((one, level))) for level in ends]) for one in methods]
+        where = self._where(name, corruption)
+        told = "; ".join(f"{one_line(method)} {_tell_errors(pair, names)}" for method, pair in panels)
+        return Drawing(
+            self._name("reliability", name, corruption),
+            f"Reliability, {where}: how often the most probable class is right against how sure the method was, "
+            f"{say_list(names)}; the area of a dot is its share of the samples, pooled over seeds. On the dashed line "
+            "a method is as often right as it says; below it, overconfident. ECE: calibration error, mean over seeds."
+            + self._chosen(methods, table),
+            f"Reliability diagrams, {where}. Calibration errors: {told}.",
+            plot_reliability(panels, names, WIDE),
+            plot_reliability(panels, names, NARROW) if len(panels) > NARROW else None,
+        )
+
+    def _timing(self, name: str) -> Drawing | None:
+        import polars as pl
+
+        table = self.findings.timings.filter(pl.col("training_seconds").is_finite(), set=name)
+        grouped = table.group_by("method", maintain_order=True).agg(
+            pl.col("training_seconds"), pl.col("parameters").mean()
+        )
+        rows = [
+            Dots(method, self.looks.get(method, BACKGROUND), seconds, f"{say_count(parameters)} parameters")
+            for method, seconds, parameters in grouped.iter_rows()
+        ]
+        if not rows:
+            return None
+        rows.sort(key=lambda row: row.mean)
+        told = "; ".join(f"{one_line(row.label)} {say_seconds(row.mean)}" for row in rows)
+        return Drawing(
+            self._name("timing", name),
+            f"Training time, on {one_line(name)}: every seed a dot, their mean a mark.",
+            f"Dot plot of training seconds on {one_line(name)}. Means: {told}.",
+            plot_dots(rows, "training, seconds", logarithmic=True),
+        )
+
+    def _lines(self, table: Any, column: str, looks: dict[str, Look], factor: float = 1.0) -> list[Line]:
+        lines = []
+        for name, look in looks.items():
+            rows = table.filter(table[column] == name)
+            if not len(rows):
+                continue
+            means = [math.nan if mean is None else factor * mean for mean in rows["mean"]]
+            spreads = None if rows["std"].null_count() else [factor * std for std in rows["std"]]
+            if any(math.isfinite(mean) for mean in means):
+                lines.append(Line(name, look, rows["level"].to_list(), means, spreads))
+        return lines
+
+    def _panelled(self, methods: Iterable[str]) -> list[str]:
+        there = set(methods)
+        ordered = [name for name in self.findings.methods if name in there]
+        return ordered if len(ordered) <= MOST_PANELS else [name for name in ordered if self.looks[name].shown]
+
+    def _chosen(self, shown: list[str], table: Any) -> str:
+        total = table["method"].n_unique()
+        return f" Shown for {len(shown)} of {total} methods, those in colour above." if len(shown) < total else ""
+
+    def _where(self, name: str, corruption: str) -> str:
+        if self.several_levels:
+            return f"on {one_line(name)} under {one_line(corruption)}"
+        level = self.findings.levels[0] if self.findings.levels else 0
+        under = f" under {one_line(corruption)} at level {say_level(level)}" if level else ""
+        return f"on {one_line(name)}{under}"
+
+    def _level_of(self, corruption: str) -> str:
+        if not self.several_levels:
+            return ""
+        return f"level of {one_line(corruption)}" if len(corruption) <= 30 else "level of corruption"
+
+    def _name(self, *words: str) -> str:
+        slug = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")[:60]
+        name, copy = slug, 2
+        while name in self.taken:
+            name, copy = f"{slug}-{copy}", copy + 1
+        self.taken.add(name)
+        return name
+
+    def _tell(self, lines: list[Line], words: str, where: str) -> str:
+        """The shape of the lines in words: where each begins and ends."""
+        shown = [line for line in lines if line.look.shown][:8]
+        told = "; ".join(
+            f"{one_line(line.label)} {line.means[0]:.3g}" + (f" to {line.means[-1]:.3g}" if len(line.means) > 1 else "")
+            for line in shown
+        )
+        return f"{words[0].upper()}{words[1:]} {where}, first to last level: {told}.".replace("  ", " ").replace(
+            " ,", ","
+        )
+
+
+def _bins(table: Any, method: str, level: float, ece: float | None) -> Bins | None:
+    rows = table.filter(method=method, level=level).filter(table.filter(method=method, level=level)["share"] > 0)
+    if not len(rows):
+        return None
+    return Bins(rows["confidence"].to_list(), rows["accuracy"].to_list(), rows["share"].to_list(), ece)
+
+
+def _tell_errors(pair: Iterable[Bins | None], names: Iterable[str]) -> str:
+    known = [f"{bins.ece:.3f} {name}" for bins, name in zip(pair, names) if bins is not None and bins.ece is not None]
+    return say_list(known) or "unknown"

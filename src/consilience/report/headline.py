@@ -1,0 +1,87 @@
+"""The answer in words: who leads, when clean and when it goes wrong, and whether the lead can be believed."""
+
+from __future__ import annotations
+
+from consilience.report.findings import Findings
+from consilience.report.summary import Block, Cell, Condition, Row, ranking, summarise
+from consilience.report.wording import one_line, say_metric, say_number, say_p
+
+
+def headline(findings: Findings) -> list[str]:
+    """The answer, one sentence or two per set and condition; names of methods stand in backticks.
+
+    Clean first, then every corruption at its highest level. "Is best" is said only where `findings.best` says so.
+    """
+    sentences = []
+    for block in summarise(findings):
+        sentences += _of_set(findings, block)
+    return sentences or ["There are no results to speak of: no method finished on any set."]
+
+
+def _of_set(findings: Findings, block: Block) -> list[str]:
+    answers = []
+    for condition in _telling(block):
+        ranked = ranking(block, condition, findings.larger_is_better)
+        if ranked:
+            answers.append(_answer(findings, block, condition, ranked))
+    if not answers:
+        return [f"On {one_line(block.set)} no method has results."]
+    return [f"On {one_line(block.set)}, {answers[0]}", *(answer[0].upper() + answer[1:] for answer in answers[1:])]
+
+
+def _telling(block: Block) -> list[Condition]:
+    """Clean, and the highest level of each corruption."""
+    highest = {one.corruption: one for one in block.conditions if not one.clean}
+    return [one for one in block.conditions if one.clean][:1] + list(highest.values())
+
+
+def _answer(findings: Findings, block: Block, condition: Condition, ranked: list[tuple[Row, Cell]]) -> str:
+    metric, (row, cell) = say_metric(findings.metric), ranked[0]
+    name, amount = one_line(row.method), _amount(block, cell)
+    if len(ranked) == 1:
+        lead, rest = f"`{name}` alone has results", f" ({metric} {amount})"
+    elif cell.best:
+        lead, rest = f"`{name}` is best", f" ({metric} {amount}){_doubt(findings, block, ranked)}"
+    else:
+        lead = f"`{name}` has the {'highest' if findings.larger_is_better else 'lowest'} {metric}"
+        rest = f" ({amount}){_doubt(findings, block, ranked)}"
+    if condition.clean:
+        return f"{lead} on clean data{rest}."
+    return f"under {condition.words}, {lead}{rest}."
+
+
+def _amount(block: Block, cell: Cell) -> str:
+    return f"{block.scale.pair(cell.mean, cell.std)}{block.scale.unit}"
+
+
+def _doubt(findings: Findings, block: Block, ranked: list[tuple[Row, Cell]]) -> str:
+    """How far the lead can be believed: who comes next, and how it stands against the reference."""
+    (row, cell), (second, next_cell) = ranked[:2]
+    reference = one_line(findings.reference)
+    if row.method == findings.reference:
+        beaten = sum(other.mark == "▼" for _, other in ranked[1:])
+        if not beaten:
+            return "; it is the reference, and no other method is significantly worse"
+        return (
+            f"; it is the reference, and significantly better than {beaten} of {say_number(len(ranked) - 1, 'other')}"
+        )
+    follows = "" if second.reference else f", followed by `{one_line(second.method)}` ({_amount(block, next_cell)})"
+    difference = cell.difference
+    if difference is None:
+        return f"{follows}; its difference to `{reference}` was not tested"
+    points = " points" if block.scale.unit else ""
+    amount = f"{block.scale.signed(difference.value)}{points}, {say_p(difference.p_holm)}"
+    if difference.significant:
+        return f"{follows}; its difference to `{reference}` is significant ({amount})"
+    return f"{follows}; its difference to `{reference}` is not significant ({amount})"
+
+
+def tally(findings: Findings) -> str:
+    """How much was measured, in a sentence."""
+    methods, sets = say_number(len(findings.methods), "method"), say_number(len(findings.sets), "set")
+    parts = [f"{methods} on {sets}, {say_number(len(findings.seeds), 'seed')}"]
+    for table, word in ((findings.skipped, "skipped"), (findings.failed, "with failures")):
+        count = table["method"].n_unique()
+        if count:
+            parts.append(f"{count} {word}")
+    return ", ".join(parts) + "."

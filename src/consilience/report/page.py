@@ -1,0 +1,192 @@
+"""One self-contained page, and the report's folder: report.html beside the figures it shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.report.drawing import Drawing, Part
+from consilience.report.figures import draw_figures
+from consilience.report.findings import Findings
+from consilience.report.headline import headline, tally
+from consilience.report.palette import SERIES_ON_DARK
+from consilience.report.summary import Block, corruptions_of, fates_of, summarise
+from consilience.report.tables import legend, rank_table
+from consilience.report.wording import (
+    one_line,
+    say_count,
+    say_level,
+    say_list,
+    say_metric,
+    say_moment,
+    say_number,
+    say_p,
+    say_seconds,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MOST_CLASSES = 24  # beyond these, the balance is told in a sentence
+
+
+def write_report(findings: Findings, folder: str | Path) -> Path:
+    """Write `report.html`, and every figure as SVG and PNG under `figures/`; returns the page's path.
+
+    Every file is written beside the old one and then takes its place, so a report is never half there.
+    """
+    folder = Path(folder)
+    parts = draw_figures(findings)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for part in parts.values():
+        for drawing in part.drawings:
+            _write(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
+            _write(folder / "figures" / f"{drawing.name}.png", drawing.png())
+    return _write(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
+
+
+def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str:
+    """The page as text. parts: the figures, drawn here unless given."""
+    return (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(
+            findings=findings,
+            parts=draw_figures(findings) if parts is None else parts,
+            answer=headline(findings),
+            tally=tally(findings),
+            blocks=summarise(findings),
+            legend=legend(findings)[0].upper() + legend(findings)[1:],
+            ranks=rank_table(findings) if len(findings.ranks) and len(findings.sets) > 1 else None,
+            sets=[_told_set(name, about) for name, about in findings.sets.items()],
+            fates=[
+                (name, method, *fate) for name in findings.sets for method, fate in fates_of(findings, name).items()
+            ],
+            timings=_timing_rows(findings),
+            corruptions=_told_corruptions(findings),
+            papers=_papers(findings),
+            dark_series=SERIES_ON_DARK,
+            settings={
+                key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+                for key, value in findings.settings.items()
+                if value not in (None, "", {}, [], ())  # left to their defaults
+            },
+        )
+    )
+
+
+def _write(path: Path, content: bytes) -> Path:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("consilience.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        code=_code,
+        clean=one_line,
+        level=say_level,
+        metric=say_metric,
+        moment=say_moment,
+        p=say_p,
+        seconds=say_seconds,
+        count=say_count,
+        drawing=_inline,
+    )
+    environment.globals.update(columns=_column_groups, number_of=say_number, listed=say_list)
+    return environment
+
+
+def _code(text: str) -> Any:
+    """A sentence as HTML: escaped, whatever stands in backticks as code, no number torn from its sign or unit."""
+    from markupsafe import Markup, escape
+
+    escaped = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(one_line(text))))
+    return Markup(re.sub(r" (?=[±%])|(?<=±) |(?<=\bp) (?==|&lt;)|(?<=\bp =) |(?<=\bp &lt;) ", "\u00a0", escaped))
+
+
+def _inline(drawing: Drawing) -> Any:
+    """A figure's SVG for the page; two where a phone gets its own, of which the style sheet shows one."""
+    from markupsafe import Markup
+
+    if drawing.narrow is None:
+        return Markup(drawing.svg())
+    wide, narrow = drawing.svg(), drawing.narrow_svg()
+    return Markup(f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>')
+
+
+def _column_groups(block: Block) -> list[tuple[str, int]]:
+    """The table's upper header: each corruption and how many columns it spans; clean has none above it."""
+    groups: dict[str, int] = {}
+    for condition in block.conditions:
+        if not condition.clean:
+            groups[condition.corruption] = groups.get(condition.corruption, 0) + 1
+    return list(groups.items())
+
+
+def _told_set(name: str, about: dict[str, Any]) -> dict[str, Any]:
+    """A set's description with its split and balance in words."""
+    split = about.get("split", {})
+    parts = say_list(f"{count} {part}" for part, count in split.items())
+    if about.get("official_split"):
+        origin = "the test part came with the data"
+        origin += ", validation is drawn anew for every seed" if about.get("drawn_validation") else ""
+    else:
+        origin = "drawn anew for every seed, the same for all methods"
+    classes = about.get("classes") or []
+    shares = [one["share"] for one in classes]
+    balance = f"{100 * min(shares):.1f} to {100 * max(shares):.1f} % of the samples each" if classes else ""
+    return {
+        "description": "",
+        "licence": "",
+        "samples": None,
+        "modalities": [],
+        "targets": [],
+        **about,
+        "name": name,
+        "split_words": f"{parts}; {origin}" if parts else "",
+        "classes": classes if len(classes) <= MOST_CLASSES else [],
+        "balance": f"{len(classes)} classes, {balance}" if classes else "",
+        "largest": max(shares, default=1.0),
+    }
+
+
+def _told_corruptions(findings: Findings) -> list[tuple[str, str]]:
+    """What a level of each corruption means; one that is not registered under its name has no sentence."""
+    from consilience.corruption import corruption_names, find_corruption
+
+    known = corruption_names()
+    return [(name, find_corruption(name).level if name in known else "") for name in corruptions_of(findings)]
+
+
+def _timing_rows(findings: Findings) -> list[dict[str, Any]]:
+    import polars as pl
+
+    numbers = ("training_seconds", "prediction_seconds", "parameters", "epochs")
+    grouped = findings.timings.group_by("set", "method", maintain_order=True)
+    return list(grouped.agg(pl.col(name).mean() for name in numbers).iter_rows(named=True))
+
+
+def _papers(findings: Findings) -> list[tuple[str, list[str]]]:
+    """Each paper once, with the methods it describes."""
+    papers: dict[str, list[str]] = {}
+    for method, paper in findings.papers.items():
+        if paper:
+            papers.setdefault(paper, []).append(method)
+    return sorted(papers.items())

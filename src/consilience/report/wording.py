@@ -1,0 +1,186 @@
+"""Numbers and names in words, the same in every table, figure and sentence."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+METRIC_WORDS = {
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+    "nll": "negative log-likelihood",
+    "brier": "Brier score",
+    "ece": "calibration error",
+    "mse": "mean squared error",
+    "mae": "mean absolute error",
+    "pearson": "Pearson correlation",
+    "acc2": "two-class accuracy",
+    "acc2_nonzero": "two-class accuracy without zeros",
+    "acc7": "seven-class accuracy",
+}
+PERCENTAGES = {"accuracy", "balanced_accuracy", "macro_f1", "acc2", "acc2_nonzero", "acc7"}
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How the values of a metric are written: times `factor`, with so many `decimals`, followed by `unit`."""
+
+    factor: float = 1.0
+    decimals: int = 3
+    unit: str = ""
+
+    @classmethod
+    def of(cls, metric: str, spreads: Iterable[float | None] = ()) -> Scale:
+        """Two significant digits of the usual spread over seeds: more would be noise, fewer would hide it.
+
+        >>> Scale.of("accuracy", [0.004, 0.012, 0.006])
+        Scale(factor=100.0, decimals=2, unit=' %')
+        """
+        factor, unit = (100.0, " %") if metric in PERCENTAGES else (1.0, "")
+        known = [factor * spread for spread in spreads if spread and math.isfinite(spread)]
+        if not known:
+            return cls(factor, 1 if unit else 3, unit)
+        decimals = 1 - math.floor(math.log10(statistics.median(known)))
+        return cls(factor, min(max(decimals, 1 if unit else 0), 3 if unit else 6), unit)
+
+    def number(self, value: float | None) -> str:
+        """A value without its unit.
+
+        >>> Scale(100.0, 1, " %").number(0.98324)
+        '98.3'
+        """
+        if value is None or not math.isfinite(value):
+            return NOTHING
+        return f"{self.factor * value:.{self.decimals}f}".replace("-", "−")
+
+    def signed(self, value: float | None) -> str:
+        """A difference with its sign.
+
+        >>> Scale(100.0, 1, " %").signed(-0.0123)
+        '−1.2'
+        """
+        text = self.number(value)
+        return text if value is None or not value > 0 or text == NOTHING else f"+{text}"
+
+    def pair(self, mean: float | None, std: float | None) -> str:
+        """Mean ± standard deviation; the mean alone where there is one seed."""
+        return self.number(mean) if std is None else f"{self.number(mean)} ± {self.number(std)}"
+
+
+def say_metric(metric: str) -> str:
+    """A metric's name in words; a user's own metric keeps its name.
+
+    >>> say_metric("nll")
+    'negative log-likelihood'
+    """
+    return METRIC_WORDS.get(metric, metric)
+
+
+def say_level(level: float) -> str:
+    """A level without needless decimals.
+
+    >>> say_level(10.0), say_level(0.5)
+    ('10', '0.5')
+    """
+    return f"{level:g}"
+
+
+def say_p(p: float | None) -> str:
+    """A probability as a p-value is written.
+
+    >>> say_p(0.0412), say_p(0.0002), say_p(1.0)
+    ('p = 0.041', 'p < 0.001', 'p = 1')
+    """
+    if p is None or not math.isfinite(p):
+        return "p unknown"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p > 0.1 else f"p = {p:.3f}"
+
+
+def say_seconds(seconds: float | None) -> str:
+    """A duration a person can read.
+
+    >>> say_seconds(0.0123), say_seconds(7.21), say_seconds(754)
+    ('12 ms', '7.2 s', '12 min 34 s')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if seconds < 1:
+        return f"{1000 * seconds:.2g} ms" if seconds < 0.0995 else f"{1000 * seconds:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def say_moment(moment: str) -> str:
+    """A moment in ISO 8601 to the minute; anything else as it stands.
+
+    >>> say_moment("2026-11-15T10:36:09+00:00"), say_moment("yesterday")
+    ('2026-11-15 10:36 UTC', 'yesterday')
+    """
+    try:
+        read = datetime.fromisoformat(moment)
+    except ValueError:
+        return one_line(moment)
+    return f"{read:%Y-%m-%d %H:%M} {read.tzname() or ''}".strip()
+
+
+def say_count(count: float | None) -> str:
+    """A number of parameters.
+
+    >>> say_count(812), say_count(45_210), say_count(1_160_000)
+    ('812', '45.2 k', '1.16 M')
+    """
+    if count is None or not math.isfinite(count):
+        return NOTHING
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.0f}"
+
+
+def say_list(items: Iterable[str]) -> str:
+    """Words joined as in a sentence.
+
+    >>> say_list(["a", "b", "c"])
+    'a, b and c'
+    """
+    words = list(items)
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def say_number(count: int, noun: str) -> str:
+    """A count and its noun.
+
+    >>> say_number(1, "seed"), say_number(10, "seed")
+    ('1 seed', '10 seeds')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def one_line(text: object) -> str:
+    r"""Text from a user on one line, without characters that a terminal or an XML file would trip over.
+
+    >>> one_line("a\nb\x00c")
+    'a bc'
+    """
+    spaced = " ".join(str(text).split())
+    return "".join(one for one in spaced if unicodedata.category(one) not in ("Cc", "Cs", "Cn", "Co"))
+
+
+def shorten(name: str, width: int) -> str:
+    """A name cut to a width, keeping both ends, which is where names differ.
+
+    >>> shorten("progressive-concat-wide", 14)
+    'progres…t-wide'
+    """
+    name = one_line(name)
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}…{name[-tail:]}"

@@ -1,0 +1,265 @@
+"""The comparison as a user meets it: table, statistics, best model, resumption, failures."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from consilience import compare, load, load_data
+from consilience.comparison.comparison import applicable
+from consilience.comparison.plan import Plan, Source
+from consilience.errors import InputError, UnknownNameError
+
+QUICK = {"training": {"epochs": 2}, "verbose": 0}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A set of one's own with a sensor that fails now and then."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, size=240)
+    heat = np.eye(3)[y] + rng.normal(scale=0.6, size=(240, 3))
+    sound = np.eye(3)[y][:, ::-1] + rng.normal(scale=0.9, size=(240, 3))
+    sound[::7] = np.nan
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    np.savez(path, heat=heat, sound=sound, y=y)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(small, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "small"
+    return compare(small, ["late", "concat", "best-unimodal"], seeds=3, levels=(5,), out=out, **QUICK)
+
+
+def test_the_table_has_every_method_and_condition(finished):
+    values = finished.findings.values.filter(pl.col("metric") == "accuracy")
+    assert set(values["method"]) == {"late", "concat", "best-unimodal"}
+    assert sorted(set(values["level"])) == [0.0, 5.0]
+    assert len(values) == 3 * 3 * 2
+    assert values["value"].is_between(0, 1).all()
+
+
+def test_values_agree_with_the_stored_predictions(finished):
+    stored = [finished.store.read(job) for job in _jobs(finished)]
+    for result in stored:
+        wanted = np.mean(result.arrays["classes"][result.arrays["clean@0/output"].argmax(1)] == result.arrays["y"])
+        row = finished.findings.values.filter(
+            (pl.col("method") == result.about["method"])
+            & (pl.col("seed") == result.about["seed"])
+            & (pl.col("level") == 0)
+            & (pl.col("metric") == "accuracy")
+        )
+        assert row["value"].item() == pytest.approx(wanted)
+
+
+def test_all_methods_share_a_seeds_split_and_seeds_differ(finished):
+    tested = {}
+    for result in (finished.store.read(job) for job in _jobs(finished)):
+        tested.setdefault(result.about["seed"], set()).add(tuple(result.arrays["index"]))
+    assert all(len(one) == 1 for one in tested.values())
+    assert len(set.union(*tested.values())) == 3
+
+
+def test_the_best_model_loads_and_predicts(finished, small):
+    model = load(finished.best)
+    data = load_data(small)
+    assert model.score(data.test, data.test.y) > 0.5
+
+
+def test_trust_sums_to_one(finished):
+    trust = finished.findings.trust.filter(pl.col("method") == "late")
+    sums = trust.group_by("seed", "level").agg(pl.col("trust").sum())
+    np.testing.assert_allclose(sums["trust"].to_numpy(), 1.0, rtol=1e-6)
+
+
+def test_too_few_seeds_are_said(finished):
+    assert "3 seeds cannot reach significance here" in finished.findings.notes[0]
+    assert not finished.findings.best
+
+
+def test_the_page_and_its_figures_are_there(finished):
+    assert (finished.folder / "report.html").stat().st_size > 10_000
+    assert list((finished.folder / "figures").iterdir())
+
+
+def test_the_same_call_again_trains_nothing(finished, small, monkeypatch):
+    monkeypatch.setattr("consilience.comparison.engine.work", _forbidden)
+    again = compare(small, ["late", "concat", "best-unimodal"], seeds=3, levels=(5,), out=finished.folder, **QUICK)
+    assert again.findings.values.equals(finished.findings.values)
+
+
+def _forbidden(*_args, **_kwargs):
+    raise AssertionError("a finished job was done again")
+
+
+def test_more_seeds_keep_what_is_done(small, tmp_path):
+    compare(small, ["late"], seeds=1, levels=(), out=tmp_path / "run", **QUICK)
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "jobs").iterdir()}
+    compare(small, ["late", "concat"], seeds=2, levels=(), out=tmp_path / "run", **QUICK)
+    after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "jobs").iterdir()}
+    assert len(after) == 4
+    assert before.items() <= after.items()
+
+
+def test_another_setting_never_reuses_a_result(small, tmp_path):
+    compare(small, ["late"], seeds=1, levels=(), out=tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match=r"training was .*epochs.*2.* now .*3"):
+        compare(small, ["late"], seeds=1, levels=(), out=tmp_path / "run", training={"epochs": 3}, verbose=0)
+
+
+def test_changed_data_is_other_data(small, tmp_path):
+    with np.load(small) as file:
+        arrays = dict(file)
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays)
+    first = Source.of(path).fingerprint()
+    np.savez(path, **{**arrays, "heat": arrays["heat"] + 1e-9})
+    assert Source.of(path).fingerprint() != first
+
+
+def test_a_failing_method_is_a_row_and_not_the_end(small, tmp_path, monkeypatch):
+    from consilience.decision.late import Late
+
+    def broken(self, opinions, batch):
+        raise RuntimeError("a wheel came off")
+
+    monkeypatch.setattr(Late, "combine", broken)
+    found = compare(small, ["late", "concat"], seeds=2, levels=(), out=tmp_path / "run", **QUICK).findings
+    assert set(found.failed["method"]) == {"late"}
+    assert found.failed["error"].str.contains("a wheel came off").all()
+    assert set(found.values["method"]) == {"concat"}
+    monkeypatch.undo()
+    mended = compare(small, ["late", "concat"], seeds=2, levels=(), out=tmp_path / "run", **QUICK).findings
+    assert not len(mended.failed)
+    assert set(mended.values["method"]) == {"late", "concat"}
+
+
+def test_a_damaged_result_is_done_again(small, tmp_path):
+    call = {"methods": ["late"], "seeds": 2, "levels": (), "out": tmp_path / "run", **QUICK}
+    whole = compare(small, **call)
+    path = sorted((tmp_path / "run" / "jobs").glob("*.npz"))[0]
+    path.write_bytes(path.read_bytes()[:100])
+    assert compare(small, **call).findings.values.equals(whole.findings.values)
+
+
+def test_methods_that_cannot_serve_are_skipped_with_the_reason(tmp_path):
+    data = load_data("captions", n=200)
+    found = compare(data, ["early", "late"], seeds=1, levels=(), out=tmp_path / "run", **QUICK).findings
+    assert found.skipped.to_dicts() == [
+        {"set": "captions", "method": "early", "reason": found.skipped["reason"].item()}
+    ]
+    assert "reads vector, image, sequence" in found.skipped["reason"].item()
+
+
+def test_unknown_names_are_said_before_anything_is_trained(small, tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean 'concat'"):
+        compare(small, ["conct"], out=tmp_path / "run", **QUICK)
+    with pytest.raises(UnknownNameError, match="corruption"):
+        compare(small, ["late"], corruption="gausian", out=tmp_path / "run", **QUICK)
+    with pytest.raises(UnknownNameError, match="did you mean 'accuracy'"):
+        compare(small, ["late"], metric="acuracy", out=tmp_path / "run", **QUICK)
+    with pytest.raises(UnknownNameError, match="did you mean 'epochs'"):
+        compare(small, ["late"], training={"epoch": 3}, out=tmp_path / "run", verbose=0)
+
+
+def test_a_family_means_all_its_members(small):
+    run, skipped = applicable(["unimodal:"], "", load_data(small))
+    assert run == ["unimodal:heat", "unimodal:sound"]
+    assert not skipped
+
+
+def test_one_modality_is_a_set_too(tmp_path):
+    data = load_data("digits", modalities=["top_left"])
+    found = compare(data, ["late", "align"], seeds=1, levels=(), out=tmp_path / "run", **QUICK).findings
+    assert set(found.values["method"]) == {"late"}
+    assert "at least 2 modalities" in found.skipped["reason"].item()
+
+
+def test_regression(tmp_path):
+    data = load_data("progressive-synthetic", n=300)
+    found = compare(data, ["late", "concat"], seeds=2, levels=(5,), out=tmp_path / "run", **QUICK).findings
+    assert found.metric == "mse"
+    assert not found.larger_is_better
+    assert not len(found.reliability)
+
+
+def test_several_sets_have_mean_ranks(small, tmp_path):
+    digits = load_data("digits")
+    found = compare([small, digits], ["late", "concat"], seeds=1, levels=(), out=tmp_path / "run", **QUICK).findings
+    assert sorted(found.ranks.filter(pl.col("level") == 0)["rank"].to_list()) in ([1.0, 2.0], [1.5, 1.5])
+
+
+def test_tuning_gives_every_method_the_same_trials(small, tmp_path):
+    found = compare(small, ["late", "concat"], seeds=1, levels=(), tune=3, out=tmp_path / "run", **QUICK)
+    tried = [found.store.read(job).about["tuning"]["tried"] for job in _jobs(found)]
+    rates = [[(one["lr"], one["optimizer"]) for one in trials] for trials in tried]
+    assert rates[0] == rates[1]
+    assert len(rates[0]) == 3
+    assert all(1e-5 <= rate <= 5e-2 for rate, _ in rates[0])
+
+
+def test_levels_and_seeds_are_checked():
+    source = (Source.of("digits"),)
+    assert Plan(source, levels=(5, 5, 1)).levels == (0.0, 1.0, 5.0)
+    for wrong in ({"seeds": 0}, {"seeds": 1.5}, {"levels": (-1,)}, {"levels": (float("nan"),)}, {"tune": -1}):
+        with pytest.raises(InputError):
+            Plan(source, **wrong)
+
+
+@pytest.mark.slow
+def test_two_processes_share_one_folder(small, tmp_path):
+    command = _command(small, tmp_path / "run", seeds=4)
+    both = [subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [one.wait(timeout=300) for one in both] == [0, 0]
+    alone = compare(small, ["late", "concat"], seeds=4, levels=(5,), out=tmp_path / "alone", **QUICK)
+    assert _scores(tmp_path / "run").equals(alone.findings.values)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_it_ends_with_the_same_table(small, tmp_path):
+    """kill -9 at random moments, again and again; what is done is kept, and the end is as if nothing had happened."""
+    undisturbed = compare(small, ["late", "concat"], seeds=12, levels=(5,), out=tmp_path / "calm", **QUICK)
+    command = _command(small, tmp_path / "run", seeds=12)
+    chance = random.Random(0)
+    finished_before = 0
+    for _ in range(20):
+        running = subprocess.Popen(
+            command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        # Somewhere between the first moment and a few jobs into the work: importing torch alone takes a while.
+        time.sleep(chance.uniform(0.2, 4.0))
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        done = len(list((tmp_path / "run" / "jobs").glob("*.npz"))) if (tmp_path / "run").exists() else 0
+        assert done >= finished_before, "a finished job was lost"
+        finished_before = done
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert _scores(tmp_path / "run").equals(undisturbed.findings.values)
+    leftovers = [path.name for path in (tmp_path / "run" / "jobs").iterdir() if path.suffix == ".lock"]
+    assert not leftovers
+
+
+def _command(data, out, seeds):
+    start = "import sys; from consilience.cli import main; sys.exit(main())"
+    protocol = f"--methods late concat --levels 5 --seeds {seeds} --epochs 2".split()
+    return [sys.executable, "-c", start, "compare", str(data), *protocol, "--out", str(out)]
+
+
+def _scores(folder):
+    from consilience.comparison import reopen
+
+    return reopen(folder).findings.values
+
+
+def _jobs(comparison):
+    from consilience.comparison.plan import Job
+
+    return [Job(**one) for one in json.loads((comparison.folder / "plan.json").read_text())["jobs"]]

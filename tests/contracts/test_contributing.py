@@ -1,0 +1,48 @@
+"""The method that CONTRIBUTING adds in one file: found by its room, registered, and held to the whole contract."""
+
+import sys
+
+import pytest
+
+import consilience.fusion
+from consilience import methods
+from contracts.contract import CONTRACT, built_in, cases
+from documents import ROOT, blocks
+
+MODULE = "consilience.fusion.maximum"
+
+
+@pytest.fixture(scope="module")
+def added(tmp_path_factory):
+    """Drop the file into the room, as a newcomer would; yields task → the set it is tested on."""
+    (code,) = [block.code for block in blocks(ROOT / "CONTRIBUTING.md", "python") if '@register("max")' in block.code]
+    folder = tmp_path_factory.mktemp("fusion")
+    (folder / "maximum.py").write_text(code, encoding="utf-8")
+    room = consilience.fusion
+    registered, path = methods.registry(), list(room.__path__)
+    # Whoever follows the page literally has such a file already: it makes way.
+    methods._REGISTRY.pop("max", None)
+    already = sys.modules.pop(MODULE, None)
+    room.__path__ = [str(folder), *path]
+    try:
+        methods.load_room(room.__name__, [str(folder)])
+        yield {kind: data for name, kind, data in cases() if name == "max"}
+    finally:
+        room.__path__ = path
+        methods._REGISTRY.clear()
+        methods._REGISTRY.update(registered)
+        sys.modules.pop(MODULE)
+        if already is not None:
+            sys.modules[MODULE] = already
+
+
+def test_it_is_in_the_registry(added):
+    assert "max" in methods.available()
+    assert methods.registry()["max"].__module__ == MODULE
+    assert set(added) == set(methods.registry()["max"].tasks)
+
+
+@pytest.mark.parametrize("requirement", CONTRACT, ids=lambda requirement: requirement.__name__)
+@pytest.mark.parametrize("kind", methods.Method.tasks)
+def test_it_keeps_the_contract(added, kind, requirement):
+    requirement("max", kind, built_in(added[kind]))

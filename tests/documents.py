@@ -1,0 +1,41 @@
+"""The repository's documents, and the blocks of code in them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+_FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its code, and how many lines of the document come before the code."""
+
+    language: str
+    code: str
+    lines_before: int
+
+
+def blocks(document: Path, *languages: str) -> list[Block]:
+    """The fenced blocks of a document in these languages, or all of them.
+
+    >>> {block.language for block in blocks(ROOT / "README.md", "shell")}
+    {'shell'}
+    """
+    text = document.read_text(encoding="utf-8")
+    found = [
+        Block(match["language"], match["code"], text[: match.start("code")].count("\n"))
+        for match in _FENCE.finditer(text)
+    ]
+    assert len(found) == len(re.findall(r"^\s*```", text, re.MULTILINE)) / 2, f"{document.name}: an unclosed fence"
+    return [block for block in found if not languages or block.language in languages]
+
+
+def prose(document: Path) -> str:
+    """A document without its fenced blocks."""
+    return _FENCE.sub("", document.read_text(encoding="utf-8"))

@@ -1,0 +1,31 @@
+"""scikit-learn's own checks, all of them, on one table as one modality and as two.
+
+Two of the checks compare to seven digits: a fit with weights against one with repeated rows, and rows predicted alone
+against rows predicted together. They ask for all samples in one batch, no dropout, nothing held out, and 64 bits.
+
+The columns alternate, so that a NaN in a single cell never makes a modality of NaN: that would be a missing modality,
+which is allowed, where the checks expect an error.
+"""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from consilience import FusionClassifier, FusionRegressor
+
+EXACT = {"precision": "64", "batch_size": 512, "validation": None, "settings": {"width": 16, "dropout": 0.0}}
+QUICK = {"epochs": 30, "lr": 0.02, "device": "cpu"}
+PLAIN = {"hidden": [16], "dropout": 0.0}
+ALTERNATING = {"even": slice(0, None, 2), "odd": slice(1, None, 2)}
+
+
+def build(estimator, columns):
+    return estimator(columns=columns, encoders=dict.fromkeys(columns or ["x"], PLAIN), **EXACT, **QUICK)
+
+
+ESTIMATORS = [
+    build(estimator, columns) for estimator in (FusionClassifier, FusionRegressor) for columns in (None, ALTERNATING)
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn(estimator, check):
+    check(estimator)

@@ -1,0 +1,45 @@
+"""The answer in words says no more than the findings do."""
+
+from consilience.report import headline
+from report.factory import make_findings
+
+
+def test_names_the_leader_of_each_condition():
+    clean, gaussian, salt = headline(make_findings())
+    assert clean.startswith("On digits, `")
+    assert "on clean data" in clean
+    assert gaussian.startswith("Under gaussian at level 10, `qmf` is best (accuracy ")
+    assert "difference to `late` is significant (+" in gaussian
+    assert ", followed by `late-probs` (" in gaussian
+    assert salt.startswith("Under salt-and-pepper at level 10, ")
+
+
+def test_best_is_said_only_where_it_was_marked():
+    findings = make_findings()
+    findings.best.clear()
+    assert not any("is best" in sentence for sentence in headline(findings))
+    assert all("has the highest accuracy" in sentence for sentence in headline(findings))
+
+
+def test_too_few_seeds_are_not_significant():
+    assert "is not significant" in headline(make_findings(seeds=3))[0]
+
+
+def test_a_smaller_error_leads():
+    sentence = headline(make_findings(["late", "early"], task="regression", levels=(0.0,)))[0]
+    assert "`early`" in sentence
+    assert "mean squared error" in sentence
+
+
+def test_the_reference_may_lead():
+    sentence = headline(make_findings(["late", "best-unimodal"], levels=(0.0,)))[0]
+    assert sentence.endswith("it is the reference, and significantly better than 1 of 1 other.")
+
+
+def test_every_set_has_its_answer():
+    sentences = headline(make_findings(["late", "qmf"], sets=("digits", "captions")))
+    assert [sentence.split(",")[0] for sentence in sentences[::3]] == ["On digits", "On captions"]
+
+
+def test_nothing_finished():
+    assert headline(make_findings([], corruptions=())) == ["On digits no method has results."]

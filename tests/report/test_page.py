@@ -1,0 +1,232 @@
+"""The page: whole, harmless, self-contained, and right; in a browser it fits a phone and raises no error."""
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import polars as pl
+import pytest
+
+from consilience.report import render_page, write_report
+from report.factory import HOSTILE, make_findings
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+LOADS = {"src", "srcset", "data", "poster", "action", "background", "xlink:href"}
+
+
+class Page(HTMLParser):
+    """What a test wants to know of a page, and that every element is closed in order."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict]] = []
+        self.tables: list[list[list[str]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        self.text += text
+        if "table" in self.open and ("td" in self.open or "th" in self.open):
+            self.tables[-1][-1][-1] += text
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def source():
+    return render_page(make_findings(failed=[("align", 3, "TrainingError: <b>nan</b>"), ("boom", 0, "ValueError: x")]))
+
+
+@pytest.fixture(scope="module")
+def page(source):
+    return Page(source)
+
+
+def test_asks_for_nothing_from_outside(page, source):
+    assert not re.search(r"https?://|//[a-z]+\.|@import", source)
+    assert not [one for one in page.elements if one[0] in ("link", "img", "iframe", "object", "embed")]
+    for tag, attributes in page.elements:
+        assert not LOADS & set(attributes), (tag, attributes)
+        assert attributes.get("href", "#").startswith("#")
+    policy = next(one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+
+
+def test_hostile_names_are_text(page, source):
+    assert len(page.all("script")) == 2
+    assert HOSTILE in page.text
+    assert "<b>nan" not in source
+    assert "&lt;b&gt;nan&lt;/b&gt;" in source
+
+
+def test_every_figure_has_a_caption_and_a_description(page):
+    figures = page.all("figure")
+    assert len(figures) == len(page.all("figcaption")) >= 10
+    pictures = page.all("svg")
+    assert len(pictures) >= len(figures)
+    assert all(one["role"] == "img" and len(one["aria-label"]) > 30 for one in pictures)
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page):
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {one["href"][1:] for one in page.all("a")} <= set(ids)
+
+
+def test_the_table_holds_the_means(page):
+    findings = make_findings()
+    rows = {row[0]: row[1:] for row in page.tables[0]}
+    columns = [("gaussian", 0), ("gaussian", 5), ("gaussian", 10), ("salt-and-pepper", 5), ("salt-and-pepper", 10)]
+    for method in ("concat", "qmf", HOSTILE):
+        for (corruption, level), cell in zip(columns, rows[method]):
+            values = findings.values.filter(
+                pl.col("method") == method,
+                pl.col("corruption") == corruption,
+                pl.col("level") == level,
+                pl.col("metric") == "accuracy",
+            )["value"]
+            drawn = [float(number) for number in re.findall(r"\d+\.\d+", cell)[:2]]
+            assert drawn[0] == pytest.approx(100 * values.mean(), abs=0.051)
+            assert drawn[1] == pytest.approx(100 * values.std(), abs=0.051)
+
+
+def test_says_what_a_reader_must_know(page):
+    flat = " ".join(page.text.split())
+    findings = make_findings()
+    for words in (
+        "one standard deviation over the 10 seeds",
+        "paired bootstrap over seeds and test samples",
+        "Holm's procedure",
+        "standard deviations of the reference",  # what a level of gaussian means
+        "skipped: it reads sequence",
+        "failed for 1 of 10 seeds",
+        "1079 train, 359 validation and 359 test",
+        "3.4 %",
+        "Provable Dynamic Fusion",
+        "2.13.0",
+        findings.command,
+    ):
+        assert words in flat, words
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"methods": [], "corruptions": ()},
+        {"seeds": 1, "methods": ["late", "qmf"]},
+        {"levels": (0.0,), "methods": ["late", "qmf"]},
+        {"levels": (10.0,), "methods": ["late", "qmf"]},
+        {"task": "regression", "trust": False, "methods": ["late", "best-unimodal"]},
+        {"methods": ["concat", "late"], "trust": False, "probabilities": False},
+        {"sets": ("digits", "<i>captions</i> & more"), "methods": ["late", "qmf"], "corruptions": ("gaussian",)},
+        {"methods": ["late"], "skipped": ()},
+        {"modalities": (HOSTILE, "$\\frac{$", "日本語", "\x00\x1b"), "methods": ["qmf", "late"]},
+        {"corruptions": ("a corruption of one's own", "image=gaussian,text=blank"), "methods": ["late", "qmf"]},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_odd_findings_make_a_page(options):
+    findings = make_findings(**options)
+    page = Page(render_page(findings))
+    assert findings.title in page.text
+    assert len(page.all("figure")) == len(page.all("figcaption"))
+
+
+class TestFolder:
+    def test_writes_the_page_and_its_figures(self, tmp_path):
+        path = write_report(make_findings(["late", "qmf"], corruptions=("gaussian",)), tmp_path / "run" / "one")
+        assert path == tmp_path / "run" / "one" / "report.html"
+        names = {file.name for file in (path.parent / "figures").iterdir()}
+        assert {"curve-digits-gaussian.svg", "curve-digits-gaussian.png", "timing-digits.png"} <= names
+        assert not [file for file in path.parent.rglob("*") if file.name.endswith(".part")]
+
+    def test_names_of_sets_never_leave_the_folder(self, tmp_path):
+        write_report(make_findings(["late"], sets=("../../a", "../../A"), corruptions=("gaussian",)), tmp_path / "run")
+        assert [file.name for file in tmp_path.iterdir()] == ["run"]
+        names = sorted(file.name for file in (tmp_path / "run" / "figures").glob("curve*.svg"))
+        assert names == ["curve-a-gaussian-2.svg", "curve-a-gaussian.svg"]
+
+    def test_a_crash_leaves_the_old_page(self, tmp_path, monkeypatch):
+        findings = make_findings(["late"], corruptions=("gaussian",))
+        path = write_report(findings, tmp_path)
+        before = path.read_bytes()
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "replace", full)
+        findings.title = "another"
+        with pytest.raises(OSError, match="No space"):
+            write_report(findings, tmp_path)
+        assert path.read_bytes() == before
+        assert not list(tmp_path.rglob("*.part"))
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PROBE = """
+<!doctype html><body><iframe id="phone" width="390" height="800" srcdoc="{page}"></iframe>
+<script>
+addEventListener("load", function () {{
+  var inner = document.getElementById("phone"), page = inner.contentDocument, root = page.documentElement;
+  var figures = Array.from(page.querySelectorAll("figure svg")).filter(function (one) {{ return one.clientWidth; }});
+  var ink = function () {{ return inner.contentWindow.getComputedStyle(root).color; }};
+  var before = ink(), hidden = page.getElementById("theme").hidden;
+  page.getElementById("theme").click();
+  document.body.dataset.found = JSON.stringify({{
+    inner: inner.clientWidth, scroll: root.scrollWidth, hidden: hidden, toggled: before !== ink(),
+    widest: Math.max.apply(null, figures.map(function (one) {{ return one.getBoundingClientRect().right; }})),
+    figures: figures.length
+  }});
+}});
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser")
+def test_in_a_browser_the_page_fits_a_phone_and_raises_no_error(source, page, tmp_path):
+    probe = tmp_path / "probe.html"
+    probe.write_text(PROBE.format(page=html.escape(source)), encoding="utf-8")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-sync", "--no-first-run"]
+    quiet += ["--disable-background-networking", "--disable-component-update", "--enable-logging=stderr"]
+    run = subprocess.run(
+        [CHROMIUM, "--headless", *quiet, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probe.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    match = re.search(r'<body data-found="([^"]+)"', run.stdout)
+    assert match, run.stderr[-2000:]
+    found = json.loads(html.unescape(match[1]))
+    assert found["scroll"] <= found["inner"] == 390
+    assert found["widest"] <= 390
+    assert found["figures"] == len(page.all("figure"))
+    assert not found["hidden"]
+    assert found["toggled"]
+    assert "CONSOLE" not in run.stderr, run.stderr[-2000:]

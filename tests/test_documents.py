@@ -1,0 +1,238 @@
+"""The repository's documents: every block of code runs, every link leads somewhere, every table is true."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import runpy
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import consilience
+from consilience import corruption, encoders, methods
+from consilience.corruption import registry as corruptions
+from consilience.data import load_data
+from consilience.data import registry as data_sets
+from consilience.encoders import choice as encoder_choice
+from consilience.preparation import Preparation
+from consilience.targets import Task
+from documents import DOCUMENTS, EXAMPLES, ROOT, blocks, prose
+
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+@pytest.fixture(autouse=True)
+def _what_is_registered_is_forgotten() -> Iterator[None]:
+    methods.registry(), data_sets.registry()  # both are filled on first use
+    registries = [module._REGISTRY for module in (methods, encoder_choice, corruptions, data_sets)]
+    before = [dict(registry) for registry in registries]
+    yield
+    for registry, entries in zip(registries, before):
+        registry.clear()
+        registry.update(entries)
+
+
+def run_python(code: str, namespace: dict[str, object], document: Path, lines_before: int) -> None:
+    """Run a block; one that shows a session must print what it shows."""
+    if not re.search(r"^>>> ", code, re.MULTILINE):
+        # Empty lines in front make a traceback point into the document.
+        exec(compile("\n" * lines_before + code, document, "exec"), namespace)
+        return
+    session = doctest.DocTestParser().get_doctest(code, namespace, document.name, str(document), lines_before)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    said: list[str] = []
+    runner.run(session, out=said.append, clear_globs=False)
+    namespace.update(session.globs)
+    assert not runner.failures, "".join(said)
+
+
+@every_document
+def test_every_python_block_runs(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    methods._REGISTRY.pop("max", None)  # whoever follows CONTRIBUTING literally has it already
+    namespace: dict[str, object] = {"__name__": "document"}
+    found = blocks(document, "python")
+    assert found
+    for block in found:
+        run_python(block.code, namespace, document, block.lines_before)
+
+
+@every_document
+def test_every_shell_line_can_be_run(document):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for line in "".join(block.code for block in blocks(document, "shell")).splitlines():
+        program, *arguments = shlex.split(line, comments=True)
+        if program == "make":
+            assert set(arguments) <= set(targets), line
+        elif program == "pip":
+            assert arguments[0] == "install", line
+        else:
+            assert program in ("python", ".venv/bin/python"), f"who is {program!r}? {line}"
+            if arguments[0] == "-c":
+                exec(arguments[1], {})
+            else:
+                paths = [one for one in arguments if "/" in one or one.endswith(".py")]
+                assert paths, line
+                assert all((ROOT / path).exists() for path in paths), line
+
+
+@every_document
+def test_blocks_are_in_a_language_that_is_checked(document):
+    assert {block.language for block in blocks(document)} <= {"python", "shell"}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(document)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        assert target.exists(), f"{document.name} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{document.name} links to {link}; there are {anchors(target)}"
+
+
+def anchors(document: Path) -> list[str]:
+    """The headings of a document as GitHub links to them."""
+    headings = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+EXPECTED: dict[str, Callable[[dict], bool]] = {
+    "arrays.py": lambda left: left["accuracy"] > 0.9 and left["accuracy"] > left["accuracy_upper"] > 0.4,
+    "own_loop.py": lambda left: left["accuracy"] > 0.9,
+    "own_table.py": lambda left: left["accuracy"] > 0.7 and left["same"],
+    "robustness.py": lambda left: all(curve.values[0] > 0.85 > curve.values[-1] for curve in left["curves"].values()),
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_runs(example, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    left = runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
+    assert EXPECTED[example.name](left)
+    assert len(example.read_text(encoding="utf-8").splitlines()) < 40
+
+
+def test_every_example_has_something_expected_of_it():
+    assert {example.name for example in EXAMPLES} == set(EXPECTED)
+
+
+def first_sentence(thing: object) -> str:
+    """How something introduces itself."""
+    paragraph = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+    return paragraph.partition(". ")[0].rstrip(".")
+
+
+def kinds(reads: tuple[str, ...]) -> str:
+    """The kinds that something reads; whoever reads tokens reads text."""
+    if set(reads) >= {"vector", "image", "sequence", "tokens"}:
+        return "all"
+    return ", ".join((*reads, "text") if "tokens" in reads and "text" not in reads else reads)
+
+
+def gives_trust(name: str) -> bool:
+    """Whether a method weighs its modalities."""
+    train = load_data("digits").train
+    task = Task.of(train.y)
+    preparation = Preparation.fit(train, task)
+    member = name + train.names[0] if name.endswith(":") else name
+    method = methods.build(member, methods.Spec(preparation.modalities, task))
+    return method(preparation.batch(train, slice(0, 2))).weights is not None
+
+
+def methods_table() -> list[str]:
+    rows = ["| method | what it does | tasks | kinds | trust | paper |", "|---|---|---|---|---|---|"]
+    for name, cls in methods.registry().items():
+        shown = f"[`{name}{'NAME' * name.endswith(':')}`](docs/methods.md#{name.rstrip(':')})"
+        trust = "yes" if gives_trust(name) else ""
+        cells = [shown, first_sentence(cls), ", ".join(cls.tasks), kinds(cls.reads), trust, cls.paper]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def data_sets_table() -> list[str]:
+    rows = ["| name | what it is | comes with the library | licence |", "|---|---|---|---|"]
+    for name, entry in data_sets.registry().items():
+        source = "yes" if entry.files is None else f"no, files in `{entry.files.folder}/`"
+        rows.append(f"| `{name}` | {entry.description} | {source} | {entry.licence or 'generated'} |")
+    return rows
+
+
+def encoders_table() -> list[str]:
+    rows = ["| encoder | kinds | what it is |", "|---|---|---|"]
+    for name in encoders.encoder_names():
+        cls = encoder_choice._REGISTRY[name]
+        rows.append(f"| `{name}` | {kinds(cls.reads)} | {first_sentence(cls)} |")
+    return rows
+
+
+def corruptions_table() -> list[str]:
+    rows = ["| corruption | kinds | what the level counts |", "|---|---|---|"]
+    for name in corruption.corruption_names():
+        one = corruption.find_corruption(name)
+        rows.append(f"| `{name}` | {kinds(one.kinds)} | {one.level} |")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("document", "name", "table"),
+    [
+        ("README.md", "methods", methods_table),
+        ("README.md", "data sets", data_sets_table),
+        ("docs/guide.md", "encoders", encoders_table),
+        ("docs/guide.md", "corruptions", corruptions_table),
+    ],
+)
+def test_tables_say_what_the_registries_say(document, name, table):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    found = re.search(rf"<!-- table: {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    expected = "\n".join(table()) + "\n"
+    assert found is not None
+    assert found[1] == expected, f"in {document}, the table of {name} should read\n\n{expected}"
+
+
+def test_every_method_has_a_section():
+    text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## `([^`]+)`$\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert set(sections) == set(methods.registry())
+    for name, cls in methods.registry().items():
+        settings = [
+            one.name for one in inspect.signature(cls).parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
+        listed = re.search(r"^Settings: (.*)$", sections[name], re.MULTILINE)
+        assert listed is not None, name
+        assert sorted(re.findall(r"`(\w+)`", listed[1])) == sorted(settings), name
+        assert cls.paper in sections[name], name
+
+
+def test_the_rooms_are_there_in_the_order_of_imports():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*`) \|", text, re.MULTILINE)
+    rooms = [room for row in rows for room in re.findall(r"`(\w+)`", row)]
+    layers = re.findall(r'"consilience\.(\w+)",', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert [room for room in reversed(layers) if room in rooms] == rooms
+
+
+def test_the_version_is_the_same_everywhere():
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+)", changes, re.MULTILINE)[1] == consilience.__version__
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (\S+)$", citation, re.MULTILINE)[1] == consilience.__version__
+
+
+def test_the_citation_file_is_sound():
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which jsonargparse brings, is not installed")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert (cited["title"], cited["type"], cited["license"]) == ("consilience", "software", "Apache-2.0")
+    assert cited["authors"] == [{"name": "The consilience developers"}]
+    for reference in cited["references"]:
+        assert {"type", "title", "authors", "year"} <= set(reference)
+        assert all(set(author) == {"family-names", "given-names"} for author in reference["authors"])

@@ -1,0 +1,82 @@
+"""Two CPU processes against one."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from consilience.errors import TrainingError
+from consilience.fusion.concat import Concat
+from consilience.samples import Samples
+from consilience.training import Model, Phase, Trainer
+from training.toys import Explosive, Witness, make, make_samples, prepare, trainer, weights
+
+pytestmark = pytest.mark.slow
+
+
+def close(first, second):
+    for name, value in weights(first).items():
+        torch.testing.assert_close(weights(second)[name], value, atol=1e-5, rtol=1e-4)
+
+
+def test_two_processes_match_one_on_uneven_weighted_batches():
+    samples = make_samples(67, weight=np.random.default_rng(4).random(67) + 0.1)
+    validation = make_samples(33, seed=7)
+    one, two = (
+        Model.fit(
+            "concat",
+            samples,
+            validation,
+            settings={"dropout": 0.0},
+            encoders={name: {"name": "mlp", "hidden": [150], "dropout": 0.0} for name in samples.names},
+            trainer=Trainer(epochs=3, batch_size=15, accumulate=2, device="cpu", devices=devices, clip=0.5),
+        )
+        for devices in (1, 2)
+    )
+    # More weights than fit into a pipe: they must come back all the same.
+    assert sum(value.nbytes for value in weights(one.method).values()) > 2**17
+    close(one.method, two.method)
+    for first, second in zip(one.logs[0].rows, two.logs[0].rows):
+        for name in ("task", "validation_loss", "validation_accuracy"):
+            assert first[name] == pytest.approx(second[name], abs=1e-5)
+    assert one.logs[0].best_epoch == two.logs[0].best_epoch
+    assert "MASTER_PORT" not in os.environ
+
+
+def test_phases_missing_modalities_and_checkpoints_on_two_processes(tmp_path):
+    present = np.ones((40, 2), dtype=bool)
+    present[:36, 1] = False  # in most batches a process has no sample with "b"
+    samples = make_samples(40).replaced({}, present=present)
+    preparation = prepare(samples)
+    phases = [Phase("head", epochs=1, parameters=lambda module: module.head.parameters()), Phase("all", epochs=2)]
+    modules = []
+    for devices in (1, 2):
+        module = make(Concat, preparation, dropout=0.0)
+        folder = tmp_path / str(devices)
+        run = trainer(preparation, batch_size=8, devices=devices, checkpoint=folder)
+        log = run.run(module, samples, make_samples(20, seed=7), phases)
+        assert [row["phase"] for row in log.rows] == ["head", "all", "all"]
+        assert (folder / "run-0.pt").exists()
+        modules.append(module)
+    close(*modules)
+
+
+def test_the_loss_history_is_gathered_also_of_a_set_on_disk(tmp_path):
+    samples = make_samples(41)
+    np.save(tmp_path / "a.npy", samples["a"])
+    mapped = Samples.of({"a": np.load(tmp_path / "a.npy", mmap_mode="r"), "b": samples["b"]}, samples.y)
+    preparation = prepare(samples)
+    one, two = make(Witness, preparation, 41), make(Witness, preparation, 41)
+    for module, devices, data in ((one, 1, samples), (two, 2, mapped)):
+        # One batch an epoch: within an epoch a process knows its own losses only.
+        trainer(preparation, batch_size=64, devices=devices).run(module, data)
+    assert (one.seen > 0).all()
+    close(one, two)
+
+
+def test_an_error_in_a_process_comes_back():
+    samples = make_samples(30)
+    preparation = prepare(samples)
+    with pytest.raises(TrainingError, match=r"on 2 processes failed: .*the loss term 'fuse' became nan in epoch 2"):
+        trainer(preparation, devices=2).run(make(Explosive, preparation), samples)

@@ -1,0 +1,198 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from consilience.decision.late import Late
+from consilience.errors import InputError
+from consilience.samples import MappedRows, Samples
+from consilience.training import feed as feed_module
+from consilience.training.feed import Feed, fits, free_memory
+from training.toys import Straight, make, make_samples, prepare, same, trainer, weights
+
+CPU = torch.device("cpu")
+
+
+def on_disk(folder, n=50, seed=0):
+    """A vector, a sequence of different lengths and an image, the vector missing for some; in memory and mapped."""
+    random = np.random.default_rng(seed)
+    arrays = {
+        "vector": random.normal(size=(n, 3)),
+        "sequence": random.normal(size=(n, 6, 2)).astype(np.float32),
+        "image": random.integers(0, 255, size=(n, 1, 8, 8), dtype=np.uint8),
+    }
+    arrays["vector"][::5] = np.nan
+    lengths = {"sequence": random.integers(0, 7, size=n)}
+    y = random.integers(0, 3, size=n)
+    weight = random.random(n)
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
+    mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in arrays}
+    return tuple(Samples.of(values, y, lengths=lengths, weight=weight) for values in (arrays, mapped))
+
+
+class Counted(MappedRows):
+    """A memory-mapped modality that notes how many rows are read at a time, and may fail."""
+
+    def __init__(self, base, rows, fail_at=None):
+        super().__init__(base, rows)
+        self.reads, self.fail_at = [], fail_at
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        self.reads.append(len(found))
+        if len(self.reads) == self.fail_at:
+            raise OSError("disk unplugged")
+        return found
+
+    def __array__(self, dtype=None, copy=None):
+        raise AssertionError("the whole array was asked for")
+
+
+def counted(samples, **settings):
+    values = {name: Counted(np.asarray(samples[name]), np.arange(len(samples)), **settings) for name in samples.names}
+    return samples.replaced(values)
+
+
+def equal(first, second):
+    assert first.names == second.names
+    for name in first.names:
+        assert torch.equal(first[name], second[name])
+    for name in ("present", "index", "weight", "y"):
+        assert torch.equal(getattr(first, name), getattr(second, name))
+    assert first.lengths.keys() == second.lengths.keys()
+    assert all(torch.equal(first.lengths[name], second.lengths[name]) for name in first.lengths)
+
+
+@pytest.mark.parametrize("shuffled_bytes", [0, 2**28])
+def test_streamed_and_resident_batches_are_the_same(tmp_path, monkeypatch, shuffled_bytes):
+    monkeypatch.setattr(feed_module, "SHUFFLED_BYTES", shuffled_bytes)
+    memory, mapped = on_disk(tmp_path)
+    preparation = prepare(memory)
+    resident, streamed = Feed(memory, preparation, CPU, True), Feed(mapped, preparation, CPU)
+    assert (resident.resident, streamed.resident) == (True, False)
+    rows = torch.randperm(50).split(7)
+    whole = preparation.batch(memory)
+    found = 0
+    for chosen, first, second in zip(rows, resident.batches(rows), streamed.batches(rows), strict=True):
+        equal(first, second)
+        assert torch.equal(first.index, chosen)
+        assert torch.equal(first["vector"], whole["vector"][chosen])
+        assert torch.equal(first.y, whole.y[chosen])
+        found += len(first)
+    assert found == 50
+    for first, second in zip(resident.in_order(16), streamed.in_order(16), strict=True):
+        equal(first, second)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_the_index_counts_within_the_set(resident):
+    some = make_samples(60)[[40, 7, 23, 59]]  # a loss history has a row for each of these, not for all 60
+    feed = Feed(some, prepare(make_samples(60)), CPU, resident)
+    assert [batch.index.tolist() for batch in feed.batches(torch.tensor([3, 0, 1]).split(2))] == [[3, 0], [1]]
+    assert [batch.index.tolist() for batch in feed.in_order(3)] == [[0, 1, 2], [3]]
+
+
+def test_training_streamed_equals_resident_bit_for_bit(tmp_path):
+    memory, mapped = on_disk(tmp_path)
+    preparation = prepare(memory)
+    states = []
+    for samples, resident in ((memory, True), (memory, False), (mapped, None), (mapped, True), (mapped[::1], None)):
+        module = make_any(preparation)
+        log = trainer(preparation, resident=resident).run(module, samples, samples[:20])
+        states.append((weights(module), [row["validation_loss"] for row in log.rows]))
+    for state, losses in states[1:]:
+        assert same(state, states[0][0])
+        assert losses == states[0][1]
+
+
+def make_any(preparation):
+    from consilience.methods import Spec
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return Late(Spec(preparation.modalities, preparation.task))
+
+
+def test_a_streamed_set_is_never_read_whole():
+    samples = counted(make_samples(64))
+    preparation = prepare(make_samples(64))
+    assert not fits(samples, CPU)
+    module = make(Straight, preparation)
+    trainer(preparation, batch_size=8, epochs=2).run(module, samples)
+    for name in samples.names:
+        assert samples[name].reads == [8] * 16
+    run = trainer(preparation, batch_size=8)
+    run.predict(module, samples)
+    assert max(samples["a"].reads) == 64 <= run.evaluation_batch
+
+
+def test_reading_is_one_batch_ahead_and_no_more():
+    samples = counted(make_samples(64))
+    batches = Feed(samples, prepare(make_samples(64)), CPU).batches(torch.arange(64).split(8))
+    for number in range(1, 4):
+        next(batches)
+        assert number <= len(samples["a"].reads) <= number + 1
+    batches.close()
+    assert not readers()
+
+
+def readers():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("consilience-feed")]
+
+
+@pytest.mark.parametrize("fail_at", [1, 3, 8])
+def test_an_error_while_reading_surfaces(fail_at):
+    samples = counted(make_samples(64), fail_at=fail_at)
+    preparation = prepare(make_samples(64))
+    with pytest.raises(OSError, match="disk unplugged"):
+        trainer(preparation, batch_size=8).run(make(Straight, preparation), samples)
+    assert not readers()
+
+
+def test_an_error_in_a_step_leaves_no_thread_behind():
+    samples = counted(make_samples(64))
+    preparation = prepare(make_samples(64))
+    module = make(Straight, preparation)
+
+    def fail(step):
+        raise RuntimeError("step")
+
+    module.trap = fail
+    with pytest.raises(RuntimeError, match="step"):
+        trainer(preparation, batch_size=8).run(module, samples)
+    assert not readers()
+
+
+def test_what_does_not_fit_is_streamed(monkeypatch):
+    samples = make_samples(64)  # 5 features of 4 bytes: 1280 bytes
+    monkeypatch.setattr(feed_module, "free_memory", lambda device: 1280 / 0.4 + 1)
+    assert fits(samples, CPU)
+    monkeypatch.setattr(feed_module, "free_memory", lambda device: 1280 / 0.4 - 1)
+    assert not fits(samples, CPU)
+    assert not Feed(samples, prepare(samples), CPU).resident
+
+
+def test_free_memory(monkeypatch):
+    assert 2**20 < free_memory(CPU) < 2**50
+    monkeypatch.setattr(feed_module, "Path", lambda name: Missing())
+    assert free_memory(CPU) == float("inf")
+
+
+class Missing:
+    def read_text(self, encoding):
+        raise FileNotFoundError
+
+
+def test_samples_of_another_shape_are_refused_before_training():
+    preparation = prepare(make_samples())
+    other = Samples.of({"a": np.zeros((4, 9))}, [0, 1, 0, 1])
+    with pytest.raises(InputError, match="trained on"):
+        Feed(other, preparation, CPU)
+
+
+def test_numbers_take_the_type_asked_for():
+    samples = make_samples(8)
+    batch = next(Feed(samples, prepare(samples), CPU, dtype=torch.float64).in_order(8))
+    assert (batch["a"].dtype, batch.y.dtype, batch.index.dtype) == (torch.float64, torch.int64, torch.int64)

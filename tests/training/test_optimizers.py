@@ -1,0 +1,91 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from consilience.errors import UnknownNameError
+from consilience.training.optimizers import OPTIMIZERS, Schedule, build_optimizer
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_optimizer_takes_torchs_own_steps(name, fused, dtype):
+    torch.manual_seed(0)
+    start, momentum = torch.rand(37, dtype=dtype), 0.5 if name in ("sgd", "rmsprop") else 0.0
+    mine, reference = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    optimizer = build_optimizer(name, [mine], 0.05, 0.01, momentum, fused=fused)
+    plain = OPTIMIZERS[name]([reference], lr=0.05, weight_decay=0.01, **({"momentum": momentum} if momentum else {}))
+    for _ in range(4):
+        gradient = torch.rand(37, dtype=dtype)
+        mine.grad, reference.grad = gradient.clone(), gradient.clone()
+        optimizer.step()
+        plain.step()
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-6
+    torch.testing.assert_close(mine, reference, atol=tolerance, rtol=tolerance)
+    assert not torch.equal(mine, start)
+
+
+def test_unknown_names_are_suggested():
+    with pytest.raises(UnknownNameError, match="unknown optimizer 'sdg': did you mean 'sgd'"):
+        build_optimizer("sdg", [], 0.1, 0.0)
+    with pytest.raises(UnknownNameError, match="unknown schedule 'plato': did you mean 'plateau'"):
+        Schedule("plato", 0, 1, 1)
+
+
+def factors(schedule, steps):
+    found = []
+    for _ in range(steps):
+        found.append(schedule.factor())
+        schedule.step += 1
+    return found
+
+
+def test_warm_up_is_linear_and_ends_at_one():
+    assert factors(Schedule("constant", 4, 10, 1), 6) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert factors(Schedule("constant", 0, 10, 1), 2) == [1.0, 1.0]
+
+
+def test_cosine_comes_down_after_the_warm_up():
+    found = factors(Schedule("cosine", 2, 6, 1), 7)
+    expected = [0.5, 1.0, *(0.5 * (1 + math.cos(math.pi * step / 4)) for step in range(4)), 0.0]
+    assert found == pytest.approx(expected)
+
+
+def test_plateau_halves_whenever_the_score_stood_still():
+    schedule = Schedule("plateau", 0, 100, patience=2)
+    reductions = []
+    for score in [5, 4, 4, 6, 4, 4, 3, 3, 3]:
+        schedule.end_epoch(score)
+        reductions.append(schedule.factor())
+    assert reductions == [1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125]
+
+
+def test_a_constant_rate_ignores_scores():
+    schedule = Schedule("constant", 0, 100, patience=1)
+    for score in (1, 2, 3):
+        schedule.end_epoch(score)
+    assert schedule.factor() == 1
+
+
+def test_the_rate_moves_within_an_epoch_only_where_it_must():
+    warm = Schedule("plateau", 2, 10, 1)
+    moves = []
+    for _ in range(5):
+        moves.append(warm.moves)
+        warm.step += 1
+    assert moves == [True, True, True, False, False]
+    assert Schedule("cosine", 0, 10, 1).moves
+
+
+def test_state_goes_on():
+    first, second = (Schedule("plateau", 3, 20, patience=2) for _ in range(2))
+    first.step = 2
+    for score in (3.0, 4.0, 5.0, 6.0):
+        first.end_epoch(score)
+    second.restore(first.state())
+    for schedule in (first, second):
+        schedule.end_epoch(7.0)
+    assert first.state() == second.state()
+    assert first.factor() == second.factor() == 0.25
