@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 STAMP := $(VENV)/.installed
 
-.PHONY: help test test-fast lint format types imports bench clean
+.PHONY: help compare test test-fast lint format types imports bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -16,6 +16,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+compare: $(STAMP)  ## which fusion method is best on the built-in digits: trains, corrupts, compares, writes a report
+	$(BIN)/consilience compare digits --jobs $(WORKERS) --out runs/digits
 
 test: $(STAMP)  ## every test, doctests included
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal

@@ -1,9 +1,9 @@
 """The contract, over every method in the registry."""
 
 import pytest
-from contracts.contract import CONTRACT, built_in, cases
 
 from consilience import methods
+from contracts.contract import CONTRACT, built_in, cases
 
 CASES = cases()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,11 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if path is not None and path.suffix not in (".csv", ".parquet"):
         raise InputError(f"predict: --out must end in .csv or .parquet, got {path.name!r}")
     model = load(chosen.model)
-    table = predictions(model, model.read(chosen.data))
+    samples = model.model_.read(chosen.data)
+    absent = [name for name in model.modalities_ if name not in samples]
+    if absent:
+        print(f"consilience: {chosen.data} has nothing of {', '.join(absent)}: missing throughout", file=sys.stderr)
+    table = predictions(model, samples)
     if path is None:
         print(table.write_csv(), end="")
     else:

@@ -46,7 +46,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None
     classes = getattr(estimator, "classes_", None)
     figures = evaluate(data.task, data.test.y, estimator.predict(data.test), probabilities, classes=classes)
-    saved = estimator.save(chosen.out, recipe=data.recipe())
+    estimator.model_.recipe = data.recipe()
+    saved = estimator.save(chosen.out)
     for name, value in figures.items():
         print(f"{name:18} {value:.4f}")
     print(f"\nmodel: {saved}")

@@ -188,7 +188,7 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
 
 
 def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
-    """Refuse before the first training what would fail in every job: metric, corruptions, levels, training, encoders."""
+    """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
     from consilience.corruption import Corruptor
     from consilience.evaluation import find_metric
     from consilience.training import Trainer

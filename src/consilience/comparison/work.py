@@ -115,6 +115,7 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
         "log": [row for log in model.logs for row in log.rows],
         "device": str(next(model.method.parameters()).device),
     }
+    model.recipe = data.recipe()
     model.save(store.model(job), _as_estimator(model, gives_weights="trust" in conditions[0]))
     return result
 

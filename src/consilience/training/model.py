@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from consilience.corruption import Statistics
+from consilience.data import read_with_recipe
 from consilience.encoders import EncoderChoice
 from consilience.errors import InputError, SavedModelError
 from consilience.methods import Method, Prediction, Spec, build
@@ -41,6 +42,7 @@ class Model:
     method: Method
     preparation: Preparation
     logs: list[Log]
+    recipe: Mapping[str, Any] | None = None  # how the training data were read, `DataSet.recipe()`
 
     @classmethod
     def fit(
@@ -88,6 +90,15 @@ class Model:
         feed = Feed(samples, self.preparation, target, dtype=input_type(self.method))
         return predict(self.method.to(target), feed, batch_size)
 
+    def read(self, path: str | Path) -> Samples:
+        """New samples from a file laid out as the training data was, read the same way."""
+        if self.recipe is None:
+            raise SavedModelError(
+                "this model does not know how its training data were read: it was not trained from a file. "
+                "Give predict a mapping of arrays"
+            )
+        return read_with_recipe(self.recipe, path)
+
     def save(self, path: str | Path, extra: Mapping[str, Any] | None = None) -> Path:
         """Write a folder of safetensors and JSON; `extra` is JSON of the caller's own."""
         return write_folder(Path(path), self, dict(extra or {}))
@@ -110,7 +121,9 @@ def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = 
             "package of its own, import that first; if it had encoders of your own, pass the same ones"
         ) from error
     content.load_weights(method)
-    return Model(name, settings, content.encoders, method, preparation, []), content.described["extra"]
+    return Model(
+        name, settings, content.encoders, method, preparation, [], content.described.get("recipe")
+    ), content.described["extra"]
 
 
 def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] | str) -> np.ndarray:

@@ -93,6 +93,7 @@ def write_folder(path: Path, model: Model, extra: dict[str, Any]) -> Path:
             "settings": model.settings,
             "encoders": {name: describe_choice(choice) for name, choice in model.encoders.items()},
             "preparation": prepared,
+            "recipe": model.recipe,
             "extra": extra,
             "sha256": _digest(beside / WEIGHTS),
         }
