@@ -214,9 +214,8 @@ class ExpertMethod(Method):
         losses = super().objective(prediction, batch, step)
         if self.expert_loss:
             assert prediction.opinions is not None
-            own = expert_losses(self.task, prediction.opinions, batch)
-            counted = batch.weight[:, None] * batch.present
-            losses["experts"] = self.expert_loss * weighted_mean(own, counted, dim=0).sum()
+            own = expert_losses(self.task, prediction.opinions, batch) * batch.present
+            losses["experts"] = self.expert_loss * weighted_mean(own.sum(dim=1), batch.weight)
         return losses
 
 
@@ -348,6 +347,18 @@ def find(name: str, modalities: Iterable[str] = ("MODALITY",)) -> tuple[type[Met
     return known[name], None
 
 
+def check_settings(name: str, cls: type[Method], settings: Mapping[str, Any]) -> None:
+    """Refuse a setting that the method does not have: its settings are its keyword-only arguments."""
+    known = [
+        parameter.name
+        for parameter in inspect.signature(cls.__init__).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    for setting in settings:
+        if setting not in known:
+            raise unknown_name("setting", setting, known, f"It was given for method {name!r}")
+
+
 def build(name: str, spec: Spec, settings: Mapping[str, Any] | None = None) -> Method:
     """Build a method by name, checking that it serves the task and that its settings exist.
 
@@ -358,14 +369,7 @@ def build(name: str, spec: Spec, settings: Mapping[str, Any] | None = None) -> M
     """
     cls, argument = find(name, spec.modalities)
     given = dict(settings or {})
-    known = [
-        parameter.name
-        for parameter in inspect.signature(cls.__init__).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    for setting in given:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for method {name!r}")
+    check_settings(name, cls, given)
     reason = cls.reason_against(spec.modalities, spec.task)
     if reason is not None:
         raise UnsupportedError(f"method {name!r} cannot be used here: {reason}")

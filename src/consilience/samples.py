@@ -206,8 +206,13 @@ class Samples:
 
     @property
     def nbytes(self) -> int:
-        """How much memory the values would take as 32-bit numbers."""
-        return sum(4 * int(np.prod(value.shape)) for value in self.values.values())
+        """How much memory the values would take as 32-bit numbers, a text as 64-bit word ids."""
+        return sum(
+            8 * len(value) * max((len(text.split()) for text in value if text is not None), default=0)
+            if self.modalities[name].kind == "text"
+            else 4 * int(np.prod(value.shape))
+            for name, value in self.values.items()
+        )
 
     def _position(self, name: str) -> int:
         if name not in self.modalities:

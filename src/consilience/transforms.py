@@ -180,18 +180,21 @@ class Tokens:
 
     @classmethod
     def fit(cls, samples: Samples, name: str) -> Tokens:
-        """Check that there is something to learn from: the ids themselves were counted at the door."""
+        """Count the ids that occur in these samples, and check that there is something to learn from."""
         lengths = samples.lengths[name]
         there = np.flatnonzero(samples.present_in(name))
         if not len(there):
             raise _nothing_there(name)
         varies = len(np.unique(lengths[there])) > 1
         first = without_padding(np.asarray(samples[name][there[:1]]), lengths[there[:1]])
+        largest = 0
         for rows in _pieces(samples, name):
-            varies = varies or bool((without_padding(np.asarray(samples[name][rows]), lengths[rows]) != first).any())
+            ids = without_padding(np.asarray(samples[name][rows]), lengths[rows])
+            largest = max(largest, int(ids.max(initial=0)))
+            varies = varies or bool((ids != first).any())
         if not varies and len(samples) > 1:
             raise _constant(name)
-        return cls(samples.modalities[name])
+        return cls(replace(samples.modalities[name], vocabulary=largest + 1))
 
     def __call__(
         self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32

@@ -15,7 +15,9 @@ import pytest
 from consilience import compare, load, load_data
 from consilience.comparison.comparison import applicable
 from consilience.comparison.plan import Plan, Source
+from consilience.data import DataSet
 from consilience.errors import InputError, UnknownNameError
+from consilience.samples import Samples
 
 QUICK = {"training": {"epochs": 2}, "verbose": 0}
 
@@ -50,7 +52,8 @@ def test_the_table_has_every_method_and_condition(finished):
 def test_values_agree_with_the_stored_predictions(finished):
     stored = [finished.store.read(job) for job in _jobs(finished)]
     for result in stored:
-        wanted = np.mean(result.arrays["classes"][result.arrays["clean@0/output"].argmax(1)] == result.arrays["y"])
+        clean = next(one for one in result.about["conditions"] if one["level"] == 0 and one["part"] == "test")
+        wanted = np.mean(result.arrays[f"output/{clean['array']}"].argmax(1) == result.arrays["y"])
         row = finished.findings.values.filter(
             (pl.col("method") == result.about["method"])
             & (pl.col("seed") == result.about["seed"])
@@ -123,6 +126,114 @@ def test_changed_data_is_other_data(small, tmp_path):
     first = Source.of(path).fingerprint()
     np.savez(path, **{**arrays, "heat": arrays["heat"] + 1e-9})
     assert Source.of(path).fingerprint() != first
+
+
+def test_changed_data_is_read_again_in_the_same_process(small, tmp_path):
+    with np.load(small) as file:
+        arrays = dict(file)
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays)
+    call = {"methods": ["late"], "seeds": 1, "levels": (), "training": {"epochs": 20}, "verbose": 0}
+    good = compare(path, out=tmp_path / "good", **call).findings.values
+    noise = np.random.default_rng(1).normal(size=(2, 240, 3))
+    np.savez(path, **{**arrays, "heat": noise[0], "sound": noise[1]})
+    bad = compare(path, out=tmp_path / "bad", **call).findings.values
+    assert _accuracy(good) > _accuracy(bad) + 0.2
+
+
+def _accuracy(values):
+    return values.filter((pl.col("metric") == "accuracy") & (pl.col("level") == 0))["value"].mean()
+
+
+def test_corruptions_have_labels_of_their_own(small, tmp_path):
+    pair = [{"heat": "missing"}, {"heat": "missing", "sound": "missing"}]
+    found = compare(small, ["late"], corruption=pair, seeds=1, levels=(10,), out=tmp_path / "run", **QUICK).findings
+    assert found.corruptions == ["heat=missing", "heat=missing,sound=missing"]
+    assert len(found.values.filter((pl.col("metric") == "accuracy") & (pl.col("level") == 10))) == 2
+    with pytest.raises(InputError, match="two of the corruptions are the same"):
+        compare(small, ["late"], corruption=["missing", "missing"], out=tmp_path / "other", **QUICK)
+
+
+def test_the_best_model_is_found_again_after_a_narrower_call(small, tmp_path):
+    call = {"seeds": 2, "levels": (), "out": tmp_path / "run", "training": {"epochs": 8}, "verbose": 0}
+    both = compare(small, ["best-unimodal", "concat"], **call)
+    winner = load(both.best).method
+    loser = next(name for name in ("best-unimodal", "concat") if name != winner)
+    assert load(compare(small, [loser], **call).best).method == loser
+    assert load(compare(small, ["best-unimodal", "concat"], **call).best).method == winner
+
+
+def test_another_metric_finds_its_own_best_model(small, tmp_path):
+    call = {"seeds": 3, "levels": (), "out": tmp_path / "run", **QUICK}
+    compare(small, ["late"], metric="accuracy", **call)
+    found = compare(small, ["late"], metric="nll", **call)
+    chosen = (found.best / "job.key").read_text()
+    losses = {
+        job.key: next(
+            one["metrics"]["nll"] for one in found.store.read(job).about["conditions"] if one["part"] == "validation"
+        )
+        for job in _jobs(found)
+    }
+    assert chosen == min(losses, key=losses.get)
+
+
+def test_each_set_has_its_best_model(small, tmp_path):
+    found = compare([small, load_data("digits")], ["late"], seeds=1, levels=(), out=tmp_path / "run", **QUICK)
+    assert {name: load(folder).modalities_ for name, folder in found.bests.items()} == {
+        "small": ("heat", "sound"),
+        "digits": ("top_left", "top_right", "bottom_left", "bottom_right"),
+    }
+    with pytest.raises(InputError, match="2 sets have a best model"):
+        _ = found.best
+
+
+def test_a_best_model_remembers_its_training(small, tmp_path):
+    training = {"epochs": 2, "lr": 0.01, "clip": 1.0}
+    found = compare(small, ["late"], seeds=1, levels=(), training=training, out=tmp_path / "run", verbose=0)
+    model = load(found.best)
+    assert (model.lr, model.epochs, model.training) == (0.01, 2, {"clip": 1.0})
+
+
+@pytest.mark.parametrize("y", [lambda y: y[:, None], lambda y: (y + 8).astype(object)], ids=["column", "objects"])
+def test_labels_of_any_shape_and_type(small, tmp_path, y):
+    with np.load(small) as file:
+        samples = {"heat": file["heat"], "sound": file["sound"]}
+        labels = y(file["y"])
+    data = DataSet("own", Samples.of(samples, labels), "classification", load_data(small).split)
+    found = compare(data, ["late", "concat"], seeds=2, levels=(), out=tmp_path / "run", **QUICK).findings
+    assert len(found.differences) == 1
+
+
+@pytest.mark.parametrize("metric", ["acc7", "pearson", "mae"])
+def test_every_metric_can_be_the_main_one(tmp_path, metric):
+    data = load_data("progressive-synthetic", n=200)
+    found = compare(data, ["late", "concat"], metric=metric, seeds=2, levels=(), out=tmp_path / "run", **QUICK).findings
+    assert found.metric == metric
+    assert len(found.differences) == 1
+
+
+def test_misspelt_settings_are_said_before_anything_is_trained(small, tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean 'width'"):
+        compare(small, ["concat"], settings={"concat": {"wdth": 3}}, out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unfinished_run_counts_the_seeds_it_has(small, tmp_path):
+    from consilience.comparison import reopen
+
+    compare(small, ["late", "concat"], seeds=8, levels=(), out=tmp_path / "run", **QUICK)
+    for job in json.loads((tmp_path / "run" / "plan.json").read_text())["jobs"]:
+        if job["seed"] >= 2:
+            (tmp_path / "run" / "jobs" / f"{job['key']}.npz").unlink()
+    found = reopen(tmp_path / "run").findings
+    assert found.seeds == [0, 1]
+    assert "2 seeds cannot reach significance" in found.notes[0]
+
+
+def test_a_run_killed_before_its_plan_was_written_goes_on(small, tmp_path):
+    (tmp_path / "run" / "jobs").mkdir(parents=True)
+    (tmp_path / "run" / ".plan.json.123.part").write_text("{")
+    compare(small, ["late"], seeds=1, levels=(), out=tmp_path / "run", **QUICK)
 
 
 def test_a_failing_method_is_a_row_and_not_the_end(small, tmp_path, monkeypatch):

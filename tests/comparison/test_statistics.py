@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 
 from consilience.comparison.bootstrap import paired_bootstrap
 from consilience.comparison.statistics import (
-    Summary,
     compare_to_reference,
     holm,
     mark_best,
     reachable,
     smallest_p,
-    summarise,
     too_few_seeds,
 )
 from consilience.errors import InputError
@@ -29,24 +27,6 @@ def right(seeds, accuracy, n=400, start=0):
 def mended(scores, share, start=100):
     """The same method with a share of its mistakes put right."""
     return {seed: one | (np.random.default_rng([start, seed]).random(len(one)) < share) for seed, one in scores.items()}
-
-
-def test_a_summary_over_seeds():
-    assert summarise([0.9, 0.7, 0.8, 1.0]) == Summary(
-        mean=pytest.approx(0.85), std=pytest.approx(np.sqrt(0.05 / 3)), worst=0.7, median=pytest.approx(0.85)
-    )
-    assert summarise([0.9, 0.7], larger_is_better=False).worst == 0.9
-
-
-def test_one_seed_has_no_spread():
-    one = summarise([0.5])
-    assert np.isnan(one.std)
-    assert (one.mean, one.worst, one.median) == (0.5, 0.5, 0.5)
-
-
-def test_a_summary_needs_seeds():
-    with pytest.raises(InputError, match=r"one number a seed, got shape \[0\]"):
-        summarise([])
 
 
 def holm_by_definition(p):

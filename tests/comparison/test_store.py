@@ -12,7 +12,7 @@ from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store, StoreError
 from consilience.errors import InputError
 
-JOB = Job("digits", "late", 0, "a" * 24)
+JOB = Job("digits", "late", 0, "data", "a" * 24)
 RESULT = Result({"method": "late", "score": 0.5}, {"y": np.arange(5), "text": np.array(["a", "bb"])})
 
 
@@ -74,7 +74,7 @@ def test_a_read_only_folder_is_one_sentence(tmp_path, monkeypatch):
 
 def test_a_full_disk_keeps_what_was_there(store, monkeypatch):
     store.write(JOB, RESULT)
-    other = Job("digits", "concat", 0, "b" * 24)
+    other = Job("digits", "concat", 0, "data", "b" * 24)
 
     def full(*_args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -37,7 +37,7 @@ def test_an_expert_learns_from_those_who_have_its_modality():
     method = Unimodal(Spec(VECTORS, CLASSES), "audio").eval()
     prediction = method(batch)
     each = functional.cross_entropy(prediction.output, batch.y, reduction="none")
-    expected = (1.0 * each[1] + 3.0 * each[2]) / 4.0
+    expected = (1.0 * each[1] + 3.0 * each[2]) / 16.0
     torch.testing.assert_close(method.objective(prediction, batch, Step())["task"], expected)
 
 
@@ -127,3 +127,15 @@ def test_experts_are_those_trained_alone(model):
     Trainer(model.preparation, epochs=8, lr=0.01, device="cpu").run(alone, samples_of(), samples_of(60, 1))
     for name, value in alone.state_dict().items():
         assert torch.equal(model.method.experts["good"].state_dict()[name], value)
+
+
+def test_experts_are_judged_by_the_samples_they_can_see():
+    """A modality that is perfect where it is there, but mostly missing, still ranks first."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    rare = np.eye(2)[y] * 4 + rng.normal(scale=0.1, size=(400, 2))
+    rare[rng.random(400) < 0.8] = np.nan
+    common = np.eye(2)[y] + rng.normal(scale=0.7, size=(400, 2))
+    samples = Samples.of({"common": common, "rare": rare}, y)
+    model = Model.fit("best-unimodal", samples[:300], samples[300:], trainer=Trainer(epochs=20, lr=0.01, device="cpu"))
+    assert model.method.ranking.tolist() == [1, 0]

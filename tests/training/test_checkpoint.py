@@ -22,8 +22,8 @@ def phases():
     return [Phase("first", epochs=3, parameters=lambda one: [one.map.weight]), Phase("second", epochs=6, lr=0.02)]
 
 
-def straight():
-    return make(Straight, PREPARATION, dropout=0.3)
+def straight(dropout=0.3):
+    return make(Straight, PREPARATION, dropout=dropout)
 
 
 @pytest.mark.parametrize("where", [("first", 0, 1), ("first", 2, 0), ("second", 0, 0), ("second", 4, 3)])
@@ -115,8 +115,10 @@ def test_other_data_methods_and_phases_are_named(tmp_path):
     run = trainer(PREPARATION, checkpoint=tmp_path)
     run.run(straight(), SAMPLES)
     for module, train, validation, others, named in [
-        (straight(), SAMPLES[:40], None, None, "samples was 50, now 40"),
-        (straight(), SAMPLES, VALIDATION, None, "validation samples was 0, now 40"),
+        (straight(), SAMPLES[:40], None, None, "training samples was"),
+        (straight(), SAMPLES[::-1], None, None, "training samples was"),
+        (straight(), SAMPLES, VALIDATION, None, "validation samples was None, now"),
+        (straight(0.9), SAMPLES, None, None, "built as was"),
         (make(Witness, PREPARATION, 50), SAMPLES, None, None, "method was 'Straight', now 'Witness'"),
         (straight(), SAMPLES, None, phases(), "phases was"),
     ]:

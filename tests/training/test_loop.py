@@ -120,6 +120,19 @@ def test_accumulation_equals_larger_batches(n):
         np.testing.assert_allclose(losses, found[0][1], rtol=1e-5)
 
 
+def test_accumulation_equals_larger_batches_where_modalities_are_missing():
+    present = np.random.default_rng(2).random((60, 2)) < 0.5
+    samples = make_samples(60).replaced({}, present=present)
+    preparation = prepare(samples)
+    states = []
+    for batch_size, accumulate in [(30, 1), (15, 2)]:
+        module = make(Late, preparation)
+        trainer(preparation, batch_size=batch_size, accumulate=accumulate, optimizer="sgd").run(module, samples)
+        states.append(weights(module))
+    for name, value in states[0].items():
+        torch.testing.assert_close(states[1][name], value, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("clip", [0.01, 1000.0])
 def test_clipping_bounds_the_norm_of_the_gradient(clip):
     samples = make_samples(regression=True)

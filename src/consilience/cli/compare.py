@@ -10,6 +10,7 @@ from consilience.cli import options
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+USAGE = "DATA [DATA …] [options]"
 EXAMPLES = """  consilience compare digits
   consilience compare digits --methods late concat --corruption gaussian missing --levels 0 5 10 --seeds 10 --jobs 2
   consilience compare sensors.csv --target fault --modality temp=TS* --modality pressure=PS* --out runs/sensors"""
@@ -18,14 +19,19 @@ EXAMPLES = """  consilience compare digits
 def add_arguments(parser: ArgumentParser) -> None:
     """Data, methods and protocol."""
     parser.add_argument("data", nargs="+", type=str, help="names of data sets, or files")
-    parser.add_argument("--methods", nargs="+", type=str, default=None, help="all that serve the data unless given")
-    parser.add_argument("--corruption", nargs="+", type=str, default=None, help="names, or image=gaussian,text=blank")
-    parser.add_argument("--levels", nargs="+", type=float, default=[0.0, 5.0, 10.0])
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--probability", type=float, default=0.5, help="that a modality of a test sample is hit")
-    parser.add_argument("--metric", type=str, default=None, help="accuracy, or mse for a regression, unless given")
-    parser.add_argument("--reference", type=str, default=None, help="what the others are compared with; late")
-    parser.add_argument("--tune", type=int, default=0, help="trials of random search for every method")
+    group = parser.add_argument_group("protocol")
+    group.add_argument("--methods", nargs="+", type=str, metavar="NAME", help="all that serve the data unless given")
+    group.add_argument(
+        "--corruption", nargs="+", type=str, metavar="NAME", help="what goes wrong; also image=gaussian,text=blank"
+    )
+    group.add_argument("--levels", nargs="+", type=float, default=[0.0, 5.0, 10.0], metavar="L", help="how badly")
+    group.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions")
+    group.add_argument(
+        "--probability", type=float, default=0.5, metavar="P", help="that a modality of a test sample is hit"
+    )
+    group.add_argument("--metric", type=str, help="accuracy, or mse for a regression, unless given")
+    group.add_argument("--reference", type=str, metavar="NAME", help="what the others are compared with; late")
+    group.add_argument("--tune", type=int, default=0, metavar="N", help="trials of random search for every method")
     options.add_loading(parser)
     options.add_training(parser)
     options.add_running(parser)
@@ -35,6 +41,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Compare, print the table, say where the rest is."""
     from consilience.comparison import compare
 
+    options.check_format(chosen)
     comparison = compare(
         chosen.data,
         chosen.methods,
@@ -67,12 +74,21 @@ def read_corruption(text: str) -> Any:
 
 
 def say(comparison: Any, format: str) -> None:
-    """The table, and where the report and the best model are."""
+    """The table; on a console also the answer in words, and where the report and the best model are."""
     from rich.console import Console
 
     table = comparison.table(format)
-    print(table) if isinstance(table, str) else Console().print(table)
-    if format == "console":
-        print(f"\nreport: {comparison.folder / 'report.html'}")
-        if comparison.best is not None:
-            print(f"best model on validation: {comparison.best}")
+    if format != "console":
+        print(table, end="" if table.endswith("\n") else "\n")
+        return
+    from consilience.report.headline import headline
+
+    console = Console()
+    console.print(table)
+    console.print()
+    for sentence in (*headline(comparison.findings), *comparison.findings.notes):
+        console.print(sentence.replace("`", ""), markup=False, highlight=False)
+    print(f"\nreport: {comparison.folder / 'report.html'}")
+    for name, folder in comparison.bests.items():
+        where = f" for {name}" if len(comparison.findings.sets) > 1 else ""
+        print(f"best model on validation{where}: {folder}")

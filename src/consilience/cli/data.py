@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
@@ -11,6 +12,7 @@ from consilience.errors import InputError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+USAGE = "list | describe DATA [options]"
 EXAMPLES = """  consilience data list
   consilience data describe digits
   consilience data describe sensors.csv --target fault --modality temp=TS* --modality pressure=PS*"""
@@ -28,15 +30,20 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """List or describe."""
     from consilience.data import list_sets, load_data
 
-    if chosen.action == "list":
-        for one in list_sets(chosen.data_dir):
-            where = "built in" if one["built_in"] else "found" if one["available"] else "needs files"
-            print(f"{one['name']:22} {where:12} {one['description']}")
+    if chosen.action == "list" and chosen.data is None:
+        sets = list_sets(chosen.data_dir)
+        print(json.dumps(sets, indent=1) if chosen.json else "\n".join(map(in_one_line, sets)))
     elif chosen.action == "describe" and chosen.data is not None:
         described = load_data(chosen.data, **options.loading(chosen)).describe()
         print(json.dumps(described, indent=1) if chosen.json else in_words(described))
     else:
         raise InputError("data: say 'consilience data list', or 'consilience data describe NAME_OR_FILE'")
+
+
+def in_one_line(one: Mapping[str, Any]) -> str:
+    """A set's entry in the list."""
+    where = "built in" if one["built_in"] else "found" if one["available"] else "needs files"
+    return f"{one['name']:22} {where:12} {one['description']}"
 
 
 def in_words(described: dict[str, Any]) -> str:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
-from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from consilience.cli import compare, data, methods, predict, report, reproduce, train
 from consilience.errors import ConsilienceError
-from consilience.version import __version__
 
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
-# Each has a docstring (the help), EXAMPLES, add_arguments(parser) and run(chosen, command).
+# Each has a docstring (the help), USAGE, EXAMPLES, add_arguments(parser) and run(chosen, command).
 COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "train": train,
@@ -29,20 +24,27 @@ COMMANDS: dict[str, ModuleType] = {
 }
 # Exit codes: 2 for what the user can mend, 130 for Ctrl-C, as shells have it.
 MENDABLE, INTERRUPTED = 2, 130
+_GOES_ON = ("compare", "reproduce")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    from consilience.cli.parser import parse
+
     given = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("consilience").setLevel(logging.INFO)
+    name = ""
     try:
-        chosen = build_parser().parse_args(given)
-        COMMANDS[chosen.command].run(chosen[chosen.command], ["consilience", *given])
+        name, chosen = parse(given, COMMANDS)
+        COMMANDS[name].run(chosen, ["consilience", *given])
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        print("consilience: stopped. What is finished is kept: the same command goes on from there", file=sys.stderr)
+        kept = ". What is finished is kept: the same command goes on from there" if name in _GOES_ON else ""
+        print(f"consilience: stopped{kept}", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except BrokenPipeError:  # the reader of our output went away, as `head` does; exiting would flush once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ConsilienceError, OSError) as error:
         if "--debug" in given:
@@ -50,22 +52,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"consilience: error: {' '.join(str(error).split())}", file=sys.stderr)
         return MENDABLE
     return 0
-
-
-def build_parser() -> ArgumentParser:
-    """The parser of all commands."""
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(prog="consilience", description="Multimodal fusion: several modalities, one decision.")
-    parser.add_argument("--version", action="version", version=f"consilience {__version__}")
-    commands = parser.add_subcommands(dest="command")
-    for name, module in COMMANDS.items():
-        said = (module.__doc__ or "").strip()
-        one = ArgumentParser(
-            description=said, epilog=f"examples:\n{module.EXAMPLES}", formatter_class=RawDescriptionHelpFormatter
-        )
-        one.add_argument("--config", action="config", help="a YAML file with any of the options below")
-        one.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
-        module.add_arguments(one)
-        commands.add_subcommand(name, one, help=said.splitlines()[0])
-    return parser

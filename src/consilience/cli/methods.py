@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any, get_args
+
+from consilience.modalities import Kind
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-EXAMPLES = "  consilience methods"
+    from consilience.methods import Method
+
+USAGE = "[options]"
+EXAMPLES = """  consilience methods
+  consilience methods --json"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """None."""
+    """How to print."""
+    parser.add_argument("--json", action="store_true", help="plain JSON for other programs")
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Print the registry."""
-    from rich.console import Console
-    from rich.table import Table
-
     from consilience.methods import registry
 
-    table = Table("method", "what it does", "tasks", "reads", "paper", box=None)
-    for name, cls in registry().items():
-        about = (cls.__doc__ or "").strip().splitlines()[0]
-        asked = f"{name}NAME" if name.endswith(":") else name
-        table.add_row(asked, about, ", ".join(cls.tasks), ", ".join(cls.reads), cls.paper)
-    Console().print(table)
+    listed = [describe(name, cls) for name, cls in registry().items()]
+    if chosen.json:
+        print(json.dumps(listed, indent=1))
+        return
+    from rich.console import Console
+    from rich.padding import Padding
+
+    console = Console(highlight=False, markup=False)
+    for one in listed:
+        console.print(one["name"], style="bold")
+        reads = "all kinds" if set(one["reads"]) == set(get_args(Kind)) else ", ".join(one["reads"])
+        serves = f"{', '.join(one['tasks'])}; reads {reads}"
+        for line in filter(None, (one["does"], serves, one["paper"])):
+            console.print(Padding(line, (0, 0, 0, 4)))
+
+
+def describe(name: str, cls: type[Method]) -> dict[str, Any]:
+    """A method in plain values; a family stands for one method an argument, such as a modality's name."""
+    about = " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
+    return {
+        "name": f"{name}NAME" if name.endswith(":") else name,
+        "does": about,
+        "tasks": list(cls.tasks),
+        "reads": [*cls.reads, *(["text"] if "tokens" in cls.reads else [])],  # text becomes tokens
+        "paper": cls.paper,
+    }

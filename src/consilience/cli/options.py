@@ -3,63 +3,93 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import InputError
+from consilience.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-_TRAINING: dict[str, type] = {
-    "epochs": int,
-    "batch_size": int,
-    "lr": float,
-    "optimizer": str,
-    "weight_decay": float,
-    "patience": int,
-    "warmup": float,
-    "schedule": str,
-    "modality_dropout": float,
-    "precision": str,
-    "device": str,
-    "devices": int,
-    "nodes": int,
-    "strategy": str,
+# The settings of `consilience.training.Trainer` that a command line may give, with their types and what they are.
+_TRAINING: dict[str, tuple[type, str]] = {
+    "epochs": (int, "at most so many; fewer where validation stops improving"),
+    "batch_size": (int, "samples per step"),
+    "lr": (float, "learning rate"),
+    "optimizer": (str, "adam, adamw, sgd, adagrad or rmsprop"),
+    "weight_decay": (float, "pull of the weights towards 0"),
+    "patience": (int, "epochs without improvement on validation before training stops"),
+    "warmup": (float, "epochs over which the learning rate rises"),
+    "schedule": (str, "of the learning rate: constant, plateau or cosine"),
+    "modality_dropout": (float, "probability of hiding a modality of a training sample"),
+    "precision": (str, "32, bf16, bf16-true, 16 or 64"),
+    "device": (str, "auto, cpu, cuda, cuda:1, …"),
+    "devices": (int, "how many of them train one model"),
+    "nodes": (int, "machines that train one model"),
+    "strategy": (str, "how they share it, as Lightning Fabric has it: ddp, fsdp, …"),
 }
+# Not "append": of a list in a YAML file, that would make one string.
+_REPEATABLE: dict[str, Any] = {"action": "extend", "nargs": 1, "type": str}
+FORMATS = ("console", "markdown", "latex")
 
 
 def add_loading(parser: ArgumentParser) -> None:
     """How to read a data set."""
-    parser.add_argument("--target", type=str, default=None, help="the column to predict")
-    parser.add_argument("--modality", action="append", type=str, default=None, help="NAME=GLOB[,GLOB…]; repeatable")
-    parser.add_argument("--kind", action="append", type=str, default=None, help="NAME=KIND, such as review=text")
-    parser.add_argument("--split", type=str, default=None, help="the column that says train, validation or test")
-    parser.add_argument("--fill", type=str, default=None, help="median, mean or zero for single empty cells")
-    parser.add_argument("--task", type=str, default=None, help="classification or regression")
-    parser.add_argument("--data-dir", type=str, default=None, help="where the files of named sets lie")
-    parser.add_argument("--option", action="append", type=str, default=None, help="NAME=VALUE of a named set")
+    group = parser.add_argument_group("data")
+    group.add_argument("--target", type=str, metavar="COLUMN", help="the column to predict")
+    group.add_argument(
+        "--modality", **_REPEATABLE, metavar="NAME=GLOB[,GLOB…]", help="its columns; once for each modality"
+    )
+    group.add_argument(
+        "--kind", **_REPEATABLE, metavar="NAME=KIND", help="where it does not follow, such as review=text"
+    )
+    group.add_argument("--split", type=str, metavar="COLUMN", help="says train, validation or test; drawn unless given")
+    group.add_argument("--fill", type=str, metavar="HOW", help="median, mean or zero for single empty cells")
+    group.add_argument("--task", type=str, help="classification or regression, where the target does not say")
+    group.add_argument("--data-dir", type=str, metavar="FOLDER", help="where the files of named sets lie")
+    group.add_argument("--option", **_REPEATABLE, metavar="NAME=VALUE", help="of a named set; repeatable")
 
 
 def add_training(parser: ArgumentParser) -> None:
     """How to train, as `consilience.training.Trainer` has it."""
-    parser.add_argument("--encoder", action="append", type=str, default=None, help="MODALITY=ENCODER; repeatable")
-    parser.add_argument("--setting", action="append", type=str, default=None, help="METHOD.NAME=VALUE; repeatable")
-    for name, kind in _TRAINING.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=None)
+    group = parser.add_argument_group("training")
+    group.add_argument("--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help="repeatable")
+    group.add_argument("--setting", **_REPEATABLE, metavar="METHOD.NAME=VALUE", help="of a method; repeatable")
+    for name, (kind, said) in _TRAINING.items():
+        group.add_argument(
+            f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is not str else "NAME", help=said
+        )
 
 
 def add_running(parser: ArgumentParser) -> None:
     """Where and with how many processes a comparison runs."""
-    parser.add_argument("--out", type=str, default=None, help="the run folder; runs/… unless given")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--cluster", type=str, default=None, help="ray: its cluster, through joblib")
+    group = parser.add_argument_group("running")
+    group.add_argument("--out", type=str, metavar="FOLDER", help="the run folder; runs/… unless given")
+    group.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
+    group.add_argument("--cluster", type=str, metavar="ray", help="work on a Ray cluster, found by RAY_ADDRESS")
     add_format(parser)
 
 
 def add_format(parser: ArgumentParser) -> None:
     """How to print the table."""
-    parser.add_argument("--format", type=str, default="console", help="of the table: console, markdown or latex")
+    parser.add_argument("--format", type=str, default=FORMATS[0], help=f"of the table: {', '.join(FORMATS)}")
+
+
+def check_format(chosen: Namespace) -> None:
+    """Refuse a wrong format before the work, not after it."""
+    if chosen.format not in FORMATS:
+        raise unknown_name("format", chosen.format, FORMATS)
+
+
+def check_out(path: Path) -> None:
+    """Refuse to begin where the result could not be written."""
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if existing != path and not existing.is_dir():
+        raise InputError(f"cannot write to {path}: {existing} is a file")
+    if not os.access(existing, os.W_OK):
+        raise InputError(f"cannot write to {path}: {existing} is read-only")
 
 
 def loading(chosen: Namespace) -> dict[str, Any]:

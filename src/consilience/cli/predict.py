@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from consilience.cli import options
 from consilience.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from consilience.samples import Samples
 
+USAGE = "MODEL DATA [options]"
 EXAMPLES = """  consilience predict model new.csv --out predictions.csv
   consilience predict runs/sensors/best new.csv"""
 
@@ -22,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The model, the data, and where to write."""
     parser.add_argument("model", type=str, help="a folder that train or compare wrote")
     parser.add_argument("data", type=str, help="a file laid out as in training, with or without the target")
-    parser.add_argument("--out", type=str, default=None, help="a .csv or .parquet file; printed as CSV unless given")
+    parser.add_argument("--out", type=str, metavar="FILE", help="a .csv or .parquet file; printed as CSV unless given")
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
@@ -32,6 +34,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     path = None if chosen.out is None else Path(chosen.out)
     if path is not None and path.suffix not in (".csv", ".parquet"):
         raise InputError(f"predict: --out must end in .csv or .parquet, got {path.name!r}")
+    if path is not None:
+        options.check_out(path)
     model = load(chosen.model)
     samples = model.model_.read(chosen.data)
     absent = [name for name in model.modalities_ if name not in samples]

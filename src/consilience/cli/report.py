@@ -10,6 +10,7 @@ from consilience.cli.compare import say
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+USAGE = "FOLDER [options]"
 EXAMPLES = """  consilience report runs/sensors
   consilience report runs/sensors --format latex"""
 
@@ -24,6 +25,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Redraw and print."""
     from consilience.comparison import reopen
 
+    options.check_format(chosen)
     comparison = reopen(chosen.folder)
     comparison.report()
     say(comparison, chosen.format)

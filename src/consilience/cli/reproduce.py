@@ -11,6 +11,7 @@ from consilience.cli.compare import say
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+USAGE = "NAME | --list [options]"
 EXAMPLES = """  consilience reproduce --list
   consilience reproduce digits-robustness --quick --jobs 2"""
 
@@ -27,6 +28,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """List, or run one by its protocol."""
     from consilience.comparison.experiments import experiments, find_experiment
 
+    options.check_format(chosen)
     if chosen.list or chosen.name is None:
         for name, one in experiments().items():
             print(f"{name:24} {one.title}")
@@ -35,6 +37,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     where = {"out": chosen.out, "jobs": chosen.jobs, "cluster": chosen.cluster}
     comparison = experiment.run(quick=chosen.quick, command=shlex.join(command), **where)
     say(comparison, chosen.format)
+    if chosen.format != "console":
+        return
     if experiment.published:
         print(experiment.beside_published(comparison))
     for note in experiment.notes:

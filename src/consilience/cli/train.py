@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
+from consilience.errors import InputError
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+USAGE = "DATA --out FOLDER [options]"
 EXAMPLES = """  consilience train digits --method late --out model
   consilience train sensors.csv --target fault --modality temp=TS* --modality pressure=PS* --method late --out model"""
 
@@ -16,9 +20,9 @@ EXAMPLES = """  consilience train digits --method late --out model
 def add_arguments(parser: ArgumentParser) -> None:
     """Data, method, and where to save."""
     parser.add_argument("data", type=str, help="a data set's name, or a file")
-    parser.add_argument("--method", type=str, default="concat")
-    parser.add_argument("--out", type=str, required=True, help="the folder to save the model in")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", type=str, default="concat", metavar="NAME", help="consilience methods lists them")
+    parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="where to save the model")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights and shuffling")
     options.add_loading(parser)
     options.add_training(parser)
 
@@ -29,12 +33,17 @@ def run(chosen: Namespace, command: list[str]) -> None:
     from consilience.estimators import FusionClassifier, FusionRegressor
     from consilience.evaluation import evaluate
 
+    settings = options.settings(chosen)
+    for method in settings:
+        if method != chosen.method:
+            raise InputError(f"train: --setting {method}.… is of another method than the one trained, {chosen.method}")
+    options.check_out(Path(chosen.out))
     data = load_data(chosen.data, **options.loading(chosen))
     kind: Any = FusionClassifier if data.task == "classification" else FusionRegressor
     training, own = options.training(chosen), kind().get_params()
     estimator = kind(
         chosen.method,
-        settings=options.settings(chosen).get(chosen.method),
+        settings=settings.get(chosen.method),
         encoders=options.encoders(chosen) or None,
         validation=data.validation,
         random_state=chosen.seed,
@@ -43,6 +52,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
         **{name: value for name, value in training.items() if name in own},
     )
     estimator.fit(data.train, data.train.y)
+    if any(log.interrupted for log in estimator.model_.logs):
+        print("consilience: training was stopped; the best weights so far are kept", file=sys.stderr)
     probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None
     classes = getattr(estimator, "classes_", None)
     figures = evaluate(data.task, data.test.y, estimator.predict(data.test), probabilities, classes=classes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import platform
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, jobs_of
 from consilience.comparison.store import Store, writing
-from consilience.comparison.summary import Finished, best_job, gather_findings
+from consilience.comparison.summary import Finished, gather_findings, merits
 from consilience.data import DataSet
 from consilience.errors import InputError, unknown_name
 from consilience.report.findings import Findings
@@ -27,8 +27,8 @@ _STAMP = "report.stamp"
 class Comparison:
     """A finished comparison: `table()`, `statistics()`, `report()`, and `best`, the folder of the best model."""
 
-    def __init__(self, store: Store, findings: Findings, best: Path | None):
-        self.store, self.findings, self.best = store, findings, best
+    def __init__(self, store: Store, findings: Findings):
+        self.store, self.findings = store, findings
 
     def __repr__(self) -> str:
         return f"Comparison of {len(self.findings.methods)} methods on {', '.join(self.findings.sets)} in {self.folder}"
@@ -37,6 +37,19 @@ class Comparison:
     def folder(self) -> Path:
         """The run folder."""
         return self.store.folder
+
+    @property
+    def bests(self) -> dict[str, Path]:
+        """Set → the folder of the model that was best on validation, for `consilience.load`."""
+        folders = {name: best_folder(self.store, name, len(self.findings.sets)) for name in self.findings.sets}
+        return {name: folder for name, folder in folders.items() if folder.is_dir()}
+
+    @property
+    def best(self) -> Path:
+        """The folder of the best model, where one set was compared."""
+        if len(self.bests) != 1:
+            raise InputError(f"{len(self.bests)} sets have a best model: see bests, which is by set")
+        return next(iter(self.bests.values()))
 
     def table(self, format: TableFormat = "console") -> Any:
         """The main table: "console" for rich to print, "markdown" or "latex" as text."""
@@ -110,7 +123,9 @@ def compare(
         written = resolve(plan, asked, command)
         store.write_plan(written)
     todo = [Job(**job) for job in written["jobs"]]
-    run_jobs(todo, plan, store, workers=jobs, cluster=cluster, verbose=verbose)
+    run = partial(run_jobs, plan=plan, store=store, workers=jobs, cluster=cluster, verbose=verbose)
+    run(todo)
+    keep_best(store, written, run)
     return conclude(store, written)
 
 
@@ -124,15 +139,11 @@ def reopen(folder: str | Path) -> Comparison:
 
 
 def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
-    """Read the results, find the best model, and draw the report unless it shows just these results already."""
-    finished: Finished = []
-    for job in (Job(**one) for one in written["jobs"]):
-        result = store.read(job)
-        if result is not None:
-            finished.append((job, result))
+    """Read the results, and draw the report unless it shows just these results already."""
+    finished = read_finished(store, written)
     if not finished:
         raise InputError(f"{store.folder} holds no finished result yet: run the comparison first")
-    comparison = Comparison(store, gather_findings(written, finished), _keep_best(store, finished, written))
+    comparison = Comparison(store, gather_findings(written, finished))
     stamp = digest([written, [[job.key, result.failed] for job, result in finished], __version__])
     marker = store.folder / _STAMP
     drawn = marker.exists() and marker.read_text(encoding="utf-8") == stamp and (store.folder / REPORT).exists()
@@ -140,6 +151,42 @@ def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
         comparison.report()
         store.write_text(_STAMP, stamp)
     return comparison
+
+
+def read_finished(store: Store, written: Mapping[str, Any]) -> Finished:
+    """Every job of a plan that has a result, failed ones included."""
+    results = ((job, store.read(job)) for job in (Job(**one) for one in written["jobs"]))
+    return [(job, result) for job, result in results if result is not None]
+
+
+def keep_best(store: Store, written: Mapping[str, Any], run: Callable[[list[Job]], None]) -> None:
+    """Publish each set's best model, and of each method keep its best seed's.
+
+    A job may win whose model an earlier call, with another metric, did not keep: it is done again.
+    """
+    finished = read_finished(store, written)
+    ordered = merits(finished, written)
+    winners = {source: jobs[0] for source, jobs in ordered.items()}
+    lost = [job for job in winners.values() if not store.model(job).is_dir() and not _published(store, job, written)]
+    if lost:
+        for job in lost:
+            store.discard(job)
+        run(lost)
+    for source, job in winners.items():
+        if store.model(job).is_dir():
+            store.publish(job, best_folder(store, source, len(written["sets"])))
+    kept = {job.key for jobs in ordered.values() for job in jobs}
+    store.drop_models(job for job, _ in finished if job.key not in kept)
+
+
+def best_folder(store: Store, source: str, sets: int) -> Path:
+    """Where a set's best model is published."""
+    return store.folder / "best" / source if sets > 1 else store.folder / "best"
+
+
+def _published(store: Store, job: Job, written: Mapping[str, Any]) -> bool:
+    marker = best_folder(store, job.source, len(written["sets"])) / "job.key"
+    return marker.exists() and marker.read_text(encoding="utf-8") == job.key
 
 
 def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[str, Any]:
@@ -159,11 +206,11 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
         listed = "; ".join(f"{one['method']}: {one['reason']}" for one in skipped)
         raise InputError(f"compare: none of the methods can serve this data ({listed})")
     reference = plan.reference or ("late" if "late" in everyone else everyone[0])
-    for source in plan.settings:
-        if source not in everyone:
-            raise unknown_name("method", source, everyone, "It was given in settings")
+    for name, given in plan.settings.items():
+        if name not in everyone:
+            raise unknown_name("method", name, everyone, "It was given in settings")
+        room.check_settings(name, room.find(name)[0], given)
     fingerprints = {source.label: source.fingerprint() for source in plan.sources}
-    known = room.registry()
     papers = {name: room.find(name)[0].paper for name in everyone}
     return {
         "asked": asked,
@@ -182,13 +229,13 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
             **{name: version(name) for name in ("torch", "numpy", "scikit-learn", "lightning-fabric")},
             "platform": platform.platform(terse=True),
         },
-        "registered": sorted(known),
         "jobs": [job.to_json() for job in jobs_of(plan, chosen, fingerprints)],
     }
 
 
 def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
+    from consilience.comparison.work import label_of
     from consilience.corruption import Corruptor
     from consilience.evaluation import find_metric
     from consilience.training import Trainer
@@ -202,6 +249,9 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
         few = data.train[:2]
         for corruption in plan.corruptions:
             Corruptor(few).apply(few, corruption, 0.0, probability=plan.probability)
+        labels = [label_of(corruption, data.modalities) for corruption in plan.corruptions]
+        if len(set(labels)) < len(labels):
+            raise InputError(f"compare: two of the corruptions are the same: {', '.join(labels)}")
     fields = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "seed", "on_interrupt", "checkpoint"}
     for name in plan.training:
         if name not in fields:
@@ -256,21 +306,3 @@ def default_folder(plan: Plan, asked: Mapping[str, Any]) -> Path:
     """`runs/SETS-xxxxxxxx`, where the letters change with every setting that results depend on."""
     fixed = {name: value for name, value in asked.items() if name not in EXTENDABLE}
     return Path("runs") / f"{'-'.join(source.label for source in plan.sources)}-{digest(fixed)[:8]}"
-
-
-def _keep_best(store: Store, finished: Finished, written: Mapping[str, Any]) -> Path | None:
-    """Copy the best model to `best`, and keep of each method only its best seed's."""
-    merit = best_job(finished, written)
-    if not merit:
-        return None
-    winner = next(iter(merit.values()))
-    target = store.folder / "best"
-    marker = target / "job.key"
-    if store.model(winner).is_dir() and not (marker.exists() and marker.read_text(encoding="utf-8") == winner.key):
-        with writing(store.folder):
-            shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(store.model(winner), target)
-            marker.write_text(winner.key, encoding="utf-8")
-    if len(finished) == len(written["jobs"]):
-        store.keep_models({job.key for job in merit.values()})
-    return target if target.is_dir() else None

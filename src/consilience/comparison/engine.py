@@ -7,11 +7,14 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from consilience.comparison.plan import Job, Plan
+from consilience.comparison.plan import Job, Plan, Source
 from consilience.comparison.store import Store
 from consilience.comparison.work import work
+from consilience.data.registry import registry as named_sets
 from consilience.errors import InputError
 
 logger = logging.getLogger("consilience")
@@ -58,6 +61,8 @@ def _work_through(
     workers = min(workers, len(jobs))
     # The processes share the cores: each with all of them would spend its time waiting.
     threads = max(1, (os.cpu_count() or 1) // workers) if cluster is None else None
+    if cluster is not None:
+        plan, store = _from_anywhere(plan), Store(store.folder.absolute())
     with joblib.parallel_config(backend=_backend(cluster)):
         pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
         yield from pool(joblib.delayed(_work_and_say)(job, plan, store, threads) for job in jobs)
@@ -67,6 +72,16 @@ def _work_and_say(job: Job, plan: Plan, store: Store, threads: int | None) -> tu
     return job, work(job, plan, store, threads)
 
 
+def _from_anywhere(plan: Plan) -> Plan:
+    """The plan for processes that work in another folder: files are named by their whole path."""
+    return replace(plan, sources=tuple(_whole_path(source) for source in plan.sources))
+
+
+def _whole_path(source: Source) -> Source:
+    named = source.data is not None or source.name in named_sets()
+    return source if named else replace(source, name=str(Path(source.name).absolute()))
+
+
 def _backend(cluster: str | None) -> str:
     if cluster is None:
         return "loky"
@@ -74,14 +89,21 @@ def _backend(cluster: str | None) -> str:
         raise InputError(f"compare: unknown cluster {cluster!r}; 'ray' is served")
     try:
         import ray
-        from ray.util.joblib import register_ray
+        from joblib import register_parallel_backend
+        from ray.util.joblib.ray_backend import RayBackend
     except ImportError as error:
         raise InputError("compare: --cluster ray needs Ray: pip install 'consilience[ray]'") from error
     if not ray.is_initialized():
         # The address comes from RAY_ADDRESS; without one Ray starts on this machine.
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
-    register_ray()
-    return "ray"
+
+    class Streaming(RayBackend):
+        """Hands every result over when it is there. Ray's pool can; joblib's switch is off for all pools alike."""
+
+        supports_return_generator = True
+
+    register_parallel_backend("consilience-ray", Streaming)
+    return "consilience-ray"
 
 
 class _Progress:
@@ -100,7 +122,7 @@ class _Progress:
 
             columns: Iterable[Any] = (
                 TextColumn("{task.completed}/{task.total} jobs"),
-                BarColumn(),
+                BarColumn(bar_width=20),
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from consilience.data import DataSet, load_data
+from consilience.data.registry import find_folder
 from consilience.data.registry import registry as named_sets
 from consilience.errors import InputError
 from consilience.version import __version__
@@ -19,7 +20,7 @@ from consilience.version import __version__
 # Files up to this size are known by their content, larger ones by size and time of change.
 _HASHED_BYTES = 2**28
 # What may grow between two calls on one run folder: finished jobs stay valid.
-EXTENDABLE = ("methods", "seeds", "reference", "metric")
+EXTENDABLE = ("methods", "seeds", "reference", "metric", "registered")
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,17 @@ class Source:
         """Changes whenever the data does."""
         if self.data is not None:
             return _digest_of_samples(self.data)
-        path = Path(self.name)
-        described: dict[str, Any] = {"name": self.name, "options": self.options}
-        if self.name not in named_sets() and path.exists():
+        path, named = Path(self.name), named_sets().get(self.name)
+        files: list[Path] = []
+        if named is not None and named.files is not None:
+            folder = find_folder(named.files, self.options.get("data_dir"))
+            files = [folder / name for name in named.files.names]
+        elif named is None and path.exists():
             files = sorted(path.rglob("*")) if path.is_dir() else [path]
-            described["files"] = [[one.name, _digest_of_file(one)] for one in files if one.is_file()]
-        return digest(described)
+        contents = [[one.name, _digest_of_file(one)] for one in files if one.is_file()]
+        # Where the files lie is no part of what they are.
+        options = {name: value for name, value in self.options.items() if name != "data_dir"}
+        return digest({"name": self.label, "options": options, "files": contents})
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,7 @@ class Plan:
         described = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sources"}
         described["sources"] = {source.label: source.fingerprint() for source in self.sources}
         described["version"] = __version__
+        described["registered"] = _method_files() if self.methods is None else None
         return json.loads(to_json(described))
 
 
@@ -119,6 +126,7 @@ class Job:
     source: str
     method: str
     seed: int
+    data: str  # the fingerprint of the set
     key: str
 
     def describe(self) -> str:
@@ -146,6 +154,7 @@ def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[
             label,
             method,
             seed,
+            fingerprints[label],
             digest(
                 {
                     **shared,
@@ -160,6 +169,12 @@ def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[
         for label, names in methods.items()
         for method in names
     ]
+
+
+def _method_files() -> list[str]:
+    """The modules in which methods live, so that a method that came since is noticed without importing torch."""
+    rooms = (Path(__file__).parent.parent / room for room in ("fusion", "decision", "feedback", "generative"))
+    return sorted(f"{room.name}/{one.stem}" for room in rooms if room.is_dir() for one in room.glob("*.py"))
 
 
 def to_json(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import TypedDict
 
@@ -16,7 +15,6 @@ from consilience.errors import InputError
 __all__ = [
     "Difference",
     "Row",
-    "Summary",
     "compare_to_reference",
     "critical_difference",
     "friedman",
@@ -26,36 +24,8 @@ __all__ = [
     "paired_bootstrap",
     "reachable",
     "smallest_p",
-    "summarise",
     "too_few_seeds",
 ]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A metric over seeds."""
-
-    mean: float
-    std: float
-    worst: float
-    median: float
-
-
-def summarise(values: np.ndarray, *, larger_is_better: bool = True) -> Summary:
-    """Mean, standard deviation (nan for one seed), worst and median of a metric over seeds `[seed]`.
-
-    >>> summarise(np.array([0.5, 0.75, 1.0]))
-    Summary(mean=0.75, std=0.25, worst=0.5, median=0.75)
-    """
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim != 1 or not len(values):
-        raise InputError(f"a summary needs one number a seed, got shape {list(values.shape)}")
-    return Summary(
-        mean=float(values.mean()),
-        std=float(values.std(ddof=1)) if len(values) > 1 else float("nan"),
-        worst=float(values.min() if larger_is_better else values.max()),
-        median=float(np.median(values)),
-    )
 
 
 def holm(p: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class Store:
     def check(self, asked: dict[str, Any]) -> None:
         """Refuse a folder that holds something else, or a comparison made with other settings."""
         existing = self.read_plan()
-        if existing is None and self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+        if existing is None and self.folder.exists() and not self._only_begun():
             raise InputError(f"{self.folder} exists and holds no comparison: choose another folder with --out")
         if existing is not None:
             differences = [
@@ -62,6 +62,13 @@ class Store:
                     f"{self.folder} holds a comparison made with other settings: {'; '.join(differences)}. "
                     "Choose another folder with --out, or delete this one"
                 )
+
+    def _only_begun(self) -> bool:
+        """Whether the folder holds no more than a comparison leaves that was killed before its plan was written."""
+        if not self.folder.is_dir():
+            return False
+        beyond = [path for path in self.folder.iterdir() if path != self.jobs and path.suffix != ".part"]
+        return not beyond and not (self.jobs.is_dir() and any(self.jobs.iterdir()))
 
     def read_plan(self) -> dict[str, Any] | None:
         """What was asked and which jobs that meant, or None where there is no (readable) plan."""
@@ -133,12 +140,33 @@ class Store:
         """Where a job's trained model lies."""
         return self.models / job.key
 
-    def keep_models(self, kept: set[str]) -> None:
-        """Delete the models of all other jobs."""
-        if self.models.is_dir():
-            for folder in self.models.iterdir():
-                if folder.name not in kept:
-                    shutil.rmtree(folder, ignore_errors=True)
+    def drop_models(self, jobs: Iterable[Job]) -> None:
+        """Delete the models of these jobs."""
+        for job in jobs:
+            shutil.rmtree(self.model(job), ignore_errors=True)
+
+    def publish(self, job: Job, target: Path) -> None:
+        """Make a copy of a job's model known as `target`; what was there is replaced in one move."""
+        marker = target / "job.key"
+        with writing(self.folder), self._alone("publish"):
+            if marker.exists() and marker.read_text(encoding="utf-8") == job.key:
+                return
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(f".{target.name}.{os.getpid()}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(self.model(job), part)
+            (part / "job.key").write_text(job.key, encoding="utf-8")
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(part, target)
+
+    @contextlib.contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Wait until no other process does the same."""
+        import fcntl
+
+        with (self.folder / f".{name}.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _path(self, job: Job) -> Path:
         return self.jobs / f"{job.key}.npz"

@@ -39,7 +39,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
         methods=methods,
         corruptions=list(dict.fromkeys(name for names in plan["corruptions"].values() for name in names)),
         levels=asked["levels"],
-        seeds=list(range(asked["seeds"])),
+        seeds=sorted({job.seed for job, _ in good}) or list(range(asked["seeds"])),
         values=_table("values", _values(good, plan)),
         trust=_table("trust", _trust(good, plan)),
         reliability=_table("reliability", _reliability(good, plan)),
@@ -69,35 +69,37 @@ def conditions(result: Result, plan: Mapping[str, Any], part: str = "test") -> I
 
 def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) -> np.ndarray:
     """Each test sample's share in a metric `[n]`, larger is better; `[1]` where it is no mean over samples."""
-    output = result.arrays[f"{condition['corruption']}@{condition['level']:g}/output"]
-    y = result.arrays["y"]
+    output, y = result.arrays[f"output/{condition['array']}"], result.arrays["y"]
     if metric.name in ("mse", "mae"):
-        error = np.abs(output - y).reshape(len(y), -1)
+        error = np.abs(output.reshape(len(y), -1) - y.reshape(len(y), -1))
         return -(error if metric.name == "mae" else error**2).mean(axis=1)
     if metric.name not in ("accuracy", "nll", "brier"):
         return np.array([condition["metrics"][metric.name] * (1 if metric.larger_is_better else -1)])
-    position = np.searchsorted(result.arrays["classes"], y)
     if metric.name == "accuracy":
-        return (output.argmax(axis=1) == position).astype(np.float64)
+        return (output.argmax(axis=1) == y).astype(np.float64)
     chances = output.astype(np.float64)
     if metric.name == "nll":
-        return np.log(np.maximum(chances[np.arange(len(y)), position], np.finfo(np.float64).eps))
-    return -np.square(chances - np.eye(chances.shape[1])[position]).sum(axis=1)
+        return np.log(np.maximum(chances[np.arange(len(y)), y], np.finfo(np.float64).eps))
+    return -np.square(chances - np.eye(chances.shape[1])[y]).sum(axis=1)
 
 
-def best_job(finished: Finished, plan: Mapping[str, Any]) -> dict[tuple[str, str], Job]:
-    """(set, method) → its best seed, by merit; judged on validation, clean and corrupted, never on test."""
+def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
+    """Set → each method's best job, the best method first; judged on validation, clean and corrupted, never on test."""
     asked = plan["asked"]
     task = next(iter(plan["sets"].values()))["task"]
     metric = find_metric(asked["metric"] or MAIN_METRIC[task], task)
     sign = 1 if metric.larger_is_better else -1
-    merits: dict[tuple[str, str], list[tuple[float, Job]]] = {}
+    seeds: dict[str, dict[str, list[tuple[float, Job]]]] = {}
     for job, result in finished:
         if not result.failed:
             scores = [one["metrics"][metric.name] for one in result.about["conditions"] if one["part"] == "validation"]
-            merits.setdefault((job.source, job.method), []).append((sign * float(np.mean(scores)), job))
-    ordered = sorted(merits.items(), key=lambda item: -float(np.mean([merit for merit, _ in item[1]])))
-    return {key: max(seeds, key=lambda one: one[0])[1] for key, seeds in ordered}
+            merit = sign * float(np.nan_to_num(np.mean(scores), nan=-np.inf))
+            seeds.setdefault(job.source, {}).setdefault(job.method, []).append((merit, job))
+    ordered = {
+        source: sorted(methods.values(), key=lambda one: -float(np.mean([merit for merit, _ in one])))
+        for source, methods in seeds.items()
+    }
+    return {source: [max(one, key=lambda pair: pair[0])[1] for one in methods] for source, methods in ordered.items()}
 
 
 def _values(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -118,12 +120,10 @@ def _trust(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     pooled: dict[tuple[str, str, str, float], list[tuple[np.ndarray, np.ndarray]]] = {}
     for job, result in good:
-        if "classes" not in result.arrays:
-            continue
-        y = np.searchsorted(result.arrays["classes"], result.arrays["y"])
-        for corruption, one in conditions(result, plan):
-            output = result.arrays[f"{one['corruption']}@{one['level']:g}/output"]
-            pooled.setdefault((job.source, job.method, corruption, one["level"]), []).append((y, output))
+        if plan["sets"][job.source]["task"] == "classification":
+            for corruption, one in conditions(result, plan):
+                pair = (result.arrays["y"], result.arrays[f"output/{one['array']}"])
+                pooled.setdefault((job.source, job.method, corruption, one["level"]), []).append(pair)
     for (source, method, corruption, level), parts in pooled.items():
         labels, outputs = (np.concatenate(one) for one in zip(*parts))
         bins = reliability_bins(labels, outputs)
@@ -164,15 +164,17 @@ def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha:
     for job, result in good:
         tested.setdefault(job.source, {})[job.seed] = result.arrays["index"]
         for corruption, one in conditions(result, plan):
-            cell = cells.setdefault((job.source, corruption, one["level"]), {})
-            cell.setdefault(job.method, {})[job.seed] = sample_scores(metric, result, one)
+            cell = cells.setdefault((job.source, corruption, one["level"]), {}).setdefault(job.method, {})
+            scores = sample_scores(metric, result, one)
+            if np.isfinite(scores).all():  # the correlation of a constant prediction is nan
+                cell[job.seed] = scores
     rows = []
-    for (source, corruption, level), scores in cells.items():
-        by_sample = all(len(one) > 1 for seeds in scores.values() for one in seeds.values())
+    for (source, corruption, level), cell in cells.items():
+        by_sample = all(len(one) > 1 for seeds in cell.values() for one in seeds.values())
         samples = tested[source] if by_sample else None
-        compared = compare_to_reference(scores, findings.reference, samples=samples, alpha=alpha)
+        compared = compare_to_reference(cell, findings.reference, samples=samples, alpha=alpha)
         rows += [{"set": source, "corruption": corruption, "level": level, **row} for row in compared]
-        best = mark_best(scores, findings.reference, compared, alpha=alpha)
+        best = mark_best(cell, findings.reference, compared, alpha=alpha)
         if best is not None:
             findings.best[source, corruption, level] = best
     findings.differences = _table("differences", rows)
@@ -182,25 +184,31 @@ def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha:
 
 
 def _rank(findings: Findings) -> None:
-    """Mean ranks over sets, where there are several."""
-    rows = []
+    """Mean ranks over sets, where there are several. Clean is clean, whatever goes wrong afterwards in a set."""
     values = findings.values.filter(findings.values["metric"] == findings.metric)
-    if len(findings.sets) > 1 and len(values):
-        means = values.drop("metric", "seed").group_by("set", "method", "corruption", "level").mean()
-        score = {(row["corruption"], row["level"], row["set"], row["method"]): row["value"] for row in means.to_dicts()}
-        for corruption, level in sorted({key[:2] for key in score}):
-            sets = [name for name in findings.sets if any(key[:3] == (corruption, level, name) for key in score)]
-            if len(sets) < 2:
-                continue
-            table = np.array(
-                [[score.get((corruption, level, name, one), np.nan) for one in findings.methods] for name in sets]
-            )
-            ranks = mean_ranks(table, findings.larger_is_better)
-            rows += [
-                {"corruption": corruption, "level": level, "method": method, "rank": float(rank), "sets": len(sets)}
-                for method, rank in zip(findings.methods, ranks)
-            ]
-    findings.ranks = _table("ranks", rows)
+    if len(findings.sets) < 2 or not len(values):
+        return
+    means = values.drop("metric", "seed").group_by("set", "method", "corruption", "level").mean()
+    scores: dict[tuple[str, float], dict[tuple[str, str], float]] = {}
+    for row in means.iter_rows(named=True):
+        condition = (row["corruption"] if row["level"] else "", row["level"])
+        scores.setdefault(condition, {})[row["set"], row["method"]] = row["value"]
+    ranks = {}
+    for condition, score in sorted(scores.items()):
+        sets = [name for name in findings.sets if any(key[0] == name for key in score)]
+        if len(sets) > 1:
+            table = np.array([[score.get((name, one), np.nan) for one in findings.methods] for name in sets])
+            ranks[condition] = (mean_ranks(table, findings.larger_is_better), len(sets))
+    shared = list(dict.fromkeys(corruption for corruption, level in ranks if level)) or findings.corruptions[:1]
+    findings.ranks = _table(
+        "ranks",
+        [
+            {"corruption": name, "level": level, "method": method, "rank": float(rank), "sets": sets}
+            for (corruption, level), (found, sets) in ranks.items()
+            for name in ([corruption] if level else shared)  # as everywhere, clean stands under every corruption
+            for method, rank in zip(findings.methods, found)
+        ],
+    )
 
 
 def _who(job: Job) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.errors import TrainingError
+
 if TYPE_CHECKING:
     from consilience.training import Model
 
@@ -37,15 +39,25 @@ def draw_trials(count: int, seed: int) -> list[dict[str, Any]]:
 def tune(
     fit: Callable[[Mapping[str, Any]], Model], judge: Callable[[Model], float], count: int, seed: int
 ) -> tuple[Model, dict[str, Any]]:
-    """Fit once per trial and keep the model with the lowest validation loss; also says what was tried."""
+    """Fit once per trial and keep the model with the lowest validation loss; also says what was tried.
+
+    A trial that diverges has lost; only if all do, the last one's error is raised.
+    """
     tried: list[dict[str, Any]] = []
     best: Model | None = None
-    lowest = np.inf
+    chosen: dict[str, Any] = {}
+    failure: TrainingError | None = None
     for trial in draw_trials(count, seed):
-        model = fit(trial)
-        loss = judge(model)
-        tried.append({**trial, "validation_loss": loss})
-        if best is None or loss < lowest:
-            best, lowest = model, loss
-    assert best is not None
-    return best, {"tried": tried, "chosen": min(tried, key=lambda one: one["validation_loss"])}
+        try:
+            model = fit(trial)
+        except TrainingError as error:
+            failure = error
+            tried.append({**trial, "validation_loss": None})
+            continue
+        tried.append({**trial, "validation_loss": judge(model)})
+        if best is None or tried[-1]["validation_loss"] < chosen["validation_loss"]:
+            best, chosen = model, tried[-1]
+    if best is None:
+        assert failure is not None
+        raise failure
+    return best, {"tried": tried, "chosen": chosen}

@@ -5,20 +5,23 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from consilience.comparison.plan import Job, Plan
-from consilience.comparison.store import Result, Store, StoreError
+from consilience.comparison.store import Result, Store, StoreError, writing
 from consilience.comparison.tuning import tune
 from consilience.corruption import Corruptor
 from consilience.corruption.registry import DEFAULT
 from consilience.data import DataSet
 from consilience.errors import TrainingError
-from consilience.evaluation import evaluate, trust_from_weights
+from consilience.evaluation import METRICS, evaluate, trust_from_weights
 from consilience.modalities import Modality
 from consilience.samples import Samples
+
+if TYPE_CHECKING:
+    from consilience.training import Model
 
 
 def work(job: Job, plan: Plan, store: Store, threads: int | None = None) -> str:
@@ -44,9 +47,48 @@ def work(job: Job, plan: Plan, store: Store, threads: int | None = None) -> str:
 
 def measure(job: Job, plan: Plan, store: Store) -> Result:
     """Train, save, predict, score."""
-    from consilience.training import Model, Trainer
+    data = _load(plan, job).resplit(job.seed)
+    began = time.perf_counter()
+    model, tuned = train(job, plan, data)
+    trained = time.perf_counter()
+    result = Result({"set": job.source, "method": job.method, "seed": job.seed, "tuning": tuned, "conditions": []})
+    y = data.y[data.split == "test"]
+    result.arrays |= {"y": model.task.encode(y) if model.task.classification else y, "index": data.test.index}
+    corruptor = Corruptor(data.train)
+    seconds = []
+    for part in ("test", "validation"):
+        samples: Samples = getattr(data, part)
+        for name, corruption, level in conditions_of(plan, data):
+            started = time.perf_counter()
+            output, trust = judge(model, corruptor, samples, corruption, level, job.seed, plan)
+            seconds.append(time.perf_counter() - started)
+            about = {"part": part, "corruption": name, "level": level, "array": len(result.about["conditions"])}
+            about["metrics"] = score(data, model, samples, output)
+            if trust is not None:
+                about["trust"] = dict(zip(model.preparation.raw, trust.mean(axis=0).tolist()))
+            if part == "test":
+                kept = output.astype(np.float32) if model.task.classification else model.task.decode(output)
+                result.arrays[f"output/{about['array']}"] = kept
+                if trust is not None:
+                    result.arrays[f"trust/{about['array']}"] = trust.astype(np.float32)
+            result.about["conditions"].append(about)
+    result.about |= {
+        "training_seconds": trained - began,
+        "prediction_seconds": float(np.mean(seconds)),
+        "parameters": sum(one.numel() for one in model.method.parameters()),
+        "epochs": sum(len(log.rows) for log in model.logs),
+        "log": [row for log in model.logs for row in log.rows],
+        "device": str(next(model.method.parameters()).device),
+    }
+    model.recipe = data.recipe()
+    with writing(store.folder):
+        model.save(store.model(job), _as_estimator(model, plan, gives_weights=trust is not None))
+    return result
 
-    data = _load(plan, job.source).resplit(job.seed)
+
+def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
+    """The method trained with the job's seed, after a search for its learning rate if the plan asks for one."""
+    from consilience.training import Model, Trainer
 
     def fit(chosen: Mapping[str, Any]) -> Model:
         trainer = Trainer(**{**plan.training, **chosen, "seed": job.seed, "on_interrupt": "raise"})
@@ -60,64 +102,34 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
             trainer=trainer,
         )
 
-    began = time.perf_counter()
-    tuned: dict[str, Any] = {}
-    if plan.tune:
-        model, tuned = tune(fit, _validation_loss, plan.tune, job.seed)
-    else:
-        model = fit({})
-    trained = time.perf_counter()
-    result = Result({"set": job.source, "method": job.method, "seed": job.seed, "tuning": tuned})
-    result.arrays |= {"y": _as_stored(data.test.y), "index": data.test.index}
-    if model.task.classes is not None:
-        result.arrays["classes"] = _as_stored(model.task.classes)
-    corruptor = Corruptor(data.train)
-    conditions = []
-    seconds = 0.0
-    for part in ("test", "validation"):
-        samples: Samples = getattr(data, part)
-        for name, corruption, level in conditions_of(plan, data):
-            damaged = corruptor.apply(samples, corruption, level, probability=plan.probability, random_state=job.seed)
-            started = time.perf_counter()
-            prediction = model.predict(damaged, device=plan.training.get("device", "auto"))
-            seconds += time.perf_counter() - started if part == "test" else 0.0
-            output = prediction.output.double().softmax(dim=1) if model.task.classification else prediction.output
-            decided = model.task.decode(output.numpy())
-            about = {
-                "part": part,
-                "corruption": name,
-                "level": level,
-                "metrics": evaluate(
-                    data.task,
-                    samples.y,
-                    decided,
-                    output.numpy() if model.task.classification else None,
-                    classes=model.task.classes,
-                ),
-            }
-            if part == "test":
-                key = f"{name}@{level:g}"
-                result.arrays[f"{key}/output"] = (
-                    output.numpy().astype(np.float32) if model.task.classification else decided
-                )
-                if prediction.weights is not None:
-                    trust = trust_from_weights(prediction.weights.numpy(), _present(damaged, model.preparation.raw))
-                    result.arrays[f"{key}/trust"] = trust.astype(np.float32)
-                    about["trust"] = dict(zip(model.preparation.raw, trust.mean(axis=0).tolist()))
-            conditions.append(about)
-    tests = sum(one["part"] == "test" for one in conditions)
-    result.about |= {
-        "conditions": conditions,
-        "training_seconds": trained - began,
-        "prediction_seconds": seconds / max(1, tests),
-        "parameters": sum(one.numel() for one in model.method.parameters()),
-        "epochs": sum(len(log.rows) for log in model.logs),
-        "log": [row for log in model.logs for row in log.rows],
-        "device": str(next(model.method.parameters()).device),
-    }
-    model.recipe = data.recipe()
-    model.save(store.model(job), _as_estimator(model, gives_weights="trust" in conditions[0]))
-    return result
+    return tune(fit, _validation_loss, plan.tune, job.seed) if plan.tune else (fit({}), {})
+
+
+def judge(
+    model: Model, corruptor: Corruptor, samples: Samples, corruption: Any, level: float, seed: int, plan: Plan
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Probabilities `[n, class]` or raw numbers `[n, target]` under one corruption, and trust `[n, modality]`.
+
+    What lies on disk is corrupted piece by piece, which gives the same numbers.
+    """
+    at_once = _ON_DISK_ROWS if samples.on_disk else len(samples)
+    outputs, trusts = [], []
+    for start in range(0, len(samples), at_once):
+        piece = samples[start : start + at_once]
+        damaged = corruptor.apply(piece, corruption, level, probability=plan.probability, random_state=seed)
+        made = model.predict(damaged, device=plan.training.get("device", "auto"))
+        outputs.append((made.output.double().softmax(dim=1) if model.task.classification else made.output).numpy())
+        if made.weights is not None:
+            there = np.stack([damaged.present_in(name) for name in model.preparation.raw], axis=1)
+            trusts.append(trust_from_weights(made.weights.numpy(), there))
+    return np.concatenate(outputs), np.concatenate(trusts) if trusts else None
+
+
+def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:
+    """Every metric of the task."""
+    known = [metric for metric in METRICS.values() if metric.task == data.task]
+    chances = output if model.task.classification else None
+    return evaluate(data.task, samples.y, model.task.decode(output), chances, known, model.task.classes)
 
 
 def conditions_of(plan: Plan, data: DataSet) -> Iterator[tuple[str, Any, float]]:
@@ -131,51 +143,48 @@ def conditions_of(plan: Plan, data: DataSet) -> Iterator[tuple[str, Any, float]]
 
 
 def label_of(corruption: str | Mapping[str, str] | None, modalities: Mapping[str, Modality]) -> str:
-    """A corruption's name; of a mapping, or the default by kind, the different names joined.
+    """A corruption's name; a mapping spelled out; of the default by kind, the different names joined.
 
     >>> label_of(None, {"photo": Modality("photo", "image", (1, 8, 8)), "words": Modality("words", "text", ())})
     'gaussian+blank'
     """
     if isinstance(corruption, str):
         return corruption
-    given = corruption or {}
-    return "+".join(dict.fromkeys(given.get(one.name, DEFAULT[one.kind]) for one in modalities.values()))
+    if corruption is not None:
+        return ",".join(f"{name}={one}" for name, one in corruption.items())
+    return "+".join(dict.fromkeys(DEFAULT[one.kind] for one in modalities.values()))
 
 
-# Sets read by this process, by description: a job is small beside reading a large table again.
+# Sets read by this process, by their content: a job is small beside reading a large table again.
 _LOADED: dict[str, DataSet] = {}
+_ON_DISK_ROWS = 4096
+# The settings of training that the estimators take by name.
+_ESTIMATOR_PARAMETERS = (
+    *("epochs", "batch_size", "lr", "optimizer", "weight_decay", "patience", "modality_dropout"),
+    *("device", "precision", "verbose"),
+)
 
 
-def _load(plan: Plan, label: str) -> DataSet:
-    source = next(source for source in plan.sources if source.label == label)
-    key = f"{source!r} {id(source.data)}"
-    if key not in _LOADED:
+def _load(plan: Plan, job: Job) -> DataSet:
+    if job.data not in _LOADED:
         if len(_LOADED) >= 4:
             _LOADED.clear()
-        _LOADED[key] = source.load()
-    return _LOADED[key]
+        _LOADED[job.data] = next(source for source in plan.sources if source.label == job.source).load()
+    return _LOADED[job.data]
 
 
-def _validation_loss(model: Any) -> float:
+def _validation_loss(model: Model) -> float:
     losses = [row["validation_loss"] for log in model.logs for row in log.rows if "validation_loss" in row]
     if not losses:
         raise TrainingError("tuning needs a validation loss, and this method's training reports none")
     return min(losses)
 
 
-def _present(samples: Samples, names: Mapping[str, Any]) -> np.ndarray:
-    return np.stack([samples.present_in(name) for name in names], axis=1)
-
-
-def _as_stored(values: np.ndarray | None) -> np.ndarray:
-    """Labels as an array that needs no pickle."""
-    assert values is not None
-    return values.astype(str) if values.dtype.kind == "O" else values
-
-
-def _as_estimator(model: Any, gives_weights: bool) -> dict[str, Any]:
+def _as_estimator(model: Model, plan: Plan, gives_weights: bool) -> dict[str, Any]:
     """What makes the saved model readable by `consilience.load`."""
     kind = "FusionClassifier" if model.task.classification else "FusionRegressor"
     learned = {"gives_weights_": gives_weights, "n_iter_": max(1, sum(len(log.rows) for log in model.logs))}
-    parameters = {"method": model.name, "settings": model.settings, "columns": None}
+    own = {name: value for name, value in plan.training.items() if name in _ESTIMATOR_PARAMETERS}
+    rest = {name: value for name, value in plan.training.items() if name not in own}
+    parameters = {"method": model.name, "settings": model.settings, "columns": None, "training": rest or None, **own}
     return {"estimator": kind, "parameters": parameters, "learned": learned}

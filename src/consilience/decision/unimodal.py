@@ -24,7 +24,7 @@ from consilience.methods import (
     weighted_mean,
 )
 from consilience.samples import Samples
-from consilience.training import Trainer
+from consilience.training import Log, Trainer
 
 
 @register("unimodal:")
@@ -46,8 +46,17 @@ class Unimodal(Method):
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """The task's loss on the samples that have the modality."""
-        counted = batch.weight * batch.present_in(self.modality)
-        return {"task": weighted_mean(task_losses(self.task, prediction.output, batch), counted)}
+        losses = task_losses(self.task, prediction.output, batch) * batch.present_in(self.modality)
+        return {"task": weighted_mean(losses, batch.weight)}
+
+    def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
+        """Learn from the samples that have the modality, and stop by them: the others say nothing about the expert."""
+        self.run(train, validation, trainer)
+
+    def run(self, train: Samples, validation: Samples | None, trainer: Trainer) -> Log:
+        """`fit`, and how it went."""
+        seen = having(train, self.modality)
+        return trainer.run(self, seen or train, None if validation is None else having(validation, self.modality))
 
     @classmethod
     def arguments(cls, modalities: Iterable[str]) -> list[str]:
@@ -78,19 +87,27 @@ class BestUnimodal(Method):
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """Each expert's own loss, for a loop of one's own; `fit` trains them one by one."""
         assert prediction.opinions is not None
-        counted = batch.weight[:, None] * batch.present
-        losses = weighted_mean(expert_losses(self.task, prediction.opinions, batch), counted, dim=0)
-        return dict(zip(self.names, losses))
+        losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
+        return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert with its own early stopping, then rank them by validation loss (or training loss)."""
         scores = []
         for expert in self.experts.values():
-            rows = trainer.run(expert, train, validation).rows
-            if not rows:  # interrupted before it began: an untrained expert comes last
-                scores.append(math.inf)
-            elif validation is None:  # the weights of the last epoch stayed
+            rows = expert.run(train, validation, trainer).rows
+            judged = [row["validation_loss"] for row in rows if "validation_loss" in row]
+            if judged:  # the weights of the best epoch stayed
+                scores.append(min(judged))
+            elif rows and validation is None:  # those of the last one did
                 scores.append(rows[-1]["task"])
-            else:  # those of the best one did
-                scores.append(min(row["validation_loss"] for row in rows))
+            else:  # interrupted before it began, or nothing to judge it by: it comes last
+                scores.append(math.inf)
         self.ranking.copy_(torch.tensor(scores, dtype=torch.float64).argsort(stable=True))
+
+
+def having(samples: Samples, modality: str) -> Samples | None:
+    """The samples that have a modality; None if none has it."""
+    present = samples.present_in(modality)
+    if present.all():
+        return samples
+    return samples[present] if present.any() else None

@@ -45,7 +45,16 @@ def write_report(findings: Findings, folder: str | Path) -> Path:
         for drawing in part.drawings:
             _write(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
             _write(folder / "figures" / f"{drawing.name}.png", drawing.png())
-    return _write(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
+    page = _write(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
+    _remove_others(folder / "figures", {drawing.name for part in parts.values() for drawing in part.drawings})
+    return page
+
+
+def _remove_others(figures: Path, drawn: set[str]) -> None:
+    """Figures of an earlier report that had more of them; what is not a figure's file stays."""
+    for file in figures.iterdir():
+        if file.suffix in (".svg", ".png") and file.stem not in drawn:
+            file.unlink(missing_ok=True)
 
 
 def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,6 +46,7 @@ class Feed:
         self.resident = fits(samples, device) if resident is None else resident
         self.weight = torch.ones(len(samples)) if samples.weight is None else torch.from_numpy(samples.weight)
         self._all: Batch | None = None
+        self._shuffles_whole = self.resident and samples.nbytes <= SHUFFLED_BYTES
         if self.resident:
             everything = self._prepare(slice(None))
             everything.index = torch.arange(len(samples))
@@ -52,9 +55,24 @@ class Feed:
     def __len__(self) -> int:
         return len(self.samples)
 
+    def fingerprint(self) -> str:
+        """Changes with the samples: who they are, their targets and weights, and what is present of them; where the
+        set lies in memory, also with its values.
+        """
+        samples = self.samples
+        summed = hashlib.sha256(repr([len(samples), samples.names]).encode())
+        for array in (samples.index, samples.present, samples.weight, samples.y):
+            if array is not None:
+                text = array.dtype.kind in "OUS"
+                summed.update(repr(array.tolist()).encode() if text else np.ascontiguousarray(array).data)
+        if self._all is not None:
+            for value in self._all.values.values():
+                summed.update(repr(value.double().sum().item()).encode())
+        return summed.hexdigest()[:16]
+
     def batches(self, rows: Sequence[Tensor]) -> Iterator[Batch]:
         """One batch for each tensor of row numbers (on the CPU)."""
-        if self._all is not None and self.samples.nbytes <= SHUFFLED_BYTES:
+        if self._all is not None and self._shuffles_whole:
             shuffled = self._all.select(torch.cat(list(rows)).to(self.device))
             yield from _views(shuffled, [len(chosen) for chosen in rows])
             return

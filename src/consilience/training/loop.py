@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.errors import InputError, TrainingError
@@ -254,9 +255,9 @@ class Loop:
         return {
             **self.trainer.settings(),
             "method": type(self.module).__name__,
-            "parameters": sum(one.numel() for one in self.module.parameters()),
-            "samples": len(self.train),
-            "validation samples": 0 if self.validation is None else len(self.validation),
+            "built as": describe_module(self.module),
+            "training samples": self.train.fingerprint(),
+            "validation samples": None if self.validation is None else self.validation.fingerprint(),
             "phases": [
                 {"name": phase.name, "epochs": phase.epochs, "lr": phase.lr, "parameters": len(names)}
                 for phase, names in zip(phases, chosen)
@@ -328,3 +329,14 @@ def correct(method: Method, output: Tensor, batch: Batch) -> Tensor:
         return torch.zeros_like(batch.weight)
     assert batch.y is not None
     return (output.argmax(dim=1) == batch.y).to(batch.weight.dtype)
+
+
+def describe_module(module: nn.Module) -> str:
+    """A short name for how a module is built: every layer, and every plain attribute such as a loss's weight."""
+    plain = {
+        path: {name: value for name, value in vars(one).items() if isinstance(value, int | float | str | tuple)}
+        for path, one in module.named_modules()
+    }
+    for attributes in plain.values():
+        attributes.pop("training", None)
+    return hashlib.sha256(f"{module}{plain}".encode()).hexdigest()[:16]

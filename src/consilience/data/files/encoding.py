@@ -17,6 +17,8 @@ from consilience.errors import InputError, name_rows
 
 # A column of strings with more different values than this, in over half of its rows, is no category.
 _MANY_VALUES = 20
+# However many rows there are, one column makes no more features than this.
+_TOO_MANY_VALUES = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ def _known_categories(name: str, column: str, cells: np.ndarray, train: np.ndarr
     known = np.unique(seen.astype(str)).astype(object)
     if not len(known):
         raise InputError(f"modality {name!r}: column {column!r} is empty in every train row. Leave it out")
-    if len(known) > max(_MANY_VALUES, len(seen) // 2):
+    if len(known) > min(max(_MANY_VALUES, len(seen) // 2), _TOO_MANY_VALUES):
         raise InputError(
             f"modality {name!r}: column {column!r} holds {len(known)} different strings in {len(seen)} train "
             "rows, which is no category. Leave it out, or make it a modality of its own with "
