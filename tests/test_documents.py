@@ -14,6 +14,8 @@ import pytest
 
 import consilience
 from consilience import corruption, encoders, methods
+from consilience.cli.main import COMMANDS
+from consilience.cli.parser import parse
 from consilience.corruption import registry as corruptions
 from consilience.data import load_data
 from consilience.data import registry as data_sets
@@ -70,6 +72,8 @@ def test_every_shell_line_can_be_run(document):
             assert set(arguments) <= set(targets), line
         elif program == "pip":
             assert arguments[0] == "install", line
+        elif program == "consilience":
+            assert parse(arguments, COMMANDS)[0] == arguments[0], line
         else:
             assert program in ("python", ".venv/bin/python"), f"who is {program!r}? {line}"
             if arguments[0] == "-c":
@@ -82,7 +86,10 @@ def test_every_shell_line_can_be_run(document):
 
 @every_document
 def test_blocks_are_in_a_language_that_is_checked(document):
-    assert {block.language for block in blocks(document)} <= {"python", "shell"}
+    assert {block.language for block in blocks(document)} <= {"python", "shell", "text"}
+    # What a command printed is put there by the script that ran it, never by hand.
+    written = re.findall(r"^<!-- said: [a-z]+ -->\n```text\n.+?\n```\n<!-- end -->$", text_of(document), re.M | re.S)
+    assert len(written) == len(blocks(document, "text"))
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
@@ -95,6 +102,10 @@ def test_links_lead_somewhere(document):
         assert target.exists(), f"{document.name} links to {link}"
         if anchor:
             assert anchor in anchors(target), f"{document.name} links to {link}; there are {anchors(target)}"
+
+
+def text_of(document: Path) -> str:
+    return document.read_text(encoding="utf-8")
 
 
 def anchors(document: Path) -> list[str]:

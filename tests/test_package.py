@@ -65,12 +65,16 @@ def test_every_public_name_is_there(name):
 
 def test_the_public_names_are_these():
     assert set(consilience.__all__) == {
+        "BayesFusion",
         "FusionClassifier",
         "FusionRegressor",
+        "FusionState",
         "Samples",
         "__version__",
         "compare",
         "corrupt",
+        "estimate_target_prior",
+        "fuse",
         "load",
         "load_data",
         "methods",

@@ -9,11 +9,15 @@ from consilience.version import __version__
 
 # Public name → where it lives. Loaded on first use: `import consilience` costs next to nothing.
 _PUBLIC = {
+    "BayesFusion": "estimators",
     "FusionClassifier": "estimators",
     "FusionRegressor": "estimators",
+    "FusionState": "decision.state",
     "Samples": "samples",
     "compare": "comparison",
     "corrupt": "corruption",
+    "estimate_target_prior": "decision.priors",
+    "fuse": "decision.theorem",
     "load": "estimators",
     "load_data": "data",
     "robust_auc": "evaluation",
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from consilience.comparison import compare as compare
     from consilience.corruption import corrupt as corrupt
     from consilience.data import load_data as load_data
+    from consilience.decision.priors import estimate_target_prior as estimate_target_prior
+    from consilience.decision.state import FusionState as FusionState
+    from consilience.decision.theorem import fuse as fuse
+    from consilience.estimators import BayesFusion as BayesFusion
     from consilience.estimators import FusionClassifier as FusionClassifier
     from consilience.estimators import FusionRegressor as FusionRegressor
     from consilience.estimators import load as load

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -192,6 +193,8 @@ class ExpertMethod(Method):
 
     def __init__(self, spec: Spec, *, expert_loss: float = 1.0):
         super().__init__(spec)
+        if isinstance(expert_loss, bool) or not isinstance(expert_loss, int | float) or not 0 <= expert_loss < math.inf:
+            raise InputError(f"expert_loss must be a number ≥ 0, got {expert_loss!r}")
         self.encoders = spec.build_encoders()
         self.heads = PerModality(
             {name: nn.Linear(encoder.width, spec.task.outputs) for name, encoder in self.encoders.items()}

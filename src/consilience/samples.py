@@ -207,12 +207,14 @@ class Samples:
     @property
     def nbytes(self) -> int:
         """How much memory the values would take as 32-bit numbers, a text as 64-bit word ids."""
-        return sum(
-            8 * len(value) * max((len(text.split()) for text in value if text is not None), default=0)
-            if self.modalities[name].kind == "text"
-            else 4 * int(np.prod(value.shape))
-            for name, value in self.values.items()
-        )
+        total = 0
+        for name, value in self.values.items():
+            if self.modalities[name].kind == "text":
+                longest = max((len(text.split()) for text in np.asarray(value) if text is not None), default=0)
+                total += 8 * len(value) * longest
+            else:
+                total += 4 * int(np.prod(value.shape))
+        return total
 
     def _position(self, name: str) -> int:
         if name not in self.modalities:

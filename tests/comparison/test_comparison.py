@@ -16,10 +16,11 @@ from consilience import compare, load, load_data
 from consilience.comparison.comparison import applicable
 from consilience.comparison.plan import Plan, Source
 from consilience.data import DataSet
-from consilience.errors import InputError, UnknownNameError
+from consilience.errors import InputError, TrainingError, UnknownNameError
 from consilience.samples import Samples
 
 QUICK = {"training": {"epochs": 2}, "verbose": 0}
+NOISE = {"corruption": "gaussian"}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def small(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(small, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "small"
-    return compare(small, ["late", "concat", "best-unimodal"], seeds=3, levels=(5,), out=out, **QUICK)
+    return compare(small, ["late", "concat", "best-unimodal"], seeds=3, levels=(5,), out=out, **NOISE, **QUICK)
 
 
 def test_the_table_has_every_method_and_condition(finished):
@@ -95,7 +96,8 @@ def test_the_page_and_its_figures_are_there(finished):
 
 def test_the_same_call_again_trains_nothing(finished, small, monkeypatch):
     monkeypatch.setattr("consilience.comparison.engine.work", _forbidden)
-    again = compare(small, ["late", "concat", "best-unimodal"], seeds=3, levels=(5,), out=finished.folder, **QUICK)
+    protocol = {"methods": ["late", "concat", "best-unimodal"], "seeds": 3, "levels": (5,), **NOISE, **QUICK}
+    again = compare(small, out=finished.folder, **protocol)
     assert again.findings.values.equals(finished.findings.values)
 
 
@@ -201,7 +203,8 @@ def test_labels_of_any_shape_and_type(small, tmp_path, y):
         labels = y(file["y"])
     data = DataSet("own", Samples.of(samples, labels), "classification", load_data(small).split)
     found = compare(data, ["late", "concat"], seeds=2, levels=(), out=tmp_path / "run", **QUICK).findings
-    assert len(found.differences) == 1
+    assert set(found.differences["method"]) == {"concat"}
+    assert found.differences["p"].is_finite().all()
 
 
 @pytest.mark.parametrize("metric", ["acc7", "pearson", "mae"])
@@ -209,7 +212,8 @@ def test_every_metric_can_be_the_main_one(tmp_path, metric):
     data = load_data("progressive-synthetic", n=200)
     found = compare(data, ["late", "concat"], metric=metric, seeds=2, levels=(), out=tmp_path / "run", **QUICK).findings
     assert found.metric == metric
-    assert len(found.differences) == 1
+    assert set(found.differences["method"]) == {"concat"}
+    assert found.differences["p"].is_finite().all()
 
 
 def test_misspelt_settings_are_said_before_anything_is_trained(small, tmp_path):
@@ -228,6 +232,37 @@ def test_an_unfinished_run_counts_the_seeds_it_has(small, tmp_path):
     found = reopen(tmp_path / "run").findings
     assert found.seeds == [0, 1]
     assert "2 seeds cannot reach significance" in found.notes[0]
+
+
+def test_by_default_modalities_get_noisy_and_go_missing(small, tmp_path):
+    found = compare(small, ["late"], seeds=1, levels=(10,), out=tmp_path / "run", **QUICK).findings
+    assert found.corruptions == ["gaussian", "missing"]
+
+
+def test_what_would_fail_in_every_job_is_said_at_once(small, tmp_path):
+    for wrong, said in (
+        ({"training": {"device": "gpuu"}}, "unknown device 'gpuu'"),
+        ({"encoders": {"heat": "conv"}}, "cannot read modality heat"),
+        ({"settings": {"late": {"expert_loss": "abc"}}}, "expert_loss|settings"),
+    ):
+        with pytest.raises(InputError, match=said):
+            compare(small, ["late"], seeds=1, levels=(), out=tmp_path / "run", **{"verbose": 0, **wrong})
+        assert not (tmp_path / "run").exists()
+
+
+def test_when_every_job_fails_that_is_an_error(small, tmp_path, monkeypatch):
+    from consilience.decision.late import Late
+
+    def broken(self, opinions, batch):
+        raise RuntimeError("a wheel came off")
+
+    monkeypatch.setattr(Late, "combine", broken)
+    with pytest.raises(TrainingError, match=r"every job failed.*a wheel came off"):
+        compare(small, ["late"], seeds=1, levels=(), out=tmp_path / "run", **QUICK)
+
+
+def test_a_method_that_was_still_improving_is_named(finished):
+    assert any("still improving in its last epoch" in note for note in finished.findings.notes)
 
 
 def test_a_run_killed_before_its_plan_was_written_goes_on(small, tmp_path):

@@ -265,3 +265,11 @@ def test_thousands_of_columns(tmp_path):
     assert (data.samples["genes"] == values).all()
     with pytest.raises(UnknownNameError, match="did you mean 'outcome'"):
         load_data(tmp_path / "wide.parquet", target="outcom", modalities={"genes": "gene_*"})
+
+
+@pytest.mark.parametrize("word", ["ERR", "hot"])
+def test_a_stray_word_among_numbers_makes_no_categories(tmp_path, word):
+    rows = "".join(f"{word if row == 7 else row},{row % 2}\n" for row in range(60))
+    (tmp_path / "t.csv").write_text("TS1,fault\n" + rows)
+    with pytest.raises(InputError, match=rf"column 'TS1' holds numbers but for '{word}' in row 7"):
+        load_data(tmp_path / "t.csv", target="fault", modalities={"temp": "TS*"})

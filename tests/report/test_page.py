@@ -165,6 +165,15 @@ class TestFolder:
         assert {"curve-digits-gaussian.svg", "curve-digits-gaussian.png", "timing-digits.png"} <= names
         assert not [file for file in path.parent.rglob("*") if file.name.endswith(".part")]
 
+    def test_figures_of_an_earlier_larger_report_are_removed(self, tmp_path):
+        write_report(make_findings(["late"], corruptions=("gaussian", "missing")), tmp_path)
+        (tmp_path / "figures" / "remarks.txt").write_text("mine")
+        write_report(make_findings(["late"], corruptions=("gaussian",)), tmp_path)
+        names = {file.name for file in (tmp_path / "figures").iterdir()}
+        assert "curve-digits-gaussian.png" in names
+        assert not [name for name in names if "missing" in name]
+        assert "remarks.txt" in names
+
     def test_names_of_sets_never_leave_the_folder(self, tmp_path):
         write_report(make_findings(["late"], sets=("../../a", "../../A"), corruptions=("gaussian",)), tmp_path / "run")
         assert [file.name for file in tmp_path.iterdir()] == ["run"]

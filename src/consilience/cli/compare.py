@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("protocol")
     group.add_argument("--methods", nargs="+", type=str, metavar="NAME", help="all that serve the data unless given")
     group.add_argument(
-        "--corruption", nargs="+", type=str, metavar="NAME", help="what goes wrong; also image=gaussian,text=blank"
+        "--corruption",
+        nargs="+",
+        type=str,
+        metavar="NAME",
+        help="what goes wrong: by default noise or blanks, and missing; also image=gaussian,text=blank",
     )
     group.add_argument("--levels", nargs="+", type=float, default=[0.0, 5.0, 10.0], metavar="L", help="how badly")
     group.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions")
@@ -91,4 +96,5 @@ def say(comparison: Any, format: str) -> None:
     print(f"\nreport: {comparison.folder / 'report.html'}")
     for name, folder in comparison.bests.items():
         where = f" for {name}" if len(comparison.findings.sets) > 1 else ""
-        print(f"best model on validation{where}: {folder}")
+        method = json.loads((folder / "model.json").read_text(encoding="utf-8"))["method"]
+        print(f"best model on validation{where}: {folder} ({method})")

@@ -40,7 +40,7 @@ def add_loading(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("data")
     group.add_argument("--target", type=str, metavar="COLUMN", help="the column to predict")
     group.add_argument(
-        "--modality", **_REPEATABLE, metavar="NAME=GLOB[,GLOB…]", help="its columns; once for each modality"
+        "--modality", **_REPEATABLE, metavar="NAME=GLOB[,GLOB…]", help="once for each modality; NAME alone for arrays"
     )
     group.add_argument(
         "--kind", **_REPEATABLE, metavar="NAME=KIND", help="where it does not follow, such as review=text"
@@ -94,12 +94,9 @@ def check_out(path: Path) -> None:
 
 def loading(chosen: Namespace) -> dict[str, Any]:
     """The arguments of `load_data`."""
-    modalities: dict[str, list[str]] = {}
-    for name, globs in each_pair("modality", chosen.modality):
-        modalities.setdefault(name, []).extend(globs.split(","))
     given = {
         "target": chosen.target,
-        "modalities": modalities or None,
+        "modalities": modalities(chosen.modality or []),
         "kinds": dict(each_pair("kind", chosen.kind)) or None,
         "split": chosen.split,
         "fill": chosen.fill,
@@ -108,6 +105,22 @@ def loading(chosen: Namespace) -> dict[str, Any]:
         **{name: value_of(text) for name, text in each_pair("option", chosen.option)},
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def modalities(given: Sequence[str]) -> dict[str, list[str]] | list[str] | None:
+    """Each modality's columns in a table; names alone say which modalities of arrays to keep.
+
+    >>> modalities(["temp=TS*,hall"]), modalities(["image", "sound"])
+    ({'temp': ['TS*', 'hall']}, ['image', 'sound'])
+    """
+    if given and not any("=" in one for one in given):
+        return list(given)
+    columns: dict[str, list[str]] = {}
+    for name, globs in each_pair("modality", given):
+        if name in columns:
+            raise InputError(f"--modality {name} is given twice: give all its columns at once, {name}=GLOB,GLOB")
+        columns[name] = globs.split(",")
+    return columns or None
 
 
 def training(chosen: Namespace) -> dict[str, Any]:

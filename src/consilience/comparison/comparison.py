@@ -15,12 +15,14 @@ from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, j
 from consilience.comparison.store import Store, writing
 from consilience.comparison.summary import Finished, gather_findings, merits
 from consilience.data import DataSet
-from consilience.errors import InputError, unknown_name
+from consilience.errors import InputError, TrainingError, unknown_name
 from consilience.report.findings import Findings
 from consilience.report.tables import TableFormat
 from consilience.version import __version__
 
 REPORT = "report.html"
+# What suits each modality's kind, and a sensor that says nothing.
+DEFAULT_CORRUPTIONS = (None, "missing")
 _STAMP = "report.stamp"
 
 
@@ -95,16 +97,19 @@ def compare(
 
     data: a name, a path, a `DataSet`, or several of them; `loading` goes to `load_data` · methods: names, or None for
     every method that serves the data · corruption: a name, a mapping modality → name, or several; by default what
-    suits the kind · reference: what the others are compared with, `late` unless told otherwise · training: settings
-    of `Trainer` · tune: trials of random search for every method · out: the run folder; the same call goes on where
-    an earlier one stopped · jobs: processes · cluster: "ray".
+    suits each modality's kind (noise on numbers, blanks in text), and modalities gone missing · reference: what the
+    others are compared with, `late` unless told otherwise · training: settings of `Trainer` · tune: trials of random
+    search for every method · out: the run folder; the same call goes on where an earlier one stopped · jobs:
+    processes · cluster: "ray".
     """
     given = data if isinstance(data, list | tuple) else [data]
-    corruptions = (corruption,) if corruption is None or isinstance(corruption, str | Mapping) else tuple(corruption)
+    corruptions: tuple[Any, ...] = DEFAULT_CORRUPTIONS
+    if corruption is not None:
+        corruptions = (corruption,) if isinstance(corruption, str | Mapping) else tuple(corruption)
     plan = Plan(
         sources=tuple(Source.of(one, loading) for one in given),
         methods=None if methods is None else tuple(methods),
-        corruptions=corruptions or (None,),
+        corruptions=corruptions or DEFAULT_CORRUPTIONS,
         levels=tuple(levels),
         seeds=seeds,
         probability=probability,
@@ -143,6 +148,9 @@ def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
     finished = read_finished(store, written)
     if not finished:
         raise InputError(f"{store.folder} holds no finished result yet: run the comparison first")
+    if all(result.failed for _, result in finished):
+        job, result = finished[0]
+        raise TrainingError(f"every job failed; the first, {job.describe()}, with {result.about['error']}")
     comparison = Comparison(store, gather_findings(written, finished))
     stamp = digest([written, [[job.key, result.failed] for job, result in finished], __version__])
     marker = store.folder / _STAMP
@@ -206,10 +214,11 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
         listed = "; ".join(f"{one['method']}: {one['reason']}" for one in skipped)
         raise InputError(f"compare: none of the methods can serve this data ({listed})")
     reference = plan.reference or ("late" if "late" in everyone else everyone[0])
-    for name, given in plan.settings.items():
+    for name in plan.settings:
         if name not in everyone:
             raise unknown_name("method", name, everyone, "It was given in settings")
-        room.check_settings(name, room.find(name)[0], given)
+    for label, data in loaded.items():
+        check_methods(plan, chosen[label], data)
     fingerprints = {source.label: source.fingerprint() for source in plan.sources}
     papers = {name: room.find(name)[0].paper for name in everyone}
     return {
@@ -239,6 +248,7 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     from consilience.corruption import Corruptor
     from consilience.evaluation import find_metric
     from consilience.training import Trainer
+    from consilience.training.devices import resolve_device
 
     tasks = {data.task for data in loaded.values()}
     if len(tasks) > 1:
@@ -256,11 +266,23 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     for name in plan.training:
         if name not in fields:
             raise unknown_name("training setting", name, fields)
-    Trainer(**plan.training)
+    resolve_device(Trainer(**plan.training).device)
     modalities = {name for data in loaded.values() for name in data.modalities}
     for name in plan.encoders:
         if name not in modalities:
             raise unknown_name("modality", name, modalities, "It was given in encoders")
+
+
+def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
+    """Build every method once as it will be trained: settings and encoders that do not fit are said at once."""
+    from consilience import methods as room
+    from consilience.targets import Task
+
+    modalities = seen_by_methods(data)
+    chosen = {name: choice for name, choice in plan.encoders.items() if name in modalities}
+    spec = room.Spec(modalities, Task.of(data.y[data.split == "train"], data.task), chosen)
+    for name in names:
+        room.build(name, spec, plan.settings.get(name))
 
 
 def applicable(names: Sequence[str] | None, reference: str, data: DataSet) -> tuple[list[str], dict[str, str]]:
@@ -288,6 +310,8 @@ def applicable(names: Sequence[str] | None, reference: str, data: DataSet) -> tu
         if reason is None:
             run.append(name)
         else:
+            for one in data.modalities.values():  # as the user knows it
+                reason = reason.replace(modalities[one.name].describe(), one.describe())
             reasons[name] = reason
     return run, reasons
 
@@ -297,7 +321,7 @@ def seen_by_methods(data: DataSet) -> dict[str, Any]:
     from dataclasses import replace
 
     return {
-        name: replace(one, kind="tokens", shape=(1,)) if one.kind == "text" else one
+        name: replace(one, kind="tokens", shape=(1,), vocabulary=2) if one.kind == "text" else one
         for name, one in data.modalities.items()
     }
 

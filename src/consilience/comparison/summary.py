@@ -55,6 +55,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
     )
     _compare(findings, good, plan, alpha)
     _rank(findings)
+    findings.notes += still_learning(good)
     return findings
 
 
@@ -164,13 +165,13 @@ def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha:
     for job, result in good:
         tested.setdefault(job.source, {})[job.seed] = result.arrays["index"]
         for corruption, one in conditions(result, plan):
-            cell = cells.setdefault((job.source, corruption, one["level"]), {}).setdefault(job.method, {})
+            seeds = cells.setdefault((job.source, corruption, one["level"]), {}).setdefault(job.method, {})
             scores = sample_scores(metric, result, one)
             if np.isfinite(scores).all():  # the correlation of a constant prediction is nan
-                cell[job.seed] = scores
+                seeds[job.seed] = scores
     rows = []
     for (source, corruption, level), cell in cells.items():
-        by_sample = all(len(one) > 1 for seeds in cell.values() for one in seeds.values())
+        by_sample = all(len(scores) > 1 for seeds in cell.values() for scores in seeds.values())
         samples = tested[source] if by_sample else None
         compared = compare_to_reference(cell, findings.reference, samples=samples, alpha=alpha)
         rows += [{"set": source, "corruption": corruption, "level": level, **row} for row in compared]
@@ -209,6 +210,21 @@ def _rank(findings: Findings) -> None:
             for method, rank in zip(findings.methods, found)
         ],
     )
+
+
+def still_learning(good: Finished) -> list[str]:
+    """A sentence for each method that mostly ended while validation was still improving: it may be undertrained."""
+    ended: dict[tuple[str, str], list[bool]] = {}
+    for job, result in good:
+        losses = [row["validation_loss"] for row in result.about["log"] if "validation_loss" in row]
+        improving = len(losses) > 1 and int(np.argmin(losses)) == len(losses) - 1
+        ended.setdefault((job.source, job.method), []).append(improving)
+    return [
+        f"{method} was still improving in its last epoch on {source} in {sum(seeds)} of {len(seeds)} seeds: give it "
+        "more epochs before calling it worse"
+        for (source, method), seeds in ended.items()
+        if sum(seeds) > len(seeds) / 2
+    ]
 
 
 def _who(job: Job) -> dict[str, Any]:

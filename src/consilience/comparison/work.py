@@ -62,7 +62,12 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
             started = time.perf_counter()
             output, trust = judge(model, corruptor, samples, corruption, level, job.seed, plan)
             seconds.append(time.perf_counter() - started)
-            about = {"part": part, "corruption": name, "level": level, "array": len(result.about["conditions"])}
+            about: dict[str, Any] = {
+                "part": part,
+                "corruption": name,
+                "level": level,
+                "array": len(result.about["conditions"]),
+            }
             about["metrics"] = score(data, model, samples, output)
             if trust is not None:
                 about["trust"] = dict(zip(model.preparation.raw, trust.mean(axis=0).tolist()))

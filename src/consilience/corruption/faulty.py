@@ -26,7 +26,7 @@ def stuck(portion: Portion, level: float) -> Portion:
     return portion.having(np.where(hit, portion.statistic("high").astype(portion.values.dtype), portion.values))
 
 
-@register_corruption("swapped", kinds=KINDS, level="tenths of the samples that show another sample's values")
+@register_corruption("swapped", kinds=KINDS, level="tenths of the samples hit that show another sample's values")
 def swapped(portion: Portion, level: float) -> Portion:
     """With probability level/10 the values are those of another sample of the reference, whatever its class.
 

@@ -58,7 +58,7 @@ def structured_drop(portion: Portion, level: float) -> Portion:
     return _zeroed(portion, hit[..., None] if modality.kind == "sequence" else hit)
 
 
-@register_corruption("missing", kinds=KINDS, level="tenths of the samples that are missing", hides=True)
+@register_corruption("missing", kinds=KINDS, level="tenths of the samples hit that go missing", hides=True)
 def missing(portion: Portion, level: float) -> Portion:
     """The modality is missing with probability level/10."""
     return replace(portion, present=portion.uniform() >= share_of(level))

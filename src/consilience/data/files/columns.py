@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Words for an empty cell in a CSV column of numbers. In a column of strings they are strings: "NA" may be a place.
 EMPTY_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL")
+# Up to this share of cells that are no numbers, a column is one of numbers with mistakes in it.
+_STRANGE_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +103,23 @@ def read_known_strings(column: polars.Series, what: str) -> np.ndarray:
 
 
 def mend_numbers(column: polars.Series) -> polars.Series:
-    """Turn a column of numbers with "NA" among them, which polars reads as strings, into numbers."""
+    """Turn a column of numbers with "NA" among them, which polars reads as strings, into numbers.
+
+    A few cells that are no numbers among many that are make no categories: they are refused by name.
+    """
     import polars as pl
 
     given = column.set(column.is_in(EMPTY_WORDS).fill_null(False), None)
     numbers = given.cast(pl.Float64, strict=False)
-    return numbers if numbers.null_count() == given.null_count() < len(column) else column
+    if numbers.null_count() == given.null_count() < len(column):
+        return numbers
+    strange = (numbers.is_null() & given.is_not_null()).arg_true().to_list()
+    if 0 < len(strange) <= _STRANGE_SHARE * (len(given) - given.null_count()):
+        raise InputError(
+            f"column {column.name!r} holds numbers but for {given[strange[0]]!r} in {name_rows(strange)} (counted from "
+            "0): mend these cells, or leave them empty"
+        )
+    return column
 
 
 def read_strings(column: polars.Series) -> np.ndarray:

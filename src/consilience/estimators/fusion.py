@@ -1,4 +1,4 @@
-"""The scikit-learn face: any registered method as a classifier or a regressor, on mappings of arrays or on tables."""
+"""Any registered method as a scikit-learn classifier or regressor, on mappings of arrays or on tables."""
 
 from __future__ import annotations
 
@@ -233,6 +233,11 @@ class _FusionEstimator(NestedParameters):
         nobody = np.zeros(len(samples), dtype=bool)
         there = [samples.present_in(name) if name in samples else nobody for name in self.modalities_]
         return like_input(X, trust_from_weights(prediction.weights.double().numpy(), np.stack(there, axis=1)))
+
+    def read(self, path: str | Path) -> Samples:
+        """New samples for `predict` from a file laid out as the training data was, where the model came from one."""
+        check_is_fitted(self, "model_")
+        return self.model_.read(path)
 
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`.

@@ -1,0 +1,113 @@
+"""`fuse` against a memory copy that moves as many bytes, both measured in one run: one CPU core, and a GPU if there is.
+
+The bytes counted are the fewest possible, every logit read once and every answer written once; a copy reads one half of
+them and writes the other.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+import numpy as np
+import torch
+
+import consilience as cs
+
+
+def cpu(rows, experts=4, classes=1000, rounds=7):
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((rows, experts, classes), dtype=np.float32)
+    prior = rng.dirichlet(np.full(classes, 5.0))
+    present = rng.random((rows, experts)) < 0.7
+    holes = logits.copy()
+    holes[~present] = np.nan
+    out = np.full((rows, classes), 1, np.float32)  # written to, so that its pages are there
+    source = rng.standard_normal(rows * (experts + 1) * classes // 2, dtype=np.float32)
+    target = source.copy()
+    cases = {
+        "no masks, uniform prior (target ≥ .5)": lambda: cs.fuse(logits, out=out),
+        "no masks, a prior": lambda: cs.fuse(logits, prior, out=out),
+        "no masks, a prior, fresh result": lambda: cs.fuse(logits, prior),
+        "masks, a prior (target ≥ .25)": lambda: cs.fuse(logits, prior, present=present, out=out),
+        "masks, a prior, NaN where missing": lambda: cs.fuse(holes, prior, present=present, out=out),
+    }
+    print(f"CPU, one core, float32 [{rows}, {experts}, {classes}]; seconds of processor time, median of {rounds}")
+    ratios: dict[str, list[float]] = {what: [] for what in cases}
+    cs.fuse(logits[:1])
+    for _ in range(rounds):
+        for what, job in cases.items():
+            copying = processor_seconds(lambda: np.copyto(target, source))
+            ratios[what].append(copying / processor_seconds(job))
+    speed = 2 * source.nbytes / processor_seconds(lambda: np.copyto(target, source)) / 1e9
+    print(f"  copy: {speed:.1f} GB/s")
+    for what, found in ratios.items():
+        print(f"  {what}: {statistics.median(found):.2f} of a copy (from {min(found):.2f} to {max(found):.2f})")
+
+
+def processor_seconds(job):
+    began = time.process_time()
+    job()
+    return time.process_time() - began
+
+
+def gpu(gigabytes):
+    if not torch.cuda.is_available():
+        print("GPU: there is none here, so nothing was measured")
+        return
+    print(f"{torch.cuda.get_device_name()}, {gigabytes:g} GB of logits, 4 experts; median of 20 after warming up")
+    for dtype in (torch.float32, torch.bfloat16):
+        for classes in (10, 100, 1000, 10_000):
+            rows = int(gigabytes * 1e9 / (4 * classes * dtype.itemsize))
+            name, least = str(dtype).removeprefix("torch."), ".6" if classes < 100 else ".85"
+            print(f"  {name} [{rows}, 4, {classes}] (target ≥ {least}): {gpu_case(rows, classes, dtype)}")
+            torch.cuda.empty_cache()
+
+
+def gpu_case(rows, classes, dtype, experts=4):
+    logits = torch.randn(rows, experts, classes, device="cuda", dtype=dtype)
+    prior = np.random.default_rng(0).dirichlet(np.full(classes, 5.0))
+    present = torch.rand(rows, experts, device="cuda") < 0.7
+    out = torch.empty(rows, classes, device="cuda", dtype=dtype)
+    source = torch.empty(rows * (experts + 1) * classes // 2, device="cuda", dtype=dtype).normal_()
+    target = torch.empty_like(source)
+    copying = gpu_seconds(lambda: target.copy_(source))
+    plain = gpu_seconds(lambda: cs.fuse(logits, prior, out=out))
+    masked = gpu_seconds(lambda: cs.fuse(logits, prior, present=present, out=out))
+    answer = cs.fuse(logits.requires_grad_(), prior)
+    grad = torch.randn_like(answer)
+    # The backward reads gradient and answer and writes a gradient for every logit.
+    backward = gpu_seconds(lambda: torch.autograd.grad(answer, logits, grad, retain_graph=True))
+    logits.requires_grad_(False)
+    os.environ["CONSILIENCE_TRITON"] = "0"
+    eager = gpu_seconds(lambda: cs.fuse(logits, prior, present=present, out=out), repeats=3)
+    os.environ["CONSILIENCE_TRITON"] = "1"
+    moved = rows * (experts + 1) * classes * dtype.itemsize
+    return (
+        f"{copying / plain:.2f} of a copy ({moved / copying / 1e12:.2f} TB/s), masks {copying / masked:.2f}, "
+        f"backward {copying / backward * (experts + 2) / (experts + 1):.2f}, masks in plain torch {copying / eager:.2f}"
+    )
+
+
+def gpu_seconds(job, repeats=20):
+    for _ in range(3):
+        job()
+    times = []
+    for _ in range(repeats):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        job()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) / 1e3)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=65536, help="of the CPU's measurement")
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="of logits in the GPU's measurement")
+    options = parser.parse_args()
+    cpu(options.rows)
+    gpu(options.gigabytes)

@@ -1,0 +1,8 @@
+"""`python -m consilience.cli`, for where the command itself is not on the path."""
+
+import sys
+
+from consilience.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

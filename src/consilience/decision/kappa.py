@@ -1,0 +1,154 @@
+"""Calibrated κ: how far to believe each expert, and how far the estimated dependence between them, learned together.
+
+With the evidence e_j = z_j − ln π of each expert, a Gaussian's estimate κ̂ of the dependence and its density p̂,
+
+    ln P(c | x) = ln π + Σ_j (τ + δ_j) e_j + α ln κ̂ + β ln p̂(z | c) + const
+
+has few coefficients, and is fitted by one convex problem. The estimates κ̂ and p̂ that it sees are cross-fitted. A κ̂
+that is taken at its word (α = τ = 1) can be worse than none; here the data say how much of it to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Penalties on coefficients of features scaled to a root mean square of 1, as if on a sum over samples.
+_RIDGE, _RIDGE_COMMON = 3.0, 0.01
+_FOLDS = 5
+
+Kappa = Literal["gaussian", "copula", "none"]
+# What a dependence model says of some opinions: ln κ̂ and, if it has one, ln p̂, both [n, class].
+Estimate = tuple[Tensor, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Weights of the experts, τ + δ_j `[modality]`, and those of ln κ̂ (α) and ln p̂ (β)."""
+
+    weights: np.ndarray
+    alpha: float
+    beta: float
+
+
+def share_of_recipe(present: Tensor) -> Tensor:
+    """How much of the whole recipe applies: 0 where one modality is present, 1 where all are: `[n]`.
+
+    Where one is present, its calibrated opinion is the answer; between, the weights go from there to the recipe's.
+
+    >>> share_of_recipe(torch.tensor([[True, True, True], [True, False, True], [False, True, False]])).tolist()
+    [1.0, 0.5, 0.0]
+    """
+    several = present.shape[1] - 1
+    count = present.sum(1).to(torch.float64 if present.device.type != "mps" else torch.float32)
+    return ((count - 1) / max(several, 1)).clamp(min=0)
+
+
+def combine_terms(
+    weights: Tensor, alpha: Tensor, beta: Tensor, present: Tensor, estimate: Estimate
+) -> tuple[Tensor, Tensor]:
+    """What `fuse` is given: each expert's weight `[n, modality]`, and in place of ln κ the two terms `[n, class]`."""
+    share = share_of_recipe(present)[:, None]
+    log_kappa, log_density = estimate
+    terms = alpha * log_kappa
+    if log_density is not None:
+        terms = terms + beta * log_density
+    return ((1 - share) + share * weights) * present, share * centred(terms)
+
+
+def fit_coefficients(
+    evidence: Tensor,
+    y: Tensor,
+    log_prior: Tensor,
+    present: Tensor,
+    estimate: Estimate,
+    weight: np.ndarray | None = None,
+) -> Coefficients:
+    """The convex fit.
+
+    evidence: `[n, modality, class]`, z_j − ln π, finite also where absent · y: `[n]` · log_prior: `[class]` ·
+    present: `[n, modality]` · estimate: ln κ̂ and ln p̂ by a model that did not see the sample ·
+    weight: `[n]`, how much each sample counts. τ, α, β ≥ 0.
+    """
+    from scipy.optimize import minimize
+
+    n, modalities, classes = evidence.shape
+    if modalities == 1:
+        return Coefficients(np.ones(1), 0.0, 0.0)
+    share = share_of_recipe(present)[:, None]
+    heard = centred(evidence * present[:, :, None])
+    log_kappa, log_density = estimate
+    ratio = centred(log_kappa)
+    density = torch.zeros_like(ratio) if log_density is None else centred(log_density)
+    features = torch.cat([heard, ratio[:, None], density[:, None]], dim=1) * share[:, :, None]
+    offset = log_prior + (1 - share) * heard.sum(1)
+    columns = features.permute(1, 0, 2).reshape(modalities + 2, n * classes).numpy()
+    base, labels = offset.numpy(), y.numpy()
+
+    # From what is penalised (τ, δ, α, β, each on the scale of its feature) to the coefficients of the columns.
+    size = np.sqrt((columns**2).mean(axis=1))
+    common = np.sqrt((columns[:modalities].sum(axis=0) ** 2).mean())
+    spread = np.zeros((modalities + 2, modalities + 3))
+    spread[:modalities, 0] = 1 / common if common > 0 else 0.0
+    spread[:, 1:] = np.diag(np.divide(1.0, size, out=np.zeros_like(size), where=size > 0))
+    ridge = np.array([_RIDGE_COMMON] + [_RIDGE] * (modalities + 2))
+    rows, counted = np.arange(n), np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = base + ((spread @ x) @ columns).reshape(n, classes)
+        scores = scores - scores.max(axis=1, keepdims=True)
+        odds = np.exp(scores)
+        total = odds.sum(axis=1, keepdims=True)
+        value = counted @ (np.log(total[:, 0]) - scores[rows, labels]) + 0.5 * ridge @ x**2
+        off = odds / total
+        off[rows, labels] -= 1
+        off *= counted[:, None]
+        return float(value), spread.T @ (columns @ off.ravel()) + ridge * x
+
+    start = np.zeros(modalities + 3)
+    start[0] = common / modalities
+    least = [0, *[None] * modalities, 0, 0]
+    options = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(one, None) for one in least], options=options).x
+    coefficients = spread @ found
+    return Coefficients(coefficients[:modalities], float(coefficients[-2]), float(coefficients[-1]))
+
+
+def cross_fit(fit: Callable[[np.ndarray], Callable[[np.ndarray], Estimate]], y: np.ndarray) -> Estimate:
+    """Estimates of all samples, each by a model fitted without it.
+
+    fit: from the rows to learn from, to a function from the rows to judge to ln κ̂ and ln p̂.
+    """
+    fold_of = spread_folds(y, min(_FOLDS, len(y)))
+    parts, order = [], []
+    for fold in np.unique(fold_of):
+        held_out = np.flatnonzero(fold_of == fold)
+        parts.append(fit(np.flatnonzero(fold_of != fold))(held_out))
+        order.append(held_out)
+    back = torch.from_numpy(np.argsort(np.concatenate(order)))
+    log_kappa = torch.cat([part[0] for part in parts])[back]
+    densities = [part[1] for part in parts if part[1] is not None]
+    return log_kappa, torch.cat(densities)[back] if densities else None
+
+
+def spread_folds(y: np.ndarray, folds: int) -> np.ndarray:
+    """Each sample's fold `[n]`, every class spread evenly over the folds.
+
+    >>> spread_folds(np.array([0, 0, 1, 1]), 2)
+    array([0, 1, 0, 1])
+    """
+    shuffled = np.random.default_rng(0).permutation(len(y))
+    shuffled = shuffled[np.argsort(y[shuffled], kind="stable")]
+    fold_of = np.empty(len(y), dtype=np.int64)
+    fold_of[shuffled] = np.arange(len(y)) % folds
+    return fold_of
+
+
+def centred(scores: Any) -> Any:
+    """Scores `[..., class]` less their mean: only differences between classes decide."""
+    return scores - scores.mean(-1, keepdims=True)

@@ -1,0 +1,202 @@
+"""`bayes-robust`: Bayesian fusion of experts any of whom may be broken, learned from sound training data alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from consilience.batches import Batch
+from consilience.decision.density import FLOOR, bounded
+from consilience.decision.kappa import Kappa
+from consilience.decision.learned import Learned
+from consilience.decision.reliability import Reliability, all_sound, fit_kappa, posterior_trust, robust_posterior
+from consilience.decision.rule import BayesRule
+from consilience.decision.scores import REFERENCES
+from consilience.decision.unimodal import Unimodal
+from consilience.encoders import length_mask, masked_mean
+from consilience.methods import (
+    Method,
+    PerModality,
+    Prediction,
+    Spec,
+    Step,
+    expert_losses,
+    register,
+    weighted_mean,
+)
+from consilience.samples import Modality, Samples
+from consilience.training import Trainer
+
+# Training samples that what is usual is learned from; more would cost memory and tell little.
+_ROWS = 4000
+# How certain of its soundness a modality may be when it is asked whether all of them are.
+_NEARLY_ONE = 0.99
+
+
+class Gain(Learned):
+    """κ of the gain g = 1/(1 + κ·max(0, Σρ − 1)), for experts who repeat one another; 0 before it is fitted."""
+
+    kappa: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learn(kappa=torch.tensor(0.0))
+
+
+@register("bayes-robust")
+class BayesRobust(Method):
+    """Experts trained alone and calibrated out-of-fold; each is heard as far as its modality is probably sound.
+
+    The posterior is P(all sound)·`bayes` + P(not all)·the sum over who is broken (`decision.reliability`): where
+    nothing is amiss, what is known of the experts' dependence is used; where something is, it would mislead.
+
+    P(sound) is learned from the training data alone: how unfamiliar the modality's input looks, and
+    whether it fits the other modalities. Vectors and images are looked at as they are, sequences through their
+    features' mean and spread over time, tokens through the encoder's features. weights are P(sound | everything), 0
+    where missing; `extra["reliability"]` is P(sound | inputs).
+
+    kappa: how `bayes` estimates dependence · folds: of the cross-fitting by which all of it is learned · pairs: whether
+    to look for swapped modalities (among up to 10) · references: training inputs kept of each modality, to measure
+    distances from.
+    """
+
+    tasks = ("classification",)
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        kappa: Kappa = "gaussian",
+        folds: int = 5,
+        pairs: bool = True,
+        references: int = REFERENCES,
+    ):
+        super().__init__(spec)
+        self.spec, self.folds = spec, folds
+        self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
+        self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa)
+        self.gain = Gain()
+        sizes = [view_size(one, self.experts[name].encoder.width) for name, one in spec.modalities.items()]
+        self.reliability = Reliability(sizes, spec.task.outputs, pairs=pairs, references=references)
+
+    def forward(self, batch: Batch) -> Prediction:
+        """Hear every expert, look at every modality, fuse."""
+        heard = [expert(batch) for expert in self.experts.values()]
+        opinions = torch.stack([one.output for one in heard], dim=1)
+        log_p = self.rule.calibrated(opinions, batch.present)
+        with torch.no_grad():
+            looks, kept_as = zip(self.spec.modalities.values(), heard), self.gain.kappa.dtype
+            views = [view(modality, batch, one.joint).to(kept_as) for modality, one in looks]
+            sound = self.reliability.looks_sound(views, batch.present).to(log_p.dtype)
+        rho = bounded(sound) * batch.present
+        log_prior, kappa = self.rule.prior.to(log_p).log(), self.gain.kappa.to(log_p)
+        some_broken = robust_posterior(log_p, log_prior, rho, kappa)
+        whole = all_sound(log_p, log_prior, bounded(sound, FLOOR, _NEARLY_ONE) * batch.present, batch.present)
+        none_broken = self.rule(opinions, batch.present)
+        output = torch.logaddexp(whole.log()[:, None] + none_broken, (-whole).log1p()[:, None] + some_broken)
+        trust = posterior_trust(log_p, log_prior, rho, output)
+        as_heard = torch.promote_types(opinions.dtype, torch.float32)
+        return Prediction(
+            output.to(as_heard), opinions=opinions, weights=trust.to(as_heard), extra={"reliability": rho.to(as_heard)}
+        )
+
+    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
+        """Each expert's own loss, for a loop of one's own; `fit` trains them one by one."""
+        assert prediction.opinions is not None
+        losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
+        return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
+
+    def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
+        """Train each expert, cross-fit it for as many epochs as it took, calibrate, and learn what is usual.
+
+        An interruption leaves the experts trained so far, uncalibrated and taken to be sound.
+        """
+        opinions, fold_experts, fold_of = [], [], np.zeros(0)
+        for name, expert in self.experts.items():
+            log = expert.run(train, validation, trainer)
+            if trainer.interrupted:
+                return
+            same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
+            try:
+                held_out, experts, fold_of = same.cross_fit(partial(Unimodal, self.spec, name), train, self.folds)
+            except KeyboardInterrupt:
+                if trainer.on_interrupt == "raise":
+                    raise
+                return
+            opinions.append(held_out.output.double().numpy())
+            fold_experts.append(experts)
+        self._learn_rule(train, trainer, np.stack(opinions, axis=1), fold_experts, fold_of)
+
+    def _learn_rule(
+        self,
+        train: Samples,
+        trainer: Trainer,
+        opinions: np.ndarray,
+        fold_experts: Sequence[Sequence[Method]],
+        fold_of: np.ndarray,
+    ) -> None:
+        """Prior, temperatures, P(sound) and gain from out-of-fold opinions `[n, modality, class]` and fold_of `[n]`."""
+        assert train.y is not None
+        self.to(next(self.parameters()).dtype)  # all of it in 64 bits if the experts are, as a loaded model will be
+        weight = np.ones(len(train)) if train.weight is None else train.weight
+        rows, y = np.flatnonzero(weight), self.task.encode(train.y)
+        present = np.stack([train.present_in(name) for name in self.names], axis=1)
+        self.rule.fit(opinions[rows], y[rows], present[rows], weight=weight[rows])
+        if len(rows) > _ROWS:
+            rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, _ROWS, replace=False))
+        y, present, weight, samples = y[rows], present[rows], weight[rows], train.select(rows)
+        views = partial(self._training_views, samples, trainer, fold_experts)
+        rho = self.reliability.fit(views, y, present, fold_of[rows])
+        log_p = self.rule.calibrated(torch.from_numpy(opinions[rows]), torch.from_numpy(present)).cpu().numpy()
+        log_prior = self.rule.prior.double().log().cpu().numpy()
+        self.gain.learn(kappa=fit_kappa(log_p, log_prior, rho, y, weight))
+
+    def _training_views(
+        self, samples: Samples, trainer: Trainer, fold_experts: Sequence[Sequence[Method]], fold: int | None
+    ) -> list[np.ndarray]:
+        """Every modality of training samples, as it is looked at; features are those of the fold's own expert."""
+        assert trainer.preparation is not None
+        batch = trainer.preparation.batch(samples)
+        views = []
+        for m, (name, expert) in enumerate(self.experts.items()):
+            modality, features = self.spec.modalities[name], None
+            if not shows_itself(modality):
+                features = trainer.predict(expert if fold is None else fold_experts[m][fold], samples).joint
+            views.append(view(modality, batch, features).double().numpy())
+        return views
+
+
+def shows_itself(modality: Modality) -> bool:
+    """Whether a modality's values are numbers to look at; the ids of tokens are not."""
+    return modality.kind != "tokens"
+
+
+def view_size(modality: Modality, width: int) -> int:
+    """How many features `view` shows of a modality whose encoder is `width` wide."""
+    if modality.kind == "sequence":
+        return 2 * modality.shape[1]
+    return math.prod(modality.shape) if shows_itself(modality) else width
+
+
+def view(modality: Modality, batch: Batch, features: Tensor | None) -> Tensor:
+    """What is looked at of one modality: `[n, feature]`.
+
+    Vectors and images as they are (standardised); sequences as each feature's mean and standard deviation over time,
+    so that any length will do; tokens as the encoder's features `[n, width]`.
+    """
+    if not shows_itself(modality):
+        assert features is not None
+        return features
+    x = batch[modality.name]
+    if modality.kind != "sequence":
+        return x.flatten(1)
+    mask = length_mask(batch.lengths.get(modality.name), x)
+    mean = masked_mean(x, mask)
+    variance = masked_mean((x - mean[:, None]).square(), mask)
+    return torch.cat([mean, variance.sqrt()], dim=1)

@@ -1,0 +1,6 @@
+"""The scikit-learn face: fusion of modalities by any registered method, and Bayesian fusion of opinions."""
+
+from consilience.estimators.bayes import BayesFusion
+from consilience.estimators.fusion import FusionClassifier, FusionRegressor, hold_out_rows, load
+
+__all__ = ["BayesFusion", "FusionClassifier", "FusionRegressor", "hold_out_rows", "load"]

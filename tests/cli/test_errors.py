@@ -1,0 +1,84 @@
+"""What goes wrong is one line on standard error that says what to do, and exit code 2."""
+
+import pytest
+
+from cli.conftest import COLUMNS
+
+OUT = ("--out", "{tmp}/run")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say what to do: consilience COMMAND, one of compare, train"),
+        (("compar", "digits"), "unknown command 'compar': did you mean 'compare'?"),
+        (("compare",), "compare: data must be given. See consilience compare --help"),
+        (("compare", "digits", "--sed", "3"), "compare: unknown option '--sed': did you mean '--seeds'?"),
+        (("compare", "digits", "--zzz"), "compare: unknown option '--zzz'. See consilience compare --help"),
+        (("methods", "late"), "methods: unknown argument 'late'. See"),
+        (("compare", "digits", "--seeds", "x"), "compare: --seeds: expected a whole number, got x"),
+        (("compare", "digits", "--levels", "1", "x"), "compare: --levels: expected a number, got x"),
+        (("compare", "digits", "--config", "no.yaml"), "no.yaml"),
+        (("compare", "digits", "--format", "html", *OUT), "unknown format 'html': Known: console, latex, markdown"),
+        (("report", "run", "--format", "markdwn"), "unknown format 'markdwn': did you mean 'markdown'?"),
+        (("reproduce", "--list", "--format", "html"), "unknown format 'html'"),
+        (("compare", "digit"), "unknown data set 'digit': did you mean 'digits'?"),
+        (("compare", "digits", "--methods", "lat", *OUT), "unknown method 'lat': did you mean 'late'?"),
+        (("compare", "digits", "--corruption", "gausian", *OUT), "unknown corruption 'gausian': did you mean"),
+        (("compare", "digits", "--metric", "acuracy", *OUT), "unknown metric 'acuracy': did you mean 'accuracy'?"),
+        (("compare", "digits", "--optimizer", "adm", *OUT), "unknown optimizer 'adm': did you mean 'adam"),
+        (("compare", "digits", "--encoder", "top=mlp", *OUT), "unknown modality 'top': did you mean 'top_left'?"),
+        (("compare", "digits", "--setting", "width=3", *OUT), "--setting must read METHOD.NAME=VALUE, got width=3"),
+        (("compare", "digits", "--modality", "top", *OUT), "unknown modality 'top': did you mean 'top_left'?"),
+        (("compare", "{table}", "--modality", "a=heat_*", "--modality", "b", *OUT), "--modality must read NAME=VALUE"),
+        (("compare", "{table}", "--modality", "a=heat_*", "--modality", "a=shop", *OUT), "--modality a is given twice"),
+        (("compare", "digits", "--seeds", "0", *OUT), "seeds must be a whole number ≥ 1, got 0"),
+        (("compare", "digits", "--jobs", "0", "--methods", "late", *OUT), "jobs must be ≥ 1, got 0"),
+        (("compare", "digits", "--cluster", "slurm", "--methods", "late", *OUT), "unknown cluster 'slurm'"),
+        (("compare", "no.csv", "--target", "y"), "there is no file or folder 'no.csv'"),
+        (("compare", "{table}", "--target", "fualt", "--modality", "a=heat_*", *OUT), "did you mean 'fault'?"),
+        (("compare", "{table}", "--modality", "a=heat_*", *OUT), "target"),
+        (("compare", "{table}", "--target", "fault", *OUT), "modalities"),
+        (("compare", "{table}", "--target", "fault", "--modality", "a=temp_*", *OUT), "'temp_*' matches no column"),
+        (("compare", "{table}", *COLUMNS, "--methods", "late", "--out", "{table}/run"), "cannot write to {table}/run"),
+        (("compare", "{table}", *COLUMNS, "--methods", "late", "--out", "{tmp}"), "exists and holds no comparison"),
+        (("train", "digits", "--method", "lat", *OUT), "unknown method 'lat': did you mean 'late'?"),
+        (("train", "digits"), "train: --out must be given"),
+    ],
+)
+def test_errors_are_one_line(run, table, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "something").write_text("")
+    names = {"table": table, "tmp": tmp_path}
+    done = run(*[word.format(**names) for word in words])
+    assert said.format(**names) in done.err
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("consilience: error: ")
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "run" / "jobs").exists() or not list((tmp_path / "run" / "jobs").glob("*.npz"))
+
+
+def test_debug_shows_the_traceback(run):
+    done = run("compare", "digit", "--debug")
+    assert done.code == 2
+    assert done.err.startswith("Traceback (most recent call last):")
+    assert done.err.splitlines()[-1].startswith("consilience: error: unknown data set 'digit'")
+
+
+def test_an_error_of_our_own_is_not_hidden(run, monkeypatch):
+    monkeypatch.setattr("consilience.cli.methods.describe", None)
+    with pytest.raises(TypeError):
+        run("methods")
+
+
+@pytest.mark.parametrize(("command", "resumes"), [("compare", True), ("train", False)])
+def test_ctrl_c(run, monkeypatch, tmp_path, command, resumes):
+    def interrupt(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("consilience.data.load_data", interrupt)
+    monkeypatch.setattr("consilience.comparison.plan.load_data", interrupt)
+    done = run(command, "digits", "--out", tmp_path / "run")
+    assert done.code == 130
+    assert done.err.startswith("consilience: stopped")
+    assert ("the same command goes on from there" in done.err) == resumes

@@ -1,0 +1,39 @@
+"""The command line of the README, line by line, as its reader would type it."""
+
+import shlex
+
+import numpy as np
+import polars as pl
+import pytest
+
+from documents import ROOT, blocks
+
+# Appended, so that they win: what is tried here is whether it works, not how well.
+SMALLER = {
+    "compare": ("--methods", "late", "--seeds", "1", "--epochs", "1", "--levels", "5", "--jobs", "1"),
+    "train": ("--epochs", "1"),
+}
+
+
+@pytest.fixture(scope="module")
+def lines():
+    shell = "".join(block.code for block in blocks(ROOT / "README.md", "shell"))
+    return [shlex.split(line, comments=True)[1:] for line in shell.splitlines() if line.startswith("consilience ")]
+
+
+def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [writes_a_table] = [
+        one.code for one in blocks(ROOT / "README.md", "python") if '.write_csv("machines.csv")' in one.code
+    ]
+    exec(writes_a_table, {})
+    pl.read_csv("machines.csv").drop("fault").head(20).write_csv("new.csv")
+    rng = np.random.default_rng(0)
+    np.savez("rig.npz", image=rng.random((60, 1, 8, 8)), sound=rng.random((60, 5)), y=np.arange(60) % 3)
+    commands = [line[0] for line in lines]
+    assert {"compare", "train", "predict", "data", "methods", "report", "reproduce"} == set(commands)
+    for line in lines:
+        done = run(*line, *SMALLER.get(line[0], ()))
+        assert done.code == 0, f"{shlex.join(line)}: {done.err}"
+    assert len(pl.read_csv("predictions.csv")) == 20
+    assert (tmp_path / "runs" / "machines" / "report.html").exists()

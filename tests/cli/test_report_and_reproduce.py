@@ -1,0 +1,63 @@
+"""`consilience report` and `consilience reproduce`."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from consilience.comparison import reopen
+from consilience.comparison.experiments import experiment, experiments
+
+
+def test_a_report_is_drawn_again(run, finished, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (folder / "report.html").unlink()
+    shutil.rmtree(folder / "figures")
+    (folder / "report.stamp").write_text("of another time")
+    done = run("report", folder)
+    assert done.code == 0
+    assert "late · reference" in done.out
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+    assert list((folder / "figures").glob("*.png"))
+
+
+@pytest.mark.parametrize("format", ["markdown", "latex"])
+def test_the_table_in_another_format(run, finished, format):
+    assert run("report", finished, "--format", format).out == reopen(finished).table(format)
+
+
+def test_a_folder_without_a_comparison(run, tmp_path):
+    done = run("report", tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"consilience: error: {tmp_path} holds no comparison: there is no readable plan.json\n"
+
+
+def test_the_experiments_are_listed(run):
+    for words in (("reproduce", "--list"), ("reproduce",)):
+        shown = run(*words).out.splitlines()
+        assert [line.split()[0] for line in shown] == list(experiments())
+
+
+def test_an_experiment_in_quick_form(run, tmp_path, monkeypatch):
+    small = {"methods": ["late"], "corruption": ["missing"], "levels": (5,), "seeds": 1, "training": {"epochs": 1}}
+    known = experiments()["digits-robustness"]
+    published = {("late", "missing", 5.0): 0.5}
+    reduced = replace(known, quick=small, published=published)
+    monkeypatch.setitem(experiment._EXPERIMENTS, "digits-robustness", reduced)
+    done = run("reproduce", "digits-robustness", "--quick", "--out", tmp_path / "run")
+    assert done.code == 0
+    assert "digits · missing" in done.out
+    assert "published" in done.out
+    assert f"note: {known.notes[0]}" in done.out
+    command = f"consilience reproduce digits-robustness --quick --out {tmp_path / 'run'}"
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["command"] == command
+    plain = run("reproduce", "digits-robustness", "--quick", "--out", tmp_path / "run", "--format", "markdown")
+    assert plain.out == reopen(tmp_path / "run").table("markdown")
+
+
+def test_an_experiment_that_does_not_exist(run):
+    done = run("reproduce", "digit-robustness")
+    assert done.code == 2
+    assert "unknown experiment 'digit-robustness': did you mean 'digits-robustness'?" in done.err

@@ -1,0 +1,137 @@
+"""`consilience train`, and `consilience predict` on rows that training has not seen."""
+
+import io
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cli.conftest import COLUMNS, machines
+from consilience import load, load_data
+
+
+@pytest.fixture
+def new(tmp_path):
+    """Rows without the target: a failed sensor, a category never seen, and a column that nobody asked for."""
+    frame = machines(20, seed=1).drop("fault")
+    vibration = [pl.when(pl.int_range(20) < 3).then(None).otherwise(pl.col(f"vibration_{n}")) for n in range(3)]
+    shop = pl.when(pl.int_range(20) == 4).then(pl.lit("east")).otherwise(pl.col("shop"))
+    names = [f"vibration_{n}" for n in range(3)]
+    frame = frame.with_columns(*[one.alias(name) for one, name in zip(vibration, names)], shop.alias("shop"))
+    path = tmp_path / "new.csv"
+    frame.with_columns(pl.lit(7).alias("serial")).write_csv(path)
+    return path
+
+
+def read(text):
+    return pl.read_csv(io.StringIO(text))
+
+
+def test_training_says_how_good_it_is(run, table, tmp_path):
+    done = run("train", table, *COLUMNS, "--method", "concat", "--epochs", "2", "--seed", "3", "--out", tmp_path / "m")
+    assert done.code == 0
+    told = dict(line.split() for line in done.out.splitlines() if line and not line.startswith("model:"))
+    model = load(tmp_path / "m")
+    columns = {"vibration": ["vibration_*"], "heat": ["heat_*", "shop"]}
+    data = load_data(table, target="fault", modalities=columns)
+    assert float(told["accuracy"]) == pytest.approx(model.score(data.test), abs=5e-5)
+    assert done.out.endswith(f"model: {tmp_path / 'm'}\n")
+
+
+def test_a_regression_trains_and_predicts(run, tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 120))
+    frame = pl.DataFrame({"a": a, "b": b, "wear": a + 0.1 * b + 0.01 * rng.normal(size=120)})
+    frame.write_csv(tmp_path / "wear.csv")
+    words = ("--target", "wear", "--modality", "one=a", "--modality", "two=b", "--epochs", "3")
+    done = run("train", tmp_path / "wear.csv", *words, "--out", tmp_path / "m")
+    assert "mse" in done.out
+    predicted = read(run("predict", tmp_path / "m", tmp_path / "wear.csv").out)
+    assert predicted.columns == ["prediction"]
+    assert predicted["prediction"].dtype == pl.Float64
+
+
+def test_new_rows_without_target(run, model, new):
+    done = run("predict", model, new)
+    assert (done.code, done.err) == (0, "")
+    predicted = read(done.out)
+    probabilities = predicted.select("^probability_.*$")
+    assert probabilities.columns == ["probability_bearing", "probability_leak", "probability_none"]
+    np.testing.assert_allclose(probabilities.sum_horizontal(), 1, rtol=1e-6)
+    most = probabilities.to_numpy().argmax(axis=1)
+    assert predicted["prediction"].to_list() == [["bearing", "leak", "none"][one] for one in most]
+    failed = machines(20, seed=1)["vibration_0"].is_null() | (pl.Series(range(20)) < 3)
+    assert predicted["trust_vibration"].to_list() == [0.0 if gone else 0.5 for gone in failed]
+
+
+def test_a_sensor_whose_columns_are_gone(run, model, new, tmp_path):
+    pl.read_csv(new).drop("vibration_0", "vibration_1", "vibration_2").write_csv(tmp_path / "fewer.csv")
+    done = run("predict", model, tmp_path / "fewer.csv")
+    assert "has nothing of vibration: missing throughout" in done.err
+    assert read(done.out)["trust_heat"].to_list() == [1.0] * 20
+
+
+def test_part_of_a_sensor_is_refused(run, model, new, tmp_path):
+    pl.read_csv(new).drop("vibration_1").write_csv(tmp_path / "part.csv")
+    done = run("predict", model, tmp_path / "part.csv")
+    assert done.code == 2
+    assert "vibration_1" in done.err
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_predictions_go_to_a_file(run, model, new, tmp_path, ending):
+    path = tmp_path / f"predictions.{ending}"
+    done = run("predict", model, new, "--out", path)
+    assert done.out == f"20 predictions: {path}\n"
+    written = pl.read_csv(path) if ending == "csv" else pl.read_parquet(path)
+    printed = read(run("predict", model, new).out)
+    assert written["prediction"].to_list() == printed["prediction"].to_list()
+
+
+def test_the_best_model_of_a_comparison_predicts(run, finished, new):
+    done = run("predict", finished / "best", new)
+    assert done.code == 0
+    assert len(done.out.splitlines()) == 21
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--out", "predictions.xls"), "--out must end in .csv or .parquet"),
+        (("--out", "{file}/predictions.csv"), "is a file"),
+    ],
+)
+def test_where_predictions_cannot_go(run, model, new, tmp_path, words, said):
+    (tmp_path / "file").write_text("")
+    done = run("predict", model, new, *[word.format(file=tmp_path / "file") for word in words])
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_training_is_not_begun_where_the_model_cannot_be_saved(run, table, tmp_path, monkeypatch):
+    monkeypatch.setattr("consilience.estimators.FusionClassifier.fit", None)  # whoever trains fails
+    (tmp_path / "file").write_text("")
+    done = run("train", table, *COLUMNS, "--out", tmp_path / "file" / "model")
+    assert done.err == f"consilience: error: cannot write to {tmp_path}/file/model: {tmp_path}/file is a file\n"
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    done = run("train", table, *COLUMNS, "--out", tmp_path / "model")
+    assert done.err == f"consilience: error: cannot write to {tmp_path}/model: {tmp_path} is read-only\n"
+
+
+def test_settings_of_another_method_are_refused(run, table, tmp_path):
+    done = run("train", table, *COLUMNS, "--method", "late", "--setting", "concat.width=8", "--out", tmp_path / "m")
+    assert done.code == 2
+    assert "another method than the one trained, late" in done.err
+
+
+def test_a_model_that_is_none(run, new, tmp_path):
+    done = run("predict", tmp_path, new)
+    assert done.code == 2
+    assert "is not a model saved by consilience" in done.err
+
+
+def test_the_model_remembers_what_it_was_given(model):
+    saved = json.loads((model / "model.json").read_text())
+    assert saved["method"] == "late"
+    assert [one["name"] for one in saved["recipe"]["modalities"]] == ["vibration", "heat"]
