@@ -65,6 +65,7 @@ def run(monkeypatch, switch, tensors, present, priors, target, options, dtype):
 
 
 @gpu
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_kernel_and_reference_agree(monkeypatch, shape, dtype):

@@ -114,9 +114,11 @@ def test_swapped_modalities_are_found(seen):
 
 def test_unrelated_modalities_give_no_evidence():
     random = np.random.default_rng(0)
-    views = [random.normal(size=(300, 5)) for _ in range(2)]
-    _, evidence = fitted(views, np.ones((300, 2), dtype=bool), 300)
-    assert np.abs(evidence).mean() < 0.2
+    # Nearly as many features as samples: within the fold, canonical directions would find any correlation they like.
+    views = [random.normal(size=(200, 100)) for _ in range(2)]
+    check, evidence = fitted(views, np.ones((200, 2), dtype=bool), 200)
+    assert np.abs(evidence).mean() < 0.3
+    assert check.correlation0.max() < 0.3
 
 
 def test_missing_modalities(seen):

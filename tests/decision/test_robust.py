@@ -6,6 +6,7 @@ import torch
 
 from consilience.corruption import Corruptor
 from consilience.data import load_data
+from consilience.decision.reliability import Reliability
 from consilience.decision.robust import BayesRobust, view, view_size
 from consilience.decision.rule import BayesRule
 from consilience.methods import Spec
@@ -103,6 +104,24 @@ def test_images_tokens_and_sequences(name):
     prediction = model.predict(data.test, device="cpu")
     assert prediction.output.isfinite().all()
     assert prediction.weights.mean() > 0.5
+
+
+def test_features_of_tokens_are_those_of_the_experts_who_have_not_seen_them(monkeypatch):
+    data, asked = load_data("captions", n=100), []
+    fit = Reliability.fit
+
+    def spy(self, views, *rest):
+        asked.extend(views(fold) for fold in (0, 1, None))
+        return fit(self, views, *rest)
+
+    monkeypatch.setattr(Reliability, "fit", spy)
+    model = Model.fit("bayes-robust", data.train, settings={"folds": 2}, trainer=trainer(epochs=1))
+    tokens = [one.kind for one in model.method.spec.modalities.values()].index("tokens")
+    first, second, final = (views[tokens] for views in asked)
+    assert np.abs(first - second).max() > 0.01
+    expected = Trainer(model.preparation, device="cpu").predict(model.method.experts.each[tokens], data.train).joint
+    np.testing.assert_array_equal(final, expected.double())
+    assert np.abs(final - first).max() > 0.01
 
 
 def test_an_interruption_in_cross_fitting_keeps_the_experts(monkeypatch, digits):

@@ -440,6 +440,15 @@ def test_gradients_are_finite_whatever_absent_slots_hold(seed, reliable):
     assert not weights.grad[~there].any()
 
 
+def test_without_gradients_nothing_is_followed():
+    (z, weights, rho, kappa), prior, _, present = grad_case(0)
+    for named in ({"weights": weights}, {"reliability": rho, "log_kappa": kappa}):
+        with torch.no_grad():
+            quiet = fuse(z, prior, present=present, **named)
+        assert not quiet.requires_grad
+        torch.testing.assert_close(quiet, fuse(z, prior, present=present, **named).detach())
+
+
 def test_gradient_reaches_a_weight_of_zero():
     z = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weights = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
