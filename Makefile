@@ -18,7 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 compare: $(STAMP)  ## which fusion method is best on the built-in digits: trains, corrupts, compares, writes a report
-	$(BIN)/consilience compare digits --jobs $(WORKERS) --out runs/digits
+	$(BIN)/consilience compare digits --methods best-unimodal early concat late late-probs bayes-robust --seeds 8 \
+		--jobs $(WORKERS) --out runs/digits
 
 test: $(STAMP)  ## every test, doctests included
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
