@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import log_softmax
 from scipy.stats import t as student
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -107,17 +107,51 @@ def missing(views, y, train, test, seed):
     return {name: judge(said_so, y[test]) for name, said_so in ways.items()}
 
 
-def shift(views, y, seed):
-    """Trained under an uneven prior, used under its reverse."""
-    train, others, share = uneven(y, seed)
-    kept = np.round(54 * share[::-1] / share.max()).astype(int)
-    test = np.concatenate([others[y[others] == c][:count] for c, count in enumerate(kept)])
+def unmeasured(views, y, train, test, seed):
+    """The last modality is there in training, and in no test sample."""
     held_out, said = opinions_of(views, y, train, test, seed)
-    fusions = {"the training prior kept": None, "the true prior": kept / kept.sum(), OURS + ", em": "em"}
+    present = np.tile(np.arange(len(views)) < len(views) - 1, (len(test), 1))
+    prior = empirical_prior(y[train], held_out.shape[2])
+    x = np.concatenate(views[:-1], axis=1)
+    fewer = BayesFusion().fit(held_out[:, :-1], y[train])
+    robust = BayesFusion(calibration="robust").fit(held_out, y[train])
+    ways = {
+        "masked theorem, κ = 1": fuse(said, prior, present=present),
+        "κ = 1, each calibrated": BayesFusion("none").fit(held_out, y[train]).predict_log_proba(said, present),
+        OURS: BayesFusion().fit(held_out, y[train]).predict_log_proba(said, present),
+        "calibrated κ, robust": robust.predict_log_proba(said, present),
+        "calibrated κ, others alone": fewer.predict_log_proba(said[:, :-1]),
+        "concat, others alone": expert().fit(x[train], y[train]).predict_log_proba(x[test]),
+    }
+    return {name: judge(said_so, y[test]) for name, said_so in ways.items()}
+
+
+def shift(views, y, train, test, seed):
+    """Trained under an uneven prior, used under its reverse."""
+    held_out, said = opinions_of(views, y, train, test, seed)
+    true = np.bincount(y[test]) / len(test)
+    fusions = {"the training prior kept": None, "the true prior": true, OURS + ", em": "em"}
     return {
         name: judge(BayesFusion(target_prior=prior).fit(held_out, y[train]).predict_log_proba(said), y[test])
         for name, prior in fusions.items()
     }
+
+
+def reverse_all(y, seed):
+    """Rows for training under the uneven prior and for use under its reverse, as many as there are."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.permutation(np.flatnonzero(y == c)) for c in range(10)]
+    most = min(len(one) for one in rows) * RARE / (RARE + 1)
+    counts = np.round(most * RARE ** -(np.arange(10) / 9)).astype(int)
+    train = np.concatenate([one[:count] for one, count in zip(rows, counts)])
+    return train, np.concatenate([one[count:][:used] for one, count, used in zip(rows, counts, counts[::-1])])
+
+
+def reverse_few(y, seed):
+    """The same with the rows of `uneven`, of which the least frequent class has six for training."""
+    train, others, share = uneven(y, seed)
+    kept = np.round(54 * share[::-1] / share.max()).astype(int)
+    return train, np.concatenate([others[y[others] == c][:count] for c, count in enumerate(kept)])
 
 
 def uneven(y, seed):
@@ -168,6 +202,11 @@ def hydraulic(folder):
 
 
 def mosi(folder):
+    """Text, audio and video. The features were learned on the training set, which spoils it for what this is about:
+
+    out-of-fold, experts are right on 98, 58 and 90 % of training samples, and on 75, 54 and 51 % of the test's. What is
+    learned from such opinions cannot hold; the table shows what that does to each way.
+    """
     with np.load(folder / "mosi" / "utterance_features.npz") as file:
         names = ("text", "audio", "video")
         views = [np.concatenate([file[f"{name}_train"], file[f"{name}_test"]]).astype(np.float64) for name in names]
@@ -199,18 +238,42 @@ def main():
         return one_seed(views, y, train, test, seed, share=share)
 
     show("digits, n = 409, 20:1 prior", rare)
-    show("digits, n = 409, 20:1 prior, reversed at test", lambda seed: shift(views, y, seed))
+    show("digits, n = 564, 20:1 prior, reversed at test", lambda seed: shift(views, y, *reverse_all(y, seed), seed))
+    show("digits, n = 409, 20:1 prior, reversed at test", lambda seed: shift(views, y, *reverse_few(y, seed), seed))
     show("digits, n = 900, missing p = .5", lambda seed: missing(views, y, *random_split(y, seed, 900), seed))
     try:
         six, labels = views_of("handwritten")
         show("handwritten, n = 1000", lambda seed: one_seed(six, labels, *random_split(labels, seed, 1000), seed))
-        show("handwritten, n = 498, 20:1 prior, reversed at test", lambda seed: shift(six, labels, seed))
+        show(
+            "handwritten, n = 649, 20:1 prior, reversed at test",
+            lambda seed: shift(six, labels, *reverse_all(labels, seed), seed),
+        )
+        show(
+            "handwritten, n = 498, 20:1 prior, reversed at test",
+            lambda seed: shift(six, labels, *reverse_few(labels, seed), seed),
+        )
         show(
             "handwritten, n = 1000, missing p = .5",
             lambda seed: missing(six, labels, *random_split(labels, seed, 1000), seed),
         )
     except MissingDataError as error:
         print(f"\nhandwritten: left out. {error}")
+    try:
+        tumours = load_data("breast-tcga")
+        measured = [np.nan_to_num(np.asarray(tumours.samples[name], dtype=np.float64)) for name in tumours.modalities]
+        subtype = np.unique(tumours.y, return_inverse=True)[1]
+        whole, without = np.flatnonzero(tumours.split != "test"), np.flatnonzero(tumours.split == "test")
+
+        def two_thirds(seed):
+            return train_test_split(whole, train_size=2 / 3, stratify=subtype[whole], random_state=seed)
+
+        show("breast-tcga, n = 100", lambda seed: one_seed(measured, subtype, *two_thirds(seed), seed))
+        show(
+            "breast-tcga, n = 100, no protein in the test set",
+            lambda seed: unmeasured(measured, subtype, two_thirds(seed)[0], without, seed),
+        )
+    except MissingDataError as error:
+        print(f"\nbreast-tcga: left out. {error}")
     folder = Path(os.environ.get("CONSILIENCE_DATA", "."))
     if (folder / "hydraulic").is_dir():
         sensors, tasks, stretch = hydraulic(folder)

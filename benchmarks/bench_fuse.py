@@ -31,7 +31,7 @@ def cpu(rows, experts=4, classes=1000, rounds=7):
         "no masks, a prior": lambda: cs.fuse(logits, prior, out=out),
         "no masks, a prior, fresh result": lambda: cs.fuse(logits, prior),
         "masks, a prior (target ≥ .25)": lambda: cs.fuse(logits, prior, present=present, out=out),
-        "masks, a prior, NaN where missing": lambda: cs.fuse(holes, prior, present=present, out=out),
+        "masks, a prior, NaN where missing (target ≥ .25)": lambda: cs.fuse(holes, prior, present=present, out=out),
     }
     print(f"CPU, one core, float32 [{rows}, {experts}, {classes}]; seconds of processor time, median of {rounds}")
     ratios: dict[str, list[float]] = {what: [] for what in cases}

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 import struct
 
@@ -12,6 +13,7 @@ import scipy.io
 from consilience.data import load_data
 from consilience.data.registry import registry
 from consilience.errors import InputError, MissingDataError, UnknownNameError
+from r_files import factor, matrix, named, saved
 
 rng = np.random.default_rng(0)
 
@@ -47,6 +49,28 @@ def handwritten_dir(tmp_path):
     (tmp_path / "handwritten").mkdir()
     scipy.io.savemat(tmp_path / "handwritten" / "handwritten_6views.mat", views())
     return tmp_path
+
+
+def write_breast(folder, parts):
+    """As R saves it: one list of two lists of matrices and a factor."""
+    lists = {
+        part: named({key: factor(value) if key == "subtype" else matrix(value) for key, value in values.items()})
+        for part, values in parts.items()
+    }
+    path = folder / "breast_tcga" / "breast.TCGA.rda"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(lzma.compress(saved({"breast.TCGA": named(lists)})))
+
+
+@pytest.fixture
+def breast_dir(tmp_path):
+    parts = {}
+    for part, n in (("data.train", 40), ("data.test", 9)):
+        widths = {"mirna": 6, "mrna": 5, "protein": 4} if part == "data.train" else {"mirna": 6, "mrna": 5}
+        parts[part] = {name: rng.normal(size=(n, width)) for name, width in widths.items()}
+        parts[part]["subtype"] = np.array(["Basal", "Her2", "LumA"])[np.arange(n) % 3]
+    write_breast(tmp_path, parts)
+    return tmp_path, parts
 
 
 @pytest.fixture
@@ -225,6 +249,39 @@ def test_saved_predictions(predictions_dir):
         load_data("avmnist-predictions", data_dir=folder)
 
 
+def test_breast_tcga_has_no_protein_in_its_test_part(breast_dir):
+    folder, parts = breast_dir
+    data = load_data("breast-tcga", data_dir=folder)
+    assert tuple(data.modalities) == ("mrna", "mirna", "protein")
+    assert data.classes.tolist() == ["Basal", "Her2", "LumA"]
+    assert data.official_split
+    assert data.drawn_validation
+    assert data.samples.present_in("protein").tolist() == [True] * 40 + [False] * 9
+    assert data.samples.present_in("mrna").all()
+    assert data.test.y.tolist() == ["Basal", "Her2", "LumA"] * 3
+    np.testing.assert_allclose(data.samples["mirna"][40:], parts["data.test"]["mirna"], rtol=1e-6)
+    np.testing.assert_allclose(data.samples["protein"][:40], parts["data.train"]["protein"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mrna": None}, "data.test lacks mrna; it holds mirna, subtype"),
+        ({"mirna": np.zeros((9, 7))}, r"mirna of data.test must have shape \[9, 6\], .* got \[9, 7\]"),
+        ({"protein": np.zeros((8, 4))}, r"protein of data.test must have shape \[9, 4\]"),
+    ],
+)
+def test_another_breast_tcga_is_refused(breast_dir, change, message):
+    folder, parts = breast_dir
+    test = {name: value for name, value in (parts["data.test"] | change).items() if value is not None}
+    write_breast(folder, parts | {"data.test": test})
+    with pytest.raises(InputError, match=message):
+        load_data("breast-tcga", data_dir=folder)
+    write_breast(folder, {"data.train": parts["data.train"]})
+    with pytest.raises(InputError, match=r"a list breast\.TCGA with lists data\.train"):
+        load_data("breast-tcga", data_dir=folder)
+
+
 @pytest.mark.parametrize("name", [name for name, entry in registry().items() if entry.files])
 def test_missing_files_say_what_to_get(name, tmp_path, monkeypatch):
     monkeypatch.delenv("CONSILIENCE_DATA", raising=False)
@@ -268,6 +325,15 @@ def test_real_handwritten(real):
     pictures = data.samples["pix"].reshape(-1, 16, 15)
     middle = [pictures[data.y == digit].mean(axis=0)[6:10, 6:9].mean() for digit in (0, 1)]
     assert middle[0] < 1 < middle[1]
+
+
+def test_real_breast_tcga(real):
+    data = real("breast-tcga")
+    assert [one.shape[0] for one in data.modalities.values()] == [200, 184, 142]
+    assert data.sizes == {"train": 128, "validation": 22, "test": 70}
+    assert not data.test.present_in("protein").any()
+    # The manual of mixOmics gives these counts for the 150 of the training part.
+    assert [int((data.y[:150] == one).sum()) for one in data.classes] == [45, 30, 75]
 
 
 def test_real_mvsa(real):

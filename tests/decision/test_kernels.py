@@ -12,7 +12,7 @@ from consilience.decision.theorem import fuse
 from consilience.errors import InputError
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on a GPU, and there is none here")
-SHAPES = [(1, 1, 2), (7, 3, 10), (300, 4, 10), (65, 2, 100), (33, 50, 37), (9, 5, 1000), (3, 4, 5000)]
+SHAPES = [(1, 1, 2), (7, 3, 10), (300, 4, 10), (65, 2, 100), (33, 50, 37), (9, 5, 1000), (3, 4, 10_000)]
 
 OPTIONS = [
     set(),
@@ -22,65 +22,73 @@ OPTIONS = [
 ]
 
 
-def make(rows, experts, classes, dtype, seed=0):
-    """Opinions with everything that can happen: excluded classes, absent experts with NaN, contradictions."""
+def make(rows, experts, classes, kind, seed=0):
+    """Logits as usual, or with everything that can happen: offsets, excluded classes, contradictions, priors of zero;
+    absent experts hold NaN.
+    """
     rng = np.random.default_rng(seed)
-    logits = rng.normal(size=(rows, experts, classes)) * 3 + rng.normal(size=(rows, experts, 1)) * 50
-    logits[rng.random(logits.shape) < 0.02] = -math.inf
+    logits = rng.normal(size=(rows, experts, classes)) * 3
     present = rng.random((rows, experts)) < 0.7
-    weights = rng.normal(size=(rows, experts)) * (rng.random((rows, experts)) < 0.9)
+    weights = rng.normal(size=(rows, experts))
     priors = rng.dirichlet(np.ones(classes), size=experts)
-    priors[0, 0] = 0
-    target = rng.dirichlet(np.ones(classes))
-    log_kappa = rng.normal(size=(rows, classes))
-    logits[0, 0] = -math.inf
-    present[0], weights[0] = True, 1
-    logits[~present] = math.nan
-    tensors = (torch.tensor(one) for one in (logits, weights, log_kappa))
-    return (
-        [one.to("cuda", dtype) for one in tensors],
-        torch.tensor(present, device="cuda"),
-        priors / priors.sum(1, keepdims=True),
-        target,
-    )
+    if kind == "large offsets":
+        logits += rng.normal(size=(rows, experts, 1)) * 300
+    if kind == "excluded classes":
+        logits[rng.random(logits.shape) < 0.02] = -math.inf
+        weights *= rng.random((rows, experts)) < 0.9
+        priors[0, 0] = 0
+        logits[0, 0] = -math.inf
+        present[0], weights[0] = True, 1
+    target, log_kappa = rng.dirichlet(np.ones(classes)), rng.normal(size=(rows, classes))
+    return logits, weights, log_kappa, present, priors / priors.sum(1, keepdims=True), target
 
 
-def run(monkeypatch, switch, tensors, present, priors, target, options, dtype):
+def run(monkeypatch, switch, case, options, dtype, wide):
+    """Answer, conflict, the answer without gradients, and gradients: in `wide`, from numbers rounded to `dtype`."""
     monkeypatch.setenv("CONSILIENCE_TRITON", switch)
-    logits, weights, log_kappa = (one.clone().requires_grad_() for one in tensors)
-    given = {"present": present} if "present" in options else {}
-    logits_in = logits if "present" in options else torch.where(present[..., None], logits, 0.5)
+    *numbers, present, priors, target = case
+    if "present" in options:
+        numbers[0] = np.where(present[..., None], numbers[0], math.nan)
+    tensors = [torch.tensor(one, device="cuda").to(dtype).to(wide).requires_grad_() for one in numbers]
+    logits, weights, log_kappa = tensors
+    given = {"present": torch.tensor(present, device="cuda")} if "present" in options else {}
     given |= {"weights": weights} if "weights" in options else {}
     given |= {"log_kappa": log_kappa} if "kappa" in options else {}
     given |= {"target_prior": target} if "target" in options else {}
     prior = priors if "priors" in options else priors[-1] if "prior" in options else None
-    answer, conflict = fuse(logits_in, prior, return_conflict=True, **given)
+    answer, conflict = fuse(logits, prior, return_conflict=True, **given)
     torch.manual_seed(0)
-    grad = torch.randn(answer.shape, device="cuda", dtype=torch.float64).to(dtype)
+    grad = torch.randn(answer.shape, device="cuda", dtype=torch.float64).to(wide)
     used = [logits, *([weights] if "weights" in options else []), *([log_kappa] if "kappa" in options else [])]
     grads = torch.autograd.grad(answer, used, grad)
     with torch.no_grad():
-        quiet = fuse(logits_in, prior, **given)
+        quiet = fuse(logits, prior, **given)
     return answer, conflict, quiet, *grads
 
 
 @gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["usual", "large offsets", "excluded classes"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_kernel_and_reference_agree(monkeypatch, shape, dtype):
+def test_kernel_and_reference_agree(monkeypatch, shape, kind, dtype):
+    launched = []
+    launch = kernels._launch
+    monkeypatch.setattr(kernels, "_launch", lambda kernel, *given: launched.append(kernel) or launch(kernel, *given))
+    tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
     for options in OPTIONS:
-        case = make(*shape, dtype)
-        ours = run(monkeypatch, "1", *case, options, dtype)
-        reference = run(monkeypatch, "0", *case, options, dtype)
-        tolerance = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 3e-2}[dtype]
+        case = make(*shape, kind)
+        ours = run(monkeypatch, "1", case, options, dtype, dtype)
+        reference = run(monkeypatch, "0", case, options, dtype, torch.float64)
         for one, other in zip(ours, reference):
-            assert one.dtype == other.dtype
             assert not one.isnan().any()
             assert torch.equal(one.isneginf(), other.isneginf()), options
             # A weight's gradient is a sum over classes of both signs: small against its terms.
             scale = 1 + float(other.double().nan_to_num(neginf=0).abs().max())
-            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale)
+            torch.testing.assert_close(one.double(), other.double(), rtol=0, atol=tolerance * scale)
+    assert "plain" in launched
+    if kind == "usual":
+        assert "careful" not in launched
 
 
 @gpu
@@ -104,6 +112,16 @@ def test_broken_logits_are_named():
 
 
 @gpu
+def test_the_digits_of_classes_survive_what_an_expert_adds_to_all():
+    # Numbers that carry the offsets without rounding, so that only the fusion could lose digits.
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(np.round(rng.normal(size=(400, 3, 10)) * 16) / 16, dtype=torch.float32, device="cuda")
+    for size in (1e1, 1e2, 1e3, 1e5):
+        offsets = torch.tensor(np.round(rng.normal(size=(400, 3, 1)) * size), dtype=torch.float32, device="cuda")
+        torch.testing.assert_close(fuse(logits + offsets), fuse(logits), rtol=0, atol=1e-5)
+
+
+@gpu
 def test_extreme_logits_and_out():
     logits = torch.tensor([[[1e30, -1e30, 0.0], [1e30, 1e30, -1e30]], [[3e38, -3e38, 3e38], [3e38, 3e38, -3e38]]])
     out = torch.full((2, 3), 7.0, device="cuda")
@@ -117,11 +135,27 @@ def test_the_cpu_and_the_switch_keep_the_kernel_out(monkeypatch):
     assert not kernels.serves(read_opinions(torch.zeros(2, 3, 4)))
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (10, 3, 32768)], ids=str)
-def test_a_program_covers_every_class_and_fits(shape):
-    padded = kernels._power_of_two(shape[2])
-    step, height, warps = kernels._tile(shape[1], padded)
-    assert shape[2] <= padded < 2 * shape[2]
-    assert step.bit_count() == height.bit_count() == warps.bit_count() == 1
-    assert step * height * padded <= max(kernels.TILE, padded)
-    assert step < 2 * shape[1]
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("shape", [*SHAPES, (10, 4, 3000), (10, 3, 10_000), (10, 3, 32768)], ids=str)
+def test_a_program_covers_every_class_and_fits(shape, split, itemsize):
+    _, experts, classes = shape
+    tile = kernels._tile(experts, classes, itemsize, split=split)
+    assert classes <= tile.main + tile.rest < 2 * classes
+    for size in (tile.experts, tile.rows, tile.main, tile.warps, *([tile.rest] if tile.rest else [])):
+        assert size.bit_count() == 1
+    assert tile.experts < 2 * experts
+    assert tile.experts * tile.rows * (tile.main + tile.rest) <= max(kernels.TILE, 2 * classes)
+    # A multiprocessor's 65 536 registers.
+    assert tile.warps * 32 * (tile.registers or 1) <= 2**16
+    assert split or not tile.rest
+
+
+def test_what_depends_on_the_class_alone():
+    logits = torch.zeros(2, 3, 4)
+    target = np.array([0.1, 0.2, 0.7, 0.0])
+    each = np.array([[0.25, 0.25, 0.25, 0.25], [0.5, 0.5, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    for prior in (each, each[:1]):
+        table = kernels._tabulate(prior, target, logits).double().exp().numpy()
+        everyone = target / np.broadcast_to(prior, each.shape).prod(0).clip(1e-9) * (prior > 0).all(0)
+        np.testing.assert_allclose(table, np.stack([*prior, target, everyone]), rtol=1e-6)

@@ -87,6 +87,23 @@ def test_tensors_give_tensors_and_ruled_out_classes_stay_so():
     torch.testing.assert_close(found.sum(), torch.tensor(1.0))
 
 
+def test_a_posterior_is_checked_like_the_opinion_of_one_expert():
+    p, prior = np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]), [0.5, 0.5]
+    expected = estimate_target_prior(np.log(p), prior)
+    np.testing.assert_allclose(estimate_target_prior(p.tolist(), prior, from_probabilities=True), expected)
+    np.testing.assert_allclose(estimate_target_prior({"only": np.log(p)}, prior), expected)
+    present = np.array([[True], [True], [False]])
+    np.testing.assert_allclose(
+        estimate_target_prior(np.log(p), prior, present=present), estimate_target_prior(np.log(p[:2]), prior), atol=1e-6
+    )
+    with pytest.raises(InputError, match="sum to one: row 1"):
+        estimate_target_prior(np.array([[0.9, 0.1], [2.0, 0.8]]), prior, from_probabilities=True)
+    with pytest.raises(InputError, match="hold NaN"):
+        estimate_target_prior(np.array([[0.9, np.nan], [0.2, 0.8]]), prior)
+    contradicts = np.array([[-np.inf, -np.inf], *np.log(p)])
+    np.testing.assert_allclose(estimate_target_prior(contradicts, prior), expected)
+
+
 def test_a_posterior_of_no_samples_is_refused():
     with pytest.raises(InputError, match="target prior"):
         estimate_target_prior(np.zeros((0, 3)), [0.2, 0.3, 0.5])

@@ -7,7 +7,7 @@ import torch
 from consilience.corruption import Corruptor
 from consilience.data import load_data
 from consilience.decision.reliability import Reliability
-from consilience.decision.robust import BayesRobust, view, view_size
+from consilience.decision.robust import Alarm, BayesRobust, view, view_size
 from consilience.decision.rule import BayesRule
 from consilience.methods import Spec
 from consilience.samples import Modality
@@ -48,6 +48,30 @@ def test_before_fitting_it_is_the_theorem_with_everyone_nearly_reliable():
     output = found.output.double().exp()
     torch.testing.assert_close(output.sum(1), torch.ones(5).double())
     assert ((output - low) * (high - output) >= -1e-7).all()
+
+
+def test_one_sound_sample_in_200_may_raise_an_alarm():
+    random = np.random.default_rng(0)
+    whole = torch.from_numpy(random.beta(0.5, 0.2, size=2001))
+    sound, broken = Alarm().double().fit(whole)(whole)
+    torch.testing.assert_close(sound.exp() + broken.exp(), torch.ones_like(whole))
+    assert (broken > sound).sum() == 10
+    assert (sound.argsort() == whole.argsort()).all()
+
+
+def test_an_alarm_is_never_easier_to_raise_than_by_even_odds():
+    whole = torch.linspace(0.8, 1, 50).double()
+    fitted, fresh = (alarm(torch.tensor([0.0, 0.7, 1.0])) for alarm in (Alarm().fit(whole), Alarm()))
+    torch.testing.assert_close(fitted, fresh)
+    assert fresh[0].exp().numpy() == pytest.approx([0, 0.7, 1], abs=1e-6)
+    assert all(one.isfinite().all() for one in fresh)
+
+
+def test_on_sound_samples_it_decides_as_bayes_does(model, digits):
+    said = model.predict(digits.test, device="cpu")
+    alone = model.method.rule(said.opinions)
+    assert (said.output.argmax(1) == alone.argmax(1)).float().mean() > 0.98
+    assert model.method.alarm.threshold < 0
 
 
 def test_noise_costs_little(model, digits, noisy):

@@ -3,6 +3,8 @@
 import pickle
 
 import numpy as np
+import pandas
+import polars
 import pytest
 import torch
 from sklearn.base import clone
@@ -97,6 +99,44 @@ def test_labels_are_the_users_own(labels):
     plain = BayesFusion().fit(opinions, y)
     np.testing.assert_array_equal(model.predict_proba(opinions), plain.predict_proba(opinions))
     np.testing.assert_array_equal(model.predict(opinions), np.array(labels)[plain.predict(opinions)])
+
+
+@pytest.mark.parametrize("frame", [pandas.DataFrame, polars.DataFrame])
+def test_tables_say_which_column_is_which_class(frame):
+    rng = np.random.default_rng(0)
+    names = ["dog", "cat", "cow"]
+    y = rng.integers(0, 2, 200)  # of a cow there is no sample
+    opinions = {name: 2 * np.eye(3)[y] + rng.normal(size=(200, 3)) for name in ("image", "sound")}
+    tables = {name: frame({one: z[:, place] for place, one in enumerate(names)}) for name, z in opinions.items()}
+    model = BayesFusion().fit(tables, np.array(names)[y])
+    assert model.classes_.tolist() == names
+    plain = BayesFusion().fit(opinions, y)
+    np.testing.assert_array_equal(model.predict_proba(tables), plain.predict_proba(opinions))
+    np.testing.assert_array_equal(model.predict_proba(opinions), plain.predict_proba(opinions))
+    reordered = {name: table[names[::-1]] for name, table in tables.items()}
+    with pytest.raises(InputError, match=r"columns must be \('dog', 'cat', 'cow'\), as in fitting, got \('cow'"):
+        model.predict(reordered)
+    with pytest.raises(InputError, match="must name the same classes in the same order"):
+        model.predict({**tables, "sound": reordered["sound"]})
+    with pytest.raises(InputError, match="label 'ox' is none of them"):
+        BayesFusion().fit(tables, np.where(y, "ox", "dog"))
+    assert BayesFusion(classes=["dog", "ox", "cow"]).fit(tables, np.where(y, "ox", "dog")).columns_ == tuple(names)
+
+
+def test_columns_that_name_numbers_or_nothing():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 100)
+    z = {name: np.eye(3)[y] + rng.normal(size=(100, 3)) for name in ("a", "b")}
+
+    def tables(columns):
+        return {name: pandas.DataFrame(one, columns=columns) for name, one in z.items()}
+
+    assert BayesFusion().fit(tables(["7", "5", "6"]), np.array([7, 5, 6])[y]).classes_.tolist() == [7, 5, 6]
+    assert BayesFusion().fit(tables(["9", "5", "6"]), np.array([5, 5, 6])[y]).classes_.tolist() == [9, 5, 6]
+    assert BayesFusion().fit(tables(["p0", "p1", "p2"]), np.array([7, 5, 6])[y]).classes_.tolist() == [5, 6, 7]
+    assert BayesFusion().fit(tables(range(3)), y + 1).classes_.tolist() == [1, 2, 3]
+    with pytest.raises(InputError, match="cannot be read as labels like 5"):
+        BayesFusion().fit(tables(["other", "5", "6"]), np.array([5, 5, 6])[y])
 
 
 def test_a_class_without_samples_is_still_a_class():
@@ -253,6 +293,8 @@ OPINIONS, Y, _ = dependent(60)
         ({}, OPINIONS, np.where(np.arange(60) == 9, 7, Y), "on 3 classes, y has 4 labels .0, 1, 2, 7."),
         ({}, OPINIONS, None, "requires y"),
         ({"classes": [0, 1]}, OPINIONS, Y, "name the opinions' 3 columns"),
+        ({"classes": [0, 1, 1]}, OPINIONS, Y, "name each class once"),
+        ({"classes": [0, 1, 1], "experts": LogisticRegression()}, OPINIONS, Y, "name each class once"),
         ({"classes": [0, 1, 5]}, OPINIONS, Y, "label 2 .* none of the classes"),
         ({"from_probabilities": True}, OPINIONS, Y, "sum to one"),
         ({"prior": [0.5, 0.5]}, OPINIONS, Y, "3 classes"),
@@ -260,7 +302,9 @@ OPINIONS, Y, _ = dependent(60)
         ({"prior": [0.5, 0.5, 0.0]}, OPINIONS, Y, "class 2 has share 0"),
         ({"prior": "emprical"}, OPINIONS, Y, "did you mean 'empirical'"),
         ({"target_prior": "EM"}, OPINIONS, Y, "did you mean 'em'"),
-        ({"target_prior": [0.5, 0.6, 0.1]}, OPINIONS, Y, "sum"),
+        ({"target_prior": [0.5, 0.6, 0.1]}, OPINIONS, Y, "target_prior must sum to one"),
+        ({"target_prior": [0.5, 0.5]}, OPINIONS, Y, "target_prior must be one probability for each of 3 classes"),
+        ({"target_prior": [1.5, -0.5, 0.0]}, OPINIONS, Y, "target_prior must be finite and ≥ 0"),
         ({"kappa": "gauss"}, OPINIONS, Y, "did you mean 'gaussian'"),
         ({"reliability": "atuo"}, OPINIONS, Y, "did you mean 'auto'"),
         ({"calibration": "temp"}, OPINIONS, Y, "did you mean 'temperature'"),

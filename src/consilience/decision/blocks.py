@@ -11,12 +11,13 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from consilience.decision.opinions import Opinions
 from consilience.decision.posterior import conclude, weigh
 
 # The sums of a block stay in cache between the passes over them; the logits pass through once.
-BLOCK_BYTES = 2**21
+BLOCK_BYTES = 3 * 2**19
 # On other devices a block only bounds what the reference holds at a time.
 DEVICE_BYTES = 2**28
 # Beyond this, what an expert adds to every class eats into the digits that tell classes apart.
@@ -64,22 +65,23 @@ class _Plain:
         self.equal = torch.full((rows, opinions.experts), LOG2_E, dtype=opinions.wide)
         # What does not differ between classes need not be added.
         everyone = log_target - log_prior.expand(opinions.experts, -1).sum(0)
-        self.constant = None if bool((everyone == everyone[0]).all()) else everyone * LOG2_E
-        priors = torch.cat([-log_prior, log_target[None]])
-        self.priors = None if bool((priors == priors[:, :1]).all()) else priors * LOG2_E
+        self.everyone = None if bool((everyone == everyone[0]).all()) else everyone * LOG2_E
+        same = bool((log_prior == log_prior[:, :1]).all())
+        self.log_prior = None if same else log_prior * LOG2_E
+        self.log_target = None if bool((log_target == log_target[0]).all()) else log_target * LOG2_E
+        self.skips_silent = False
         self.copy: Tensor | None = None
 
     def fuse(self, logits: Tensor, weights: Tensor | None, log_kappa: Tensor | None, out: Tensor) -> bool:
         """Write the block's log-posterior to `out`, or return False where this arithmetic cannot be trusted."""
-        if self.copy is None:
+        if self._in_one_pass(logits, weights, log_kappa, out):
+            return True
+        if not self.skips_silent and weights is not None and not logits[weights == 0].isfinite().all():
+            # 0 · NaN is NaN. What one block needs, the next is likely to need.
+            self.skips_silent = True
             if self._in_one_pass(logits, weights, log_kappa, out):
                 return True
-            # What one block needs, the next is likely to need: from now on a copy, rid of what silent experts hold.
-            self.copy = torch.empty_like(logits)
-        copy = self.copy[: len(logits)].copy_(logits)
-        if weights is not None:
-            copy.numpy()[(weights == 0).numpy()] = 0
-        return self._in_one_pass(copy, weights, log_kappa, out) or self._without_offsets(copy, weights, log_kappa, out)
+        return self._without_offsets(logits, weights, log_kappa, out)
 
     def _in_one_pass(self, logits: Tensor, weights: Tensor | None, log_kappa: Tensor | None, out: Tensor) -> bool:
         rows = len(logits)
@@ -87,18 +89,26 @@ class _Plain:
         # One class tells enough. Say |w z| is small for every expert's first class, and the sums are of ordinary size.
         # Then either w z is ordinary for the winning class too, or an expert is strongly against it relative to its
         # own first class, and digits would be lost whatever offset was removed. (Read now that it is in cache.)
-        first = logits[:, :, 0] if weights is None else logits[:, :, 0] * weights
+        first = logits[:, :, 0] if weights is None else torch.where(weights == 0, 0, logits[:, :, 0] * weights)
         if not float(first.abs().max()) <= LARGE_OFFSET:  # NaN is not
             return False
-        powers, total = torch.exp2(scores, out=self.other[:rows]), self.total[:rows]
-        torch.sum(powers, 1, keepdim=True, out=total)
+        # Where the answer will be: its memory is then fetched while the power is computed.
+        inputs = [one.numpy() for one in (logits, log_kappa) if one is not None]
+        apart = out.dtype == scores.dtype and not any(np.may_share_memory(out.numpy(), one) for one in inputs)
+        powers = torch.exp2(scores, out=out if apart else self.other[:rows])
+        total = torch.sum(powers, 1, keepdim=True, out=self.total[:rows])
         least, most = (float(one) for one in total.aminmax())
         if not (least > 1 / SAFE_SUM and most < SAFE_SUM):
             return False
         torch.add(total.log_().neg_(), scores, alpha=LN_2, out=out)
         return True
 
-    def _without_offsets(self, copy: Tensor, weights: Tensor | None, log_kappa: Tensor | None, out: Tensor) -> bool:
+    def _without_offsets(self, logits: Tensor, weights: Tensor | None, log_kappa: Tensor | None, out: Tensor) -> bool:
+        if self.copy is None:
+            self.copy = torch.empty_like(logits)
+        copy = self.copy[: len(logits)].copy_(logits)
+        if weights is not None:
+            copy.numpy()[(weights == 0).numpy()] = 0
         top = copy.amax(-1, keepdim=True)
         if not top.isfinite().all():
             return False
@@ -111,19 +121,39 @@ class _Plain:
     def _add_up(self, logits: Tensor, weights: Tensor | None, log_kappa: Tensor | None) -> Tensor:
         """ln π_target + Σ_j w_j (z_j − ln π_j) + ln κ, in base 2 and up to a constant: `[row, class]`."""
         rows = len(logits)
-        scores = self.sums[:rows]
-        # NumPy's einsum walks through memory once, in order; a batched matrix product is half as fast.
-        factors = self.equal[:rows] if weights is None else weights * LOG2_E
-        np.einsum("bn,bnc->bc", factors.numpy(), logits.numpy(), out=scores.numpy())
+        if weights is not None and self.skips_silent:
+            scores = _add_up_heard(logits, weights * LOG2_E)
+        else:
+            # NumPy's einsum walks through memory once, in order; a batched matrix product is half as fast.
+            factors = self.equal[:rows] if weights is None else weights * LOG2_E
+            scores = self.sums[:rows]
+            np.einsum("bn,bnc->bc", factors.numpy(), logits.numpy(), out=scores.numpy())
         if weights is None:
-            if self.constant is not None:
-                scores.add_(self.constant)
-        elif self.priors is not None:
-            counted = weights.sum(1, keepdim=True) if len(self.priors) == 2 else weights
-            counted = torch.cat([counted, torch.ones_like(counted[:, :1])], 1)
-            prior = self.other[:rows]
-            np.einsum("bn,nc->bc", counted.numpy(), self.priors.numpy(), out=prior.numpy())
-            scores.add_(prior)
+            if self.everyone is not None:
+                scores.add_(self.everyone)
+        else:
+            if self.log_prior is not None and len(self.log_prior) == 1:
+                scores.addcmul_(weights.sum(1, keepdim=True), self.log_prior, value=-1)
+            elif self.log_prior is not None:
+                prior = self.other[:rows]
+                np.einsum("bn,nc->bc", weights.numpy(), self.log_prior.numpy(), out=prior.numpy())
+                scores.sub_(prior)
+            if self.log_target is not None:
+                scores.add_(self.log_target)
         if log_kappa is not None:
             scores.add_(log_kappa, alpha=LOG2_E)
         return scores
+
+
+def _add_up_heard(logits: Tensor, weights: Tensor) -> Tensor:
+    """Σ_j w_j z_j `[row, class]`, in which what an expert of weight 0 holds is not read."""
+    heard = weights != 0
+    seats = heard.flatten().nonzero().flatten()
+    return functional.embedding_bag(
+        seats,
+        logits.reshape(-1, logits.shape[2]),
+        offsets=functional.pad(heard.sum(1).cumsum(0), (1, 0)),
+        mode="sum",
+        per_sample_weights=weights.flatten()[seats],
+        include_last_offset=True,
+    )

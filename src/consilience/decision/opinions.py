@@ -191,6 +191,9 @@ def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) 
 
 def read_present(present: Any, opinions: Opinions) -> Tensor | None:
     """Who is there: booleans `[row, expert]`."""
+    shape = (*opinions.leading, opinions.experts)
+    if isinstance(present, Tensor) and present.dtype == torch.bool and present.shape == shape:
+        return present.to(opinions.device).reshape(len(opinions), opinions.experts)
     given = read_per_expert("present", present, opinions, default=1.0)
     if given is None:
         return None

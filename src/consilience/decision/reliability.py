@@ -138,7 +138,7 @@ class Reliability(nn.Module):
         fold_of: np.ndarray,
         beside: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Learn from sound samples and return their own out-of-fold ρ `[n, modality]`.
+        """Learn from sound samples and return how sound they look themselves, out-of-fold: see `looks_sound`.
 
         views: see `Views`; standardised · y: `[n]` class indices · present: `[n, modality]` · fold_of: `[n]` ·
         beside: each modality's other scores `[n, score]`, out-of-fold.
@@ -165,16 +165,16 @@ class Reliability(nn.Module):
         if self.pairs.pairs:
             evidence = torch.from_numpy(self.pairs.fit(inner.__getitem__, present, fold_of))
         there = torch.from_numpy(present)
-        rho = bounded(self._conclude([torch.from_numpy(one) for one in scores], evidence, there)) * there
+        looks = self._conclude([torch.from_numpy(one) for one in scores], evidence, there).numpy()
         self.to(kept_as)
-        return rho.numpy()
+        return looks
 
     def forward(self, views: Sequence[Tensor], present: Tensor, beside: Sequence[Tensor] | None = None) -> Tensor:
         """ρ `[n, modality]` between floor and cap, from views `[n, feature]` of each modality; exactly 0 if missing."""
         return bounded(self.looks_sound(views, present, beside)) * present
 
     def looks_sound(self, views: Sequence[Tensor], present: Tensor, beside: Sequence[Tensor] | None = None) -> Tensor:
-        """The same before floor and cap: 1 where nothing is out of the usual, 0 where missing."""
+        """The same before floor and cap, `[n, modality]`: 1 where nothing is out of the usual, 0 where missing."""
         scores = [one(seen) for one, seen in zip(self.scores, views)]
         if beside is not None:
             scores = [torch.cat(both, dim=1) for both in zip(scores, beside)]

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from consilience.batches import Batch
 from consilience.decision.density import FLOOR, bounded
@@ -37,6 +38,8 @@ from consilience.training import Trainer
 _ROWS = 4000
 # How certain of its soundness a modality may be when it is asked whether all of them are.
 _NEARLY_ONE = 0.99
+# The share of sound samples of which it may be thought more probable than not that something is broken.
+_FALSE_ALARMS = 0.005
 
 
 class Gain(Learned):
@@ -49,12 +52,48 @@ class Gain(Learned):
         self.learn(kappa=torch.tensor(0.0))
 
 
+class Alarm(Learned):
+    """P(all are sound), held to what is known of sound samples: hardly any of them may raise an alarm.
+
+    Many modalities that each look a little unusual, as some always do, multiply to an alarm; dependent experts that
+    differ do too. So the log-odds are counted from where the lowest 1 in 200 of sound samples lie, if that is below
+    even odds. Before `fit` they are left as they are.
+    """
+
+    threshold: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learn(threshold=torch.tensor(0.0))
+
+    def fit(self, whole: Tensor) -> Alarm:
+        """Learn from P(all are sound) of sound samples, out-of-fold: `[n]`."""
+        self.learn(threshold=_log_odds(whole).quantile(_FALSE_ALARMS).clamp(max=0))
+        return self
+
+    def forward(self, whole: Tensor) -> tuple[Tensor, Tensor]:
+        """log P(all are sound) and log P(not all), `[n]` each, from P(all are sound) before that is held to anything.
+
+        >>> sound, broken = Alarm().fit(torch.linspace(0.01, 0.99, 201))(torch.tensor([0.02, 1e-6]))
+        >>> sound.exp(), broken.exp()
+        (tensor([5.7434e-01, 6.6110e-05]), tensor([0.4257, 0.9999]))
+        """
+        above = _log_odds(whole) - self.threshold.to(whole)
+        return functional.logsigmoid(above), functional.logsigmoid(-above)
+
+
+def _log_odds(p: Tensor) -> Tensor:
+    inside = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps)
+    return inside.log() - (-inside).log1p()
+
+
 @register("bayes-robust")
 class BayesRobust(Method):
     """Experts trained alone and calibrated out-of-fold; each is heard as far as its modality is probably sound.
 
     The posterior is P(all sound)·`bayes` + P(not all)·the sum over who is broken (`decision.reliability`): where
-    nothing is amiss, what is known of the experts' dependence is used; where something is, it would mislead.
+    nothing is amiss, what is known of the experts' dependence is used; where something is, it would mislead. Sound
+    training samples say how low P(all sound) may be without anything being amiss (`Alarm`).
 
     P(sound) is learned from the training data alone: how unfamiliar the modality's input looks, and
     whether it fits the other modalities. Vectors and images are looked at as they are, sequences through their
@@ -81,7 +120,7 @@ class BayesRobust(Method):
         self.spec, self.folds = spec, folds
         self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa)
-        self.gain = Gain()
+        self.gain, self.alarm = Gain(), Alarm()
         sizes = [view_size(one, self.experts[name].encoder.width) for name, one in spec.modalities.items()]
         self.reliability = Reliability(sizes, spec.task.outputs, pairs=pairs, references=references)
 
@@ -97,9 +136,9 @@ class BayesRobust(Method):
         rho = bounded(sound) * batch.present
         log_prior, kappa = self.rule.prior.to(log_p).log(), self.gain.kappa.to(log_p)
         some_broken = robust_posterior(log_p, log_prior, rho, kappa)
-        whole = all_sound(log_p, log_prior, bounded(sound, FLOOR, _NEARLY_ONE) * batch.present, batch.present)
+        whole, not_whole = self.alarm(_all_sound(log_p, log_prior, sound, batch.present))
         none_broken = self.rule(opinions, batch.present)
-        output = torch.logaddexp(whole.log()[:, None] + none_broken, (-whole).log1p()[:, None] + some_broken)
+        output = torch.logaddexp(whole[:, None] + none_broken, not_whole[:, None] + some_broken)
         trust = posterior_trust(log_p, log_prior, rho, output)
         as_heard = torch.promote_types(opinions.dtype, torch.float32)
         return Prediction(
@@ -141,7 +180,7 @@ class BayesRobust(Method):
         fold_experts: Sequence[Sequence[Method]],
         fold_of: np.ndarray,
     ) -> None:
-        """Prior, temperatures, P(sound) and gain from out-of-fold opinions `[n, modality, class]` and fold_of `[n]`."""
+        """Everything but the experts, from out-of-fold opinions `[n, modality, class]` and fold_of `[n]`."""
         assert train.y is not None
         self.to(next(self.parameters()).dtype)  # all of it in 64 bits if the experts are, as a loaded model will be
         weight = np.ones(len(train)) if train.weight is None else train.weight
@@ -152,10 +191,13 @@ class BayesRobust(Method):
             rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, _ROWS, replace=False))
         y, present, weight, samples = y[rows], present[rows], weight[rows], train.select(rows)
         views = partial(self._training_views, samples, trainer, fold_experts)
-        rho = self.reliability.fit(views, y, present, fold_of[rows])
-        log_p = self.rule.calibrated(torch.from_numpy(opinions[rows]), torch.from_numpy(present)).cpu().numpy()
-        log_prior = self.rule.prior.double().log().cpu().numpy()
-        self.gain.learn(kappa=fit_kappa(log_p, log_prior, rho, y, weight))
+        there = torch.from_numpy(present)
+        sound = torch.from_numpy(self.reliability.fit(views, y, present, fold_of[rows]))
+        log_p = self.rule.calibrated(torch.from_numpy(opinions[rows]), there)
+        log_prior = self.rule.prior.to(log_p).log()
+        rho = (bounded(sound) * there).numpy()
+        self.gain.learn(kappa=fit_kappa(log_p.numpy(), log_prior.numpy(), rho, y, weight))
+        self.alarm.fit(_all_sound(log_p, log_prior, sound, there))
 
     def _training_views(
         self, samples: Samples, trainer: Trainer, fold_experts: Sequence[Sequence[Method]], fold: int | None
@@ -170,6 +212,11 @@ class BayesRobust(Method):
                 features = trainer.predict(expert if fold is None else fold_experts[m][fold], samples).joint
             views.append(view(modality, batch, features).double().numpy())
         return views
+
+
+def _all_sound(log_p: Tensor, log_prior: Tensor, sound: Tensor, present: Tensor) -> Tensor:
+    """P(all are sound) `[n]` from how sound each looks, `[n, modality]`; shapes as in `all_sound`."""
+    return all_sound(log_p, log_prior, bounded(sound, FLOOR, _NEARLY_ONE) * present, present)
 
 
 def shows_itself(modality: Modality) -> bool:

@@ -1,7 +1,7 @@
 """Bayesian fusion: the posterior given all observations, from the experts' opinions on each of them.
 
-Theorem 1 of "Multimodal fusion by Bayesian inference" (supplement): with softmax(z_j) = P(c | x_j), class prior π and
-κ_c = p(x_1, …, x_N | c) / Π_j p(x_j | c),
+Theorem 1 in the supplement of Jørgensen, Tětková, Hansen 2024, Image classification with symbolic hints using limited
+resources: with softmax(z_j) = P(c | x_j), class prior π and κ_c = p(x_1, …, x_N | c) / Π_j p(x_j | c),
 
     ln P(c | x_1, …, x_N) = log_softmax( Σ_j z_j + ln κ − (N − 1) ln π )
 
@@ -77,19 +77,23 @@ def fuse(
     """
     given = read_opinions(opinions)
     priors = read_prior(prior, given.experts, given.classes, given.names)
-    target = priors.mean(axis=0) if target_prior is None else _read_target(target_prior, given)
+    if target_prior is None:
+        target = priors[0] if len(priors) == 1 else priors.mean(axis=0)
+    else:
+        target = read_distribution("target_prior", target_prior, given.classes)
     there = read_present(present, given)
     w = read_weights("weights", weights, given, there)
     rho = read_weights("reliability", reliability, given, there)
+    by_kernel = rho is None and kernels.serves(given)
     if w is None and there is not None:
-        w = there.to(given.wide)
+        w = there if by_kernel else there.to(given.wide)
     kappa = read_log_kappa(log_kappa, given)
     if from_probabilities:
         given = to_logits(given, speakers(w, rho))
     followed = [one is not None and one.requires_grad for one in (w, rho, kappa)]
     gradient = torch.is_grad_enabled() and (given.requires_grad or any(followed))
     result = _read_out(out, given, gradient)
-    if rho is None and kernels.serves(given):
+    if by_kernel:
         logits = given.rows()
         posterior, conflict, broken = kernels.fuse_rows(logits, priors, target, w, kappa, out=result)
         if broken:  # the reference says which expert and which rows
@@ -105,10 +109,6 @@ def fuse(
             conflict = fuse_blocks(given, log_of(priors, given), log_of(target, given), w, rho, kappa, posterior)
     shaped = given.shaped(posterior) if out is None else out
     return (shaped, given.shaped(conflict)) if return_conflict else shaped
-
-
-def _read_target(target_prior: Any, opinions: Opinions) -> np.ndarray:
-    return read_distribution("target_prior", target_prior, opinions.classes)
 
 
 def _read_out(out: Any, opinions: Opinions, gradient: bool) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,13 @@ from consilience.decision.opinions import read_distribution
 from consilience.decision.priors import estimate_target_prior
 from consilience.decision.reliability import OpinionReliability
 from consilience.decision.rule import BayesRule
-from consilience.errors import InputError, name_rows, unknown_name
+from consilience.errors import InputError, unknown_name
+from consilience.estimators.bayes_saving import write_bayes
+from consilience.estimators.classes import encode_labels, find_classes, read_classes
 from consilience.estimators.experts import Heard, cross_fit_experts, fit_expert, hear, opine
 from consilience.estimators.fusion import like_input
 from consilience.evaluation.trust import trust_from_weights
+from consilience.methods import Prediction
 from consilience.parameters import NestedParameters
 from consilience.samples import Samples
 from consilience.targets import check_labels
@@ -101,7 +105,7 @@ class BayesFusion(ClassifierMixin, NestedParameters):
             self.reliability_ = OpinionReliability(modalities).double()
             rho = self.reliability_.fit(_finite(heard.logits), heard.present)
         self.rule_ = rule.fit(heard.logits, y_index, heard.present, prior=prior, reliability=rho)
-        self.modalities_ = heard.names
+        self.modalities_, self.columns_ = heard.names, heard.columns
         return self
 
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
@@ -119,16 +123,28 @@ class BayesFusion(ClassifierMixin, NestedParameters):
     def trust(self, opinions: Any, present: Any = None) -> Any:
         """How far each expert is trusted on each sample: `[n, modality]`, rows sum to 1 over what is present."""
         heard = self._read(opinions, present)
-        there, rho = torch.from_numpy(heard.present), self._reliability(heard)
-        weights = self.rule_.expert_weights(there)
-        weights = weights if rho is None else weights * rho
-        return like_input(opinions, trust_from_weights(weights.numpy(), heard.present))
+        return like_input(opinions, trust_from_weights(self._weights(heard).numpy(), heard.present))
+
+    def full_prediction(self, opinions: Any, present: Any = None) -> Prediction:
+        """All that is said, in tensors on the CPU: output (the log-posterior), opinions and weights.
+
+        `extra["present"]` is who was there, `[n, modality]`; modalities are in the order of `modalities_`.
+        """
+        heard = self._read(opinions, present)
+        output = torch.from_numpy(self._log_posterior(opinions, present))
+        said, extra = torch.from_numpy(heard.logits), {"present": heard.present}
+        return Prediction(output, opinions=said, weights=self._weights(heard), extra=extra)
 
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
         """The share of samples whose label is predicted right."""
         labels = check_labels(y)
-        _encode(labels, self.classes_)
+        encode_labels(labels, self.classes_)
         return float(accuracy_score(labels, self._labels(opinions, present), sample_weight=sample_weight))
+
+    def save(self, path: str | Path) -> Path:
+        """Write a folder of safetensors and JSON, and experts as skops has them, for `consilience.load`."""
+        check_is_fitted(self, "rule_")
+        return write_bayes(Path(path), self)
 
     def _labels(self, opinions: Any, present: Any) -> np.ndarray:
         chosen = self._log_posterior(opinions, present).argmax(axis=1)
@@ -156,6 +172,11 @@ class BayesFusion(ClassifierMixin, NestedParameters):
             return None
         return self.reliability_(torch.from_numpy(_finite(heard.logits)), torch.from_numpy(heard.present))
 
+    def _weights(self, heard: Heard) -> torch.Tensor:
+        """The weight of each expert's calibrated evidence, times how far it is sound if that is judged."""
+        weights, rho = self.rule_.expert_weights(torch.from_numpy(heard.present)), self._reliability(heard)
+        return weights if rho is None else weights * rho
+
     def _check_target_prior(self, classes: int) -> None:
         if isinstance(self.target_prior, str):
             if self.target_prior != "em":
@@ -167,8 +188,8 @@ class BayesFusion(ClassifierMixin, NestedParameters):
         """Opinions given, and labels as class indices."""
         heard = hear(opinions, present, probabilities=self.from_probabilities)
         labels = self._read_labels(y, len(heard.logits))
-        self.classes_ = _find_classes(self.classes, labels, heard.logits.shape[2])
-        y_index = _encode(labels, self.classes_)
+        self.classes_ = find_classes(self.classes, labels, heard.logits.shape[2], heard.columns)
+        y_index = encode_labels(labels, self.classes_)
         _warn_if_perfect(heard, y_index)
         return heard, y_index
 
@@ -176,8 +197,8 @@ class BayesFusion(ClassifierMixin, NestedParameters):
         """Out-of-fold opinions of the experts, who are then trained on all samples."""
         samples = Samples.of(X, present=present)
         labels = self._read_labels(samples.y if y is None else y, len(samples))
-        self.classes_ = np.unique(labels) if self.classes is None else np.asarray(self.classes)
-        y_index = _encode(labels, self.classes_)
+        self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
+        y_index = encode_labels(labels, self.classes_)
         experts = self._experts_of(samples.names)
         logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds)
         self.experts_ = {}
@@ -201,13 +222,16 @@ class BayesFusion(ClassifierMixin, NestedParameters):
         """Opinions as in fitting; with experts, theirs on the modalities given."""
         check_is_fitted(self, "rule_")
         if self.experts is None:
-            return hear(
+            heard = hear(
                 opinions,
                 present,
                 names=self.modalities_,
                 classes=len(self.classes_),
                 probabilities=self.from_probabilities,
             )
+            if None not in (heard.columns, self.columns_) and heard.columns != self.columns_:
+                raise InputError(f"the opinions' columns must be {self.columns_}, as in fitting, got {heard.columns}")
+            return heard
         samples = Samples.of(opinions, present=present)
         logits = np.zeros((len(samples), len(self.modalities_), len(self.classes_)))
         there = np.zeros(logits.shape[:2], dtype=bool)
@@ -238,38 +262,6 @@ class BayesFusion(ClassifierMixin, NestedParameters):
 def _finite(logits: np.ndarray) -> np.ndarray:
     """Logits with −inf as the least probability there is, to be measured."""
     return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)
-
-
-def _find_classes(given: Any, labels: np.ndarray, columns: int) -> np.ndarray:
-    """The classes in the order of the opinions' columns: those named, the labels of y, or 0, 1, 2, …"""
-    if given is not None:
-        classes = np.asarray(given)
-        if classes.shape != (columns,) or len(np.unique(classes)) < columns:
-            raise InputError(f"classes must name the opinions' {columns} columns, each once, got {classes.tolist()}")
-        return classes
-    found = np.unique(labels)
-    if len(found) == columns:
-        return found
-    if found.dtype.kind in "biuf" and found[0] >= 0 and found[-1] < columns:
-        return np.arange(columns)
-    listing = ", ".join(map(repr, found.tolist()[:10]))
-    raise InputError(
-        f"the opinions are on {columns} classes, y has {len(found)} labels ({listing}): "
-        "say which columns are whose with classes=[...], or use labels from 0 to " + str(columns - 1)
-    )
-
-
-def _encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Labels as positions in classes, in whatever order these are."""
-    place = {label: number for number, label in enumerate(classes.tolist())}
-    found = np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.int64)
-    if (found < 0).any():
-        rows = np.flatnonzero(found < 0)
-        raise InputError(
-            f"label {labels[rows[0]].item()!r} ({name_rows(rows)}) is none of the classes "
-            f"{', '.join(map(repr, classes.tolist()[:10]))}"
-        )
-    return found
 
 
 def _warn_if_perfect(heard: Heard, y: np.ndarray) -> None:

@@ -17,11 +17,15 @@ from consilience.samples import Samples
 
 @dataclass(frozen=True)
 class Heard:
-    """Logits `[n, modality, class]` in float64, −inf where a class is ruled out; who is present; the names."""
+    """Logits `[n, modality, class]` in float64, −inf where a class is ruled out; who is present; the names.
+
+    columns: what tables call the classes, where opinions came as such with names that are text.
+    """
 
     logits: np.ndarray
     present: np.ndarray
     names: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
 
 
 def hear(
@@ -37,6 +41,7 @@ def hear(
     names, classes: those of fitting, if this is not it; a modality left out of the mapping is missing for all. A row
     that is all NaN, and a False in present (`[n, modality]`, or a mapping name → `[n]`), mean missing.
     """
+    columns = _named_columns(opinions)
     if isinstance(opinions, Mapping) and names is not None and opinions:
         for name in opinions:
             if name not in names:
@@ -63,7 +68,7 @@ def hear(
     called = tuple(names or read.names or (f"m{number + 1}" for number in range(read.experts)))
     logits = torch.where(there[:, :, None], read.rows().detach().cpu().double(), 0.0).numpy()
     _check_logits(logits, called)
-    return Heard(logits, there.cpu().numpy(), called)
+    return Heard(logits, there.cpu().numpy(), called, columns)
 
 
 def opine(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
@@ -114,6 +119,13 @@ def fit_expert(name: str, expert: Any, values: Any, labels: np.ndarray) -> Any:
         return expert.fit(values, labels)
     except ValueError as error:
         raise InputError(f"the expert of modality {name!r} cannot learn from {len(labels)} samples: {error}") from error
+
+
+def _named_columns(opinions: Any) -> tuple[str, ...] | None:
+    """What tables call the classes; that all experts agree is checked where they are read."""
+    values = opinions.values() if isinstance(opinions, Mapping) else ()
+    named = [tuple(value.columns) for value in values if hasattr(value, "columns")]
+    return named[0] if named and all(isinstance(one, str) for one in named[0]) else None
 
 
 def _check_logits(logits: np.ndarray, names: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from consilience.columns import Columns, is_frame, split_columns, take_columns
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
 from consilience.errors import InputError, SavedModelError, unknown_name
+from consilience.evaluation.experts import who_is_there
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.modalities import Modality, to_numpy
@@ -228,11 +230,17 @@ class _FusionEstimator(NestedParameters):
     @available_if(_gives_weights)
     def trust(self, X: Any, present: Any = None) -> Any:
         """How far each modality is trusted for each sample: `[n, modality]`, rows sum to 1 over what is present."""
-        samples, prediction = self._predict(X, present)
+        prediction = self.full_prediction(X, present)
         assert prediction.weights is not None
-        nobody = np.zeros(len(samples), dtype=bool)
-        there = [samples.present_in(name) if name in samples else nobody for name in self.modalities_]
-        return like_input(X, trust_from_weights(prediction.weights.double().numpy(), np.stack(there, axis=1)))
+        return like_input(X, trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"]))
+
+    def full_prediction(self, X: Any, present: Any = None) -> Prediction:
+        """All that the method says, in tensors on the CPU: output, and opinions and weights where it has them.
+
+        `extra["present"]` is who was there, `[n, modality]`; modalities are in the order of `modalities_`.
+        """
+        samples, prediction = self._predict(X, present)
+        return replace(prediction, extra={"present": who_is_there(samples, self.modalities_)})
 
     def read(self, path: str | Path) -> Samples:
         """New samples for `predict` from a file laid out as the training data was, where the model came from one."""
@@ -362,10 +370,8 @@ class FusionRegressor(RegressorMixin, _FusionEstimator):
         return float(r2_score(*self._judged(X, y, present), sample_weight=sample_weight))
 
 
-def load(
-    path: str | Path, *, encoders: Mapping[str, EncoderChoice] | None = None
-) -> FusionClassifier | FusionRegressor:
-    """Read an estimator that `save` wrote; nothing in the folder is executed. Custom encoders are passed again."""
+def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> FusionClassifier | FusionRegressor:
+    """Read an estimator that `save` wrote. Custom encoders are passed again."""
     model, extra = load_model(path, encoders)
     classes: dict[str, Any] = {"FusionClassifier": FusionClassifier, "FusionRegressor": FusionRegressor}
     if extra.get("estimator") not in classes:

@@ -136,10 +136,11 @@ def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np
     found = sorted(path.glob("*.npy"))
     if not found:
         raise InputError(f"the folder {path.name!r} holds no .npy file: put one per modality into it, and y.npy")
-    return {file.stem: _map(file) for file in found if only is None or file.stem in only}
+    return {file.stem: map_array(file) for file in found if only is None or file.stem in only}
 
 
-def _map(path: Path) -> np.ndarray:
+def map_array(path: Path) -> np.ndarray:
+    """The array of an `.npy`, mapped from disk; Python objects are refused, nothing is unpickled."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except _UNREADABLE as error:

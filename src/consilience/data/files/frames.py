@@ -19,17 +19,17 @@ def read_header(path: Path) -> list[str]:
     """The names of a table's columns."""
     import polars as pl
 
-    if _is_parquet(path):
-        return list(_reading(path, lambda: pl.read_parquet_schema(path)))
-    return _reading(path, lambda: pl.read_csv(path, separator=_separator(path), n_rows=0)).columns
+    if is_parquet(path):
+        return list(reading(path, lambda: pl.read_parquet_schema(path)))
+    return reading(path, lambda: pl.read_csv(path, separator=separator(path), n_rows=0)).columns
 
 
 def read_frame(path: Path, columns: Sequence[str], strings: Sequence[str]) -> polars.DataFrame:
     """Some columns of a table; `strings` are those that are text even where they look like numbers."""
     import polars as pl
 
-    if _is_parquet(path):
-        frame = _reading(path, lambda: pl.read_parquet(path, columns=list(columns)))
+    if is_parquet(path):
+        frame = reading(path, lambda: pl.read_parquet(path, columns=list(columns)))
     else:
         frame = _read_csv(path, columns, strings)
     if not len(frame):
@@ -40,11 +40,11 @@ def read_frame(path: Path, columns: Sequence[str], strings: Sequence[str]) -> po
 def _read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> polars.DataFrame:
     import polars as pl
 
-    frame = _reading(
+    frame = reading(
         path,
         lambda: pl.read_csv(
             path,
-            separator=_separator(path),
+            separator=separator(path),
             columns=list(columns),
             schema_overrides=dict.fromkeys(strings, pl.String),
             infer_schema_length=None,  # a column of whole numbers may turn fractional in the last row
@@ -59,7 +59,8 @@ def _read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> pol
     return frame.with_columns(mended)
 
 
-def _reading(path: Path, read: Callable[[], _Read]) -> _Read:
+def reading(path: Path, read: Callable[[], _Read]) -> _Read:
+    """What `read` returns; what polars says against the file is one line that names it."""
     import polars as pl
 
     try:
@@ -69,9 +70,11 @@ def _reading(path: Path, read: Callable[[], _Read]) -> _Read:
         raise InputError(f"{path.name} cannot be read as a table: {first}") from error
 
 
-def _is_parquet(path: Path) -> bool:
+def is_parquet(path: Path) -> bool:
+    """Whether a table is Parquet; otherwise it is text."""
     return path.name.lower().endswith(".parquet")
 
 
-def _separator(path: Path) -> str:
+def separator(path: Path) -> str:
+    """What stands between the cells of a text table."""
     return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","

@@ -2,6 +2,7 @@
 
 from consilience.data.sets import (
     avmnist_predictions,
+    breast_tcga,
     captions,
     digits,
     gaussians,
@@ -14,6 +15,7 @@ from consilience.data.sets import (
 
 __all__ = [
     "avmnist_predictions",
+    "breast_tcga",
     "captions",
     "digits",
     "gaussians",

@@ -1,0 +1,266 @@
+"""The theorem as Triton programs: the source of the GPU kernels, compiled on first use and never run by Python.
+
+A program takes R rows and, N_STEP experts at a time, all their classes; everything between the logits and the answer
+stays in registers. `plain` adds the logits up as they are, few instructions for each, and marks the rows where that
+loses digits or gives NaN: large offsets, Remark 1 of the theorem, broken logits. `careful` answers those.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+# Triton's language, once a kernel is needed: importing it takes long, and it exists for few machines.
+tl: Any = None
+
+
+@functools.cache
+def compiled(kernel: str) -> Any:
+    """The kernel `plain`, `careful` or `backward`, to be launched on a grid."""
+    return _triton().jit(globals()[kernel])
+
+
+@functools.cache
+def _triton() -> Any:
+    global tl
+    triton = importlib.import_module("triton")
+    tl = importlib.import_module("triton.language")
+    globals()["add_up"] = triton.jit(add_up)  # kernels call only what is compiled itself
+    return triton
+
+
+def plain(  # type: ignore[no-untyped-def]
+    logits,
+    weights,
+    log_kappa,
+    table,
+    posterior,
+    conflict,
+    odd,
+    rows,
+    N: tl.constexpr,
+    C: tl.constexpr,
+    PRIORS: tl.constexpr,
+    R: tl.constexpr,
+    N_STEP: tl.constexpr,
+    MAIN: tl.constexpr,
+    REST: tl.constexpr,
+    LARGE: tl.constexpr,
+):
+    """Straight arithmetic: the answers, and in `conflict` and `odd` which rows, and whether any, it is not sure of."""
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    real = row < rows
+    column = tl.arange(0, MAIN)
+    scores, usual = add_up(logits, weights, log_kappa, table, row, rows, column, N, C, PRIORS, R, N_STEP, MAIN, LARGE)
+    most = tl.max(scores, axis=1)
+    if REST > 0:
+        column_2 = MAIN + tl.arange(0, REST)
+        scores_2, usual_2 = add_up(
+            logits, weights, log_kappa, table, row, rows, column_2, N, C, PRIORS, R, N_STEP, REST, LARGE
+        )
+        most = tl.maximum(most, tl.max(scores_2, axis=1))
+        scores_2 -= most[:, None]
+    scores -= most[:, None]
+    mass = tl.sum(tl.where(usual, tl.exp(scores), float("nan")), axis=1)
+    if REST > 0:
+        mass += tl.sum(tl.where(usual_2, tl.exp(scores_2), float("nan")), axis=1)
+    log_mass = tl.log(mass)[:, None]
+    tl.store(
+        posterior + row[:, None] * C + column[None, :],
+        (scores - log_mass).to(posterior.dtype.element_ty),
+        mask=real[:, None] & (column < C)[None, :],
+    )
+    if REST > 0:
+        tl.store(
+            posterior + row[:, None] * C + column_2[None, :],
+            (scores_2 - log_mass).to(posterior.dtype.element_ty),
+            mask=real[:, None] & (column_2 < C)[None, :],
+        )
+    # No term exceeds LARGE; if their mean for the winner is not below −LARGE either, no expert's offset is far off, or
+    # it is one expert against the winner, and digits would be lost whatever offset was removed.
+    strange = (mass != mass) | (most < -LARGE * N)
+    tl.store(conflict + row, strange.to(tl.int8), mask=real)
+    tl.store(odd + row * 0, tl.full([R], 1, dtype=tl.int32), mask=real & strange)
+
+
+def add_up(  # type: ignore[no-untyped-def]
+    logits,
+    weights,
+    log_kappa,
+    table,
+    row,
+    rows,
+    column,
+    N: tl.constexpr,
+    C: tl.constexpr,
+    PRIORS: tl.constexpr,
+    R: tl.constexpr,
+    N_STEP: tl.constexpr,
+    WIDTH: tl.constexpr,
+    LARGE: tl.constexpr,
+):
+    """The scores of some classes `[R, WIDTH]`, −inf beyond the last, and where no expert's term is large."""
+    inside = column < C
+    constant = PRIORS if weights is not None else PRIORS + 1
+    base = tl.load(table + constant * C + column, mask=inside, other=float("-inf"))
+    total = tl.zeros([R, WIDTH], dtype=base.dtype)
+    top = tl.full([R, WIDTH], float("-inf"), dtype=base.dtype)
+    heard = tl.zeros([R], dtype=base.dtype)
+    for first in range(0, N, N_STEP):
+        expert = first + tl.arange(0, N_STEP)
+        seat = row[:, None] * N + expert[None, :]
+        real = (row < rows)[:, None] & (expert < N)[None, :]
+        if weights is not None:
+            w = tl.load(weights + seat, mask=real, other=0).to(base.dtype)
+            real = real & (w != 0)
+        there = real[:, :, None] & inside[None, None, :]
+        place = seat[:, :, None] * C + column[None, None, :]
+        # A silent expert is not read: zeros stand for it.
+        term = tl.load(logits + place, mask=there, other=0).to(base.dtype)
+        if weights is not None:
+            if PRIORS > 1:
+                known = (expert < N)[:, None] & inside[None, :]
+                term -= tl.load(table + expert[:, None] * C + column[None, :], mask=known, other=0)[None, :, :]
+            else:
+                heard += tl.sum(w, axis=1)
+            term *= w[:, :, None]
+        total += tl.sum(term, axis=1)
+        top = tl.maximum(top, tl.max(term, axis=1))
+    total += base[None, :]
+    if weights is not None and PRIORS == 1:
+        total -= heard[:, None] * tl.load(table + column, mask=inside, other=0)[None, :]
+    if log_kappa is not None:
+        written = (row < rows)[:, None] & inside[None, :]
+        total += tl.load(log_kappa + row[:, None] * C + column[None, :], mask=written, other=0)
+    return total, top <= LARGE
+
+
+def careful(  # type: ignore[no-untyped-def]
+    logits,
+    weights,
+    log_kappa,
+    table,
+    posterior,
+    conflict,
+    odd,
+    rows,
+    N: tl.constexpr,
+    C: tl.constexpr,
+    PRIORS: tl.constexpr,
+    R: tl.constexpr,
+    N_STEP: tl.constexpr,
+    C_PAD: tl.constexpr,
+    LEAST: tl.constexpr,
+):
+    """The rows marked in `conflict`, right in every corner; whether logits are broken, 2, in `odd`."""
+    nothing = float("-inf")
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    strange = tl.load(conflict + row, mask=row < rows, other=0) != 0
+    if tl.sum(strange.to(tl.int32), axis=0) > 0:
+        column = tl.arange(0, C_PAD)
+        inside = column < C
+        target = tl.load(table + PRIORS * C + column, mask=inside, other=nothing)
+        total = tl.zeros([R, C_PAD], dtype=target.dtype)
+        barred = tl.zeros([R, C_PAD], dtype=tl.int32)
+        broken = tl.zeros([R, C_PAD], dtype=tl.int32)
+        for first in range(0, N, N_STEP):
+            expert = first + tl.arange(0, N_STEP)
+            seat = row[:, None] * N + expert[None, :]
+            there = (strange[:, None] & (expert < N)[None, :])[:, :, None] & inside[None, None, :]
+            z = tl.load(logits + seat[:, :, None] * C + column[None, None, :], mask=there, other=nothing)
+            z = z.to(target.dtype)
+            heard = there
+            if weights is not None:
+                w = tl.load(weights + seat, mask=strange[:, None] & (expert < N)[None, :], other=0).to(target.dtype)
+                heard = there & (w != 0)[:, :, None]
+            finite = (z > nothing) & (z < float("inf"))
+            broken += tl.sum((heard & (finite == 0) & ((z == nothing) == 0)).to(tl.int32), axis=1)
+            top = tl.max(tl.where(finite, z, nothing), axis=2)
+            which = tl.where(expert < PRIORS, expert, 0) if PRIORS > 1 else expert * 0
+            prior = tl.load(table + which[:, None] * C + column[None, :], mask=inside[None, :], other=0)
+            said = tl.where(finite, z, 0) - tl.where(top == nothing, 0, top)[:, :, None]
+            possible = finite & (said > nothing) & (prior > nothing)[None, :, :]
+            said -= tl.where(prior == nothing, 0, prior)[None, :, :]
+            said = tl.where(possible, said, 0)
+            if weights is not None:
+                said *= w[:, :, None]
+            total += tl.sum(tl.minimum(tl.maximum(said, LEAST), -LEAST), axis=1)
+            barred += tl.sum((heard & (possible == 0)).to(tl.int32), axis=1)
+        never = (barred > 0) | (target == nothing)[None, :]
+        total += tl.where(target == nothing, 0, target)[None, :]
+        cell = row[:, None] * C + column[None, :]
+        written = strange[:, None] & inside[None, :]
+        if log_kappa is not None:
+            kappa = tl.load(log_kappa + cell, mask=written, other=0)
+            never = never | (kappa == nothing)
+            total += tl.where(kappa == nothing, 0, kappa)
+        scores = tl.where(never, nothing, total)
+        contradiction = tl.max(scores, axis=1) == nothing
+        scores = tl.where(contradiction[:, None], target[None, :], scores)
+        scores -= tl.max(scores, axis=1)[:, None]
+        answer = scores - tl.log(tl.sum(tl.exp(scores), axis=1))[:, None]
+        tl.store(posterior + cell, answer.to(posterior.dtype.element_ty), mask=written)
+        tl.store(conflict + row, contradiction.to(tl.int8), mask=strange)
+        refused = strange & (tl.sum(broken, axis=1) > 0)
+        tl.store(odd + row * 0, tl.full([R], 2, dtype=tl.int32), mask=refused)
+
+
+def backward(  # type: ignore[no-untyped-def]
+    grad,
+    posterior,
+    conflict,
+    logits,
+    weights,
+    table,
+    grad_logits,
+    grad_weights,
+    grad_kappa,
+    rows,
+    N: tl.constexpr,
+    C: tl.constexpr,
+    PRIORS: tl.constexpr,
+    R: tl.constexpr,
+    N_STEP: tl.constexpr,
+    C_PAD: tl.constexpr,
+):
+    """The gradients of logits, weights and ln κ, those that are wanted, from the gradient of the answer."""
+    nothing = float("-inf")
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    column = tl.arange(0, C_PAD)
+    inside = column < C
+    cell = row[:, None] * C + column[None, :]
+    written = (row < rows)[:, None] & inside[None, :]
+    answer = tl.load(posterior + cell, mask=written, other=nothing)
+    contradiction = tl.load(conflict + row, mask=row < rows, other=1) != 0
+    certain = (answer == nothing) | contradiction[:, None]
+    came = tl.where(certain, 0, tl.load(grad + cell, mask=written, other=0))
+    flow = tl.where(certain, 0, came - tl.exp(answer) * tl.sum(came, axis=1)[:, None])
+    if grad_kappa is not None:
+        tl.store(grad_kappa + cell, flow, mask=written)
+    for first in range(0, N, N_STEP):
+        expert = first + tl.arange(0, N_STEP)
+        real = (row < rows)[:, None] & (expert < N)[None, :]
+        there = real[:, :, None] & inside[None, None, :]
+        seat = row[:, None] * N + expert[None, :]
+        place = seat[:, :, None] * C + column[None, None, :]
+        if weights is not None:
+            w = tl.load(weights + seat, mask=real, other=0).to(answer.dtype)
+        if grad_logits is not None:
+            back = tl.broadcast_to(flow[:, None, :], [R, N_STEP, C_PAD])
+            if weights is not None:
+                back = back * w[:, :, None]
+            tl.store(grad_logits + place, back.to(grad_logits.dtype.element_ty), mask=there)
+        if grad_weights is not None:
+            z = tl.load(logits + place, mask=there, other=nothing).to(answer.dtype)
+            finite = (z > nothing) & (z < float("inf"))
+            top = tl.max(tl.where(finite, z, nothing), axis=2)
+            which = tl.where(expert < PRIORS, expert, 0) if PRIORS > 1 else expert * 0
+            prior = tl.load(table + which[:, None] * C + column[None, :], mask=inside[None, :], other=0)
+            said = tl.where(finite, z, 0) - tl.where(top == nothing, 0, top)[:, :, None]
+            possible = finite & (said > nothing) & (prior > nothing)[None, :, :]
+            said = tl.where(possible, said - tl.where(prior == nothing, 0, prior)[None, :, :], 0)
+            slope = tl.sum(said * flow[:, None, :], axis=2)
+            # Where a silent expert rules a class out, the posterior jumps, and no slope is right.
+            jumps = (w == 0) & (tl.sum((there & (possible == 0)).to(tl.int32), axis=2) > 0)
+            tl.store(grad_weights + seat, tl.where(jumps, 0, slope), mask=real)
