@@ -53,15 +53,24 @@ class Comparison:
             raise InputError(f"{len(self.bests)} sets have a best model: see bests, which is by set")
         return next(iter(self.bests.values()))
 
-    def table(self, format: TableFormat = "console") -> Any:
-        """The main table: "console" for rich to print, "markdown" or "latex" as text."""
+    def table(self, format: TableFormat = "console", *, worst: bool = False) -> Any:
+        """The main table: "console" for rich to print, "markdown" or "latex" as text; worst: add the worst seed."""
         from consilience.report.tables import main_table
 
-        return main_table(self.findings, format)
+        return main_table(self.findings, format, worst=worst)
 
     def statistics(self) -> Any:
         """Differences to the reference with intervals and corrected p-values, one row per condition (polars)."""
         return self.findings.differences
+
+    def trust(self) -> Any:
+        """Trust diagnostics over seeds, one row per method, condition and modality (polars); see docs/trust.md.
+
+        r is the correlation of the method's weights with the modality's own loss, wanted ≤ 0; null where static.
+        """
+        from consilience.report.trust import trust_over_seeds
+
+        return trust_over_seeds(self.findings)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Draw the report page and its figures into a folder, by default the run folder."""
@@ -207,7 +216,7 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
     chosen: dict[str, list[str]] = {}
     skipped: list[dict[str, str]] = []
     for label, data in loaded.items():
-        chosen[label], reasons = applicable(plan.methods, plan.reference, data)
+        chosen[label], reasons = applicable(plan.methods, plan.reference, data, plan.encoders)
         skipped += [{"set": label, "method": method, "reason": reason} for method, reason in reasons.items()]
     everyone = list(dict.fromkeys(name for names in chosen.values() for name in names))
     if not everyone:
@@ -278,14 +287,16 @@ def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
     from consilience import methods as room
     from consilience.targets import Task
 
-    modalities = seen_by_methods(data)
+    modalities = seen_by_methods(data, plan.encoders)
     chosen = {name: choice for name, choice in plan.encoders.items() if name in modalities}
     spec = room.Spec(modalities, Task.of(data.y[data.split == "train"], data.task), chosen)
     for name in names:
         room.build(name, spec, plan.settings.get(name))
 
 
-def applicable(names: Sequence[str] | None, reference: str, data: DataSet) -> tuple[list[str], dict[str, str]]:
+def applicable(
+    names: Sequence[str] | None, reference: str, data: DataSet, encoders: Mapping[str, Any] | None = None
+) -> tuple[list[str], dict[str, str]]:
     """The methods to run on a set, and for the others why not. A family without an argument means all its members."""
     from consilience import methods as room
     from consilience.targets import Task
@@ -300,7 +311,7 @@ def applicable(names: Sequence[str] | None, reference: str, data: DataSet) -> tu
         arguments = known[name].arguments(data.modalities) if name in known and name.endswith(":") else [""]
         spelled += [name + argument for argument in arguments]
     task = Task.of(data.y[data.split == "train"], data.task)
-    modalities = seen_by_methods(data)
+    modalities = seen_by_methods(data, encoders or {})
     run, reasons = [], {}
     for name in dict.fromkeys(spelled):
         cls, argument = room.find(name, data.modalities)
@@ -316,14 +327,11 @@ def applicable(names: Sequence[str] | None, reference: str, data: DataSet) -> tu
     return run, reasons
 
 
-def seen_by_methods(data: DataSet) -> dict[str, Any]:
-    """The modalities as methods will see them: text has become tokens."""
-    from dataclasses import replace
+def seen_by_methods(data: DataSet, encoders: Mapping[str, Any]) -> dict[str, Any]:
+    """The modalities as methods will see them: text has become tokens, or whatever the encoder chosen reads."""
+    from consilience.encoders import seen_by_encoder
 
-    return {
-        name: replace(one, kind="tokens", shape=(1,), vocabulary=2) if one.kind == "text" else one
-        for name, one in data.modalities.items()
-    }
+    return {name: seen_by_encoder(one, encoders.get(name)) for name, one in data.modalities.items()}
 
 
 def default_folder(plan: Plan, asked: Mapping[str, Any]) -> Path:

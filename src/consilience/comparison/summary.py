@@ -42,6 +42,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
         seeds=sorted({job.seed for job, _ in good}) or list(range(asked["seeds"])),
         values=_table("values", _values(good, plan)),
         trust=_table("trust", _trust(good, plan)),
+        diagnostics=_table("diagnostics", _diagnostics(good, plan)),
         reliability=_table("reliability", _reliability(good, plan)),
         differences=_table("differences", ()),
         ranks=_table("ranks", ()),
@@ -55,7 +56,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
     )
     _compare(findings, good, plan, alpha)
     _rank(findings)
-    findings.notes += still_learning(good)
+    findings.notes += still_learning(good) + misplaced_trust(good)
     return findings
 
 
@@ -116,6 +117,13 @@ def _trust(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             for modality, trust in one.get("trust", {}).items():
                 where = {"corruption": corruption, "level": one["level"]}
                 yield {**_who(job), **where, "modality": modality, "trust": trust}
+
+
+def _diagnostics(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for job, result in good:
+        for corruption, one in conditions(result, plan):
+            for measured in one.get("diagnostics", ()):  # results of an earlier version have none
+                yield {**_who(job), "corruption": corruption, "level": one["level"], **measured}
 
 
 def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -225,6 +233,25 @@ def still_learning(good: Finished) -> list[str]:
         for (source, method), seeds in ended.items()
         if sum(seeds) > len(seeds) / 2
     ]
+
+
+def misplaced_trust(good: Finished) -> list[str]:
+    """A sentence for each method that came to trust a modality more when it is wrong, with the largest correlation."""
+    found: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    for job, result in good:
+        found.setdefault((job.source, job.method), []).append(result.about.get("misplaced_trust", {}))
+    notes = []
+    for (source, method), seeds in found.items():
+        names = list(dict.fromkeys(name for one in seeds for name in one))
+        if names:
+            largest = max(r for one in seeds for r in one.values())
+            notes.append(
+                f"{method} on {source} trusts {', '.join(names)} more when wrong: on mildly corrupted validation "
+                f"samples weights rise with the modality's own loss, r up to {largest:+.2f}, in "
+                f"{sum(map(bool, seeds))} of {len(seeds)} seeds. Encoders that end in a norm layer keep features from "
+                "growing with the noise"
+            )
+    return notes
 
 
 def _who(job: Job) -> dict[str, Any]:

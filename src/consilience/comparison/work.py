@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from consilience.comparison.tuning import tune
 from consilience.corruption import Corruptor
 from consilience.corruption.registry import DEFAULT
 from consilience.data import DataSet
-from consilience.errors import TrainingError
-from consilience.evaluation import METRICS, evaluate, trust_from_weights
+from consilience.errors import TrainingError, TrustWarning
+from consilience.evaluation import METRICS, TrustDiagnostics, evaluate, trust_from_weights
+from consilience.evaluation.diagnostics import diagnose
+from consilience.evaluation.experts import ExpertRecord, record_prediction, who_is_there
 from consilience.modalities import Modality
 from consilience.samples import Samples
 
@@ -60,7 +63,7 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
         samples: Samples = getattr(data, part)
         for name, corruption, level in conditions_of(plan, data):
             started = time.perf_counter()
-            output, trust = judge(model, corruptor, samples, corruption, level, job.seed, plan)
+            output, trust, heard = judge(model, corruptor, samples, corruption, level, job.seed, plan)
             seconds.append(time.perf_counter() - started)
             about: dict[str, Any] = {
                 "part": part,
@@ -76,6 +79,8 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
                 result.arrays[f"output/{about['array']}"] = kept
                 if trust is not None:
                     result.arrays[f"trust/{about['array']}"] = trust.astype(np.float32)
+                if heard is not None and heard.present.any():
+                    about["diagnostics"] = kept_of(diagnose(heard))
             result.about["conditions"].append(about)
     result.about |= {
         "training_seconds": trained - began,
@@ -83,6 +88,7 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
         "parameters": sum(one.numel() for one in model.method.parameters()),
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
+        "misplaced_trust": {name: one.r for name, one in model.misplaced_trust.items()},
         "device": str(next(model.method.parameters()).device),
     }
     model.recipe = data.recipe()
@@ -97,37 +103,55 @@ def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
 
     def fit(chosen: Mapping[str, Any]) -> Model:
         trainer = Trainer(**{**plan.training, **chosen, "seed": job.seed, "on_interrupt": "raise"})
-        return Model.fit(
-            job.method,
-            data.train,
-            data.validation,
-            settings=plan.settings.get(job.method),
-            encoders={name: choice for name, choice in plan.encoders.items() if name in data.modalities},
-            task=data.task,
-            trainer=trainer,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TrustWarning)  # the report says it, once for all seeds
+            return Model.fit(
+                job.method,
+                data.train,
+                data.validation,
+                settings=plan.settings.get(job.method),
+                encoders={name: choice for name, choice in plan.encoders.items() if name in data.modalities},
+                task=data.task,
+                trainer=trainer,
+            )
 
     return tune(fit, _validation_loss, plan.tune, job.seed) if plan.tune else (fit({}), {})
 
 
 def judge(
     model: Model, corruptor: Corruptor, samples: Samples, corruption: Any, level: float, seed: int, plan: Plan
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Probabilities `[n, class]` or raw numbers `[n, target]` under one corruption, and trust `[n, modality]`.
+) -> tuple[np.ndarray, np.ndarray | None, ExpertRecord | None]:
+    """Under one corruption: probabilities `[n, class]` or raw numbers `[n, target]`, and where the method has them,
+    trust `[n, modality]` and what its experts said.
 
     What lies on disk is corrupted piece by piece, which gives the same numbers.
     """
     at_once = _ON_DISK_ROWS if samples.on_disk else len(samples)
-    outputs, trusts = [], []
+    names = tuple(model.preparation.raw)
+    outputs, trusts, heard = [], [], []
     for start in range(0, len(samples), at_once):
         piece = samples[start : start + at_once]
         damaged = corruptor.apply(piece, corruption, level, probability=plan.probability, random_state=seed)
         made = model.predict(damaged, device=plan.training.get("device", "auto"))
         outputs.append((made.output.double().softmax(dim=1) if model.task.classification else made.output).numpy())
         if made.weights is not None:
-            there = np.stack([damaged.present_in(name) for name in model.preparation.raw], axis=1)
+            there = who_is_there(damaged, names)
             trusts.append(trust_from_weights(made.weights.numpy(), there))
-    return np.concatenate(outputs), np.concatenate(trusts) if trusts else None
+            if made.opinions is not None:
+                assert damaged.y is not None
+                y = model.task.encode(damaged.y)
+                heard.append(record_prediction(made, y, there, names, model.task.classification))
+    trust = np.concatenate(trusts) if trusts else None
+    return np.concatenate(outputs), trust, ExpertRecord.concatenate(heard) if heard else None
+
+
+def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:
+    """What is kept of trust diagnostics, one entry a modality; in plain values, nothing per sample."""
+    kept = ("modality", "samples", "static", "weight", "trust", "static_trust", "loss", "covariance", "gap")
+    return [
+        {name: getattr(one, name) for name in kept} | {"r": one.correlation.r if one.correlation.defined else None}
+        for one in found.modalities
+    ]
 
 
 def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:

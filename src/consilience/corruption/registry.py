@@ -114,6 +114,6 @@ def corruption_names(kind: Kind | None = None) -> tuple[str, ...]:
     """The names of all corruptions, or of those that apply to a kind.
 
     >>> corruption_names("text")
-    ('blank', 'drop', 'missing', 'structured-drop', 'swapped')
+    ('blank', 'drop', 'missing', 'qmf-gaussian', 'qmf-salt-and-pepper', 'structured-drop', 'swapped')
     """
     return tuple(sorted(name for name, one in _REGISTRY.items() if kind is None or kind in one.kinds))

@@ -10,6 +10,7 @@ from consilience.evaluation.classification import (
     nll,
     reliability_bins,
 )
+from consilience.evaluation.diagnostics import TrustDiagnostics, trust_diagnostics
 from consilience.evaluation.metrics import METRICS, Metric, evaluate, find_metric
 from consilience.evaluation.regression import acc2, acc7, mae, mse, pearson
 from consilience.evaluation.robustness import RobustnessCurve, robust_auc, robustness_curve
@@ -20,6 +21,7 @@ __all__ = [
     "Metric",
     "ReliabilityBins",
     "RobustnessCurve",
+    "TrustDiagnostics",
     "TrustQuality",
     "acc2",
     "acc7",
@@ -37,6 +39,7 @@ __all__ = [
     "reliability_bins",
     "robust_auc",
     "robustness_curve",
+    "trust_diagnostics",
     "trust_from_weights",
     "trust_quality",
 ]

@@ -84,9 +84,7 @@ def ece(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None, 
     >>> round(ece([0, 1], [[0.9, 0.1], [0.9, 0.1]]), 4)
     0.4
     """
-    found = reliability_bins(y, probabilities, classes=classes, weight=weight, bins=bins)
-    filled = found.share > 0
-    return float(found.share[filled] @ np.abs(found.accuracy - found.confidence)[filled])
+    return reliability_bins(y, probabilities, classes=classes, weight=weight, bins=bins).error
 
 
 @dataclass(frozen=True)
@@ -101,6 +99,12 @@ class ReliabilityBins:
     share: np.ndarray
     confidence: np.ndarray
     accuracy: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error: Σ_bin share · |accuracy − confidence|."""
+        filled = self.share > 0
+        return float(self.share[filled] @ np.abs(self.accuracy - self.confidence)[filled])
 
 
 def reliability_bins(

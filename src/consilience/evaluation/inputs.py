@@ -54,6 +54,11 @@ def read_probabilities(y: Any, probabilities: Any, classes: Any = None) -> tuple
     return _columns(labels, table.shape[1], classes), table
 
 
+def class_columns(y: Any, columns: int, classes: Any = None) -> np.ndarray:
+    """Which of so many columns belongs to each true label `[n]`; classes: as in `read_probabilities`."""
+    return _columns(_labels("true labels", y), columns, classes)
+
+
 def read_numbers(y: Any, prediction: Any) -> tuple[np.ndarray, np.ndarray]:
     """True and predicted numbers, both `[n, target]` in float64."""
     true, predicted = _numbers("true targets", y), _numbers("predictions", prediction)

@@ -30,6 +30,23 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "modality": "String",
         "trust": "Float64",
     },
+    "diagnostics": {
+        "set": "String",
+        "method": "String",
+        "seed": "Int64",
+        "corruption": "String",
+        "level": "Float64",
+        "modality": "String",
+        "samples": "Int64",
+        "r": "Float64",
+        "static": "Boolean",
+        "weight": "Float64",
+        "trust": "Float64",
+        "static_trust": "Float64",
+        "loss": "Float64",
+        "covariance": "Float64",
+        "gap": "Float64",
+    },
     "reliability": {
         "set": "String",
         "method": "String",
@@ -89,6 +106,8 @@ class Findings:
 
     values       set, method, seed, corruption, level, metric, value
     trust        set, method, seed, corruption, level, modality, trust     mean over test samples; methods with weights
+    diagnostics  set, method, seed, corruption, level, modality, samples, r, static, weight, trust, static_trust, loss,
+                 covariance, gap      `trust_diagnostics` on the test set; r is null where there is no correlation
     reliability  set, method, corruption, level, bin, low, high, share, confidence, accuracy    pooled over seeds
     differences  set, corruption, level, method, reference, difference, low, high, p, p_holm, significant
                  of the main metric, method − reference, positive is better; low, high: 95 % interval
@@ -119,6 +138,7 @@ class Findings:
     timings: polars.DataFrame
     skipped: polars.DataFrame
     failed: polars.DataFrame
+    diagnostics: polars.DataFrame = field(default_factory=lambda: empty_table("diagnostics"))
     best: dict[tuple[str, str, float], str] = field(default_factory=dict)
     papers: dict[str, str] = field(default_factory=dict)  # method → paper, where it has one
     notes: list[str] = field(default_factory=list)  # sentences a reader must know, such as too few seeds

@@ -15,6 +15,7 @@ from consilience.report.headline import headline, tally
 from consilience.report.palette import SERIES_ON_DARK
 from consilience.report.summary import Block, corruptions_of, fates_of, summarise
 from consilience.report.tables import legend, rank_table
+from consilience.report.trust import details, measured_trust
 from consilience.report.wording import (
     one_line,
     say_count,
@@ -43,9 +44,9 @@ def write_report(findings: Findings, folder: str | Path) -> Path:
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for part in parts.values():
         for drawing in part.drawings:
-            _write(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
-            _write(folder / "figures" / f"{drawing.name}.png", drawing.png())
-    page = _write(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
+            write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
+            write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
+    page = write_file(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
     _remove_others(folder / "figures", {drawing.name for part in parts.values() for drawing in part.drawings})
     return page
 
@@ -60,7 +61,7 @@ def _remove_others(figures: Path, drawn: set[str]) -> None:
 def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str:
     """The page as text. parts: the figures, drawn here unless given."""
     return (
-        _environment()
+        environment()
         .get_template("report.html.jinja")
         .render(
             findings=findings,
@@ -74,6 +75,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             fates=[
                 (name, method, *fate) for name in findings.sets for method, fate in fates_of(findings, name).items()
             ],
+            measured=[(block, details(block)) for block in measured_trust(findings)],
             timings=_timing_rows(findings),
             corruptions=_told_corruptions(findings),
             papers=_papers(findings),
@@ -87,7 +89,8 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
     )
 
 
-def _write(path: Path, content: bytes) -> Path:
+def write_file(path: Path, content: bytes) -> Path:
+    """Write beside the old file and take its place; returns the path."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         beside.write_bytes(content)
@@ -97,17 +100,18 @@ def _write(path: Path, content: bytes) -> Path:
     return path
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Where the templates are, with the filters they use."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("consilience.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
+    made.filters.update(
         code=_code,
         clean=one_line,
         level=say_level,
@@ -118,8 +122,8 @@ def _environment() -> Environment:
         count=say_count,
         drawing=_inline,
     )
-    environment.globals.update(columns=_column_groups, number_of=say_number, listed=say_list)
-    return environment
+    made.globals.update(columns=_column_groups, number_of=say_number, listed=say_list)
+    return made
 
 
 def _code(text: str) -> Any:

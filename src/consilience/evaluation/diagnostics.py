@@ -1,0 +1,190 @@
+"""Does a method trust the modalities that are right? The theorems of quality-aware fusion, as measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from consilience.correlation import ROUNDING, Correlation, correlation
+from consilience.corruption import Corruptor
+from consilience.errors import InputError, UnsupportedError
+from consilience.evaluation.bounds import Bound, bound_terms, confidence_term
+from consilience.evaluation.complexity import head_complexity, linear_heads, seen_by
+from consilience.evaluation.experts import ExpertRecord, record_experts
+from consilience.evaluation.trust import trust_from_weights
+from consilience.evaluation.verdicts import ModalityTrust, TrustDiagnostics
+from consilience.samples import Samples
+
+
+def trust_diagnostics(
+    model: Any,
+    X: Mapping[str, Any] | Samples,
+    y: Any = None,
+    *,
+    corruption: str | Mapping[str, str] | None = None,
+    level: float = 0.0,
+    probability: float = 0.5,
+    modalities: Sequence[str] | None = None,
+    reference: Any = None,
+    random_state: int = 0,
+    train: Any = None,
+    delta: float = 0.05,
+    confidence: float = 0.95,
+    **options: Any,
+) -> TrustDiagnostics:
+    """Measure whether a fitted model trusts the modalities that are right, and what that does to its bound.
+
+    Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data (2023): weights that vary with the sample
+    have a smaller bound on the loss than equal ones if each is, on average, what it would be in static fusion (eq. 5)
+    and r(weight, own loss) ≤ 0 for every modality (eq. 6). Both are measured here, per modality, with intervals.
+
+    Args:
+        model: a fitted `FusionClassifier`, `FusionRegressor`, `BayesFusion` or `training.Model` whose method gives
+            weights and opinions.
+        X, y: labelled samples that the model was not trained on; y by default those of the `Samples`. What is missing
+            is left out, modality by modality.
+        corruption, level, probability, modalities, random_state, options: measure on corrupted samples, as in
+            `corrupt`; at level 0, the default, on the samples as they are.
+        reference: as in `robustness_curve`.
+        train: `Samples` with y, or a pair (X, y): the samples the model was trained on, and the whole bound of eq. 2
+            is computed, for classifiers with linear heads.
+        delta: the probability with which that bound may fail.
+        confidence: of the intervals of r.
+
+    >>> from consilience import FusionClassifier, load_data
+    >>> data = load_data("digits")
+    >>> model = FusionClassifier("late", epochs=2).fit(data.train, data.train.y)
+    >>> trust_diagnostics(model, data.test).verdict
+    'the weights are static: they do not depend on what a sample looks like, so there is no correlation. ...'
+    """
+    truth = _truth(X, y, "X")
+    if level > 0:
+        scale = getattr(model, "reference_", None) if reference is None else reference
+        if scale is None and hasattr(model, "reference"):
+            scale = model.reference()
+        X = Corruptor(X if scale is None else scale).apply(
+            X,
+            corruption,
+            level,
+            probability=probability,
+            modalities=modalities,
+            random_state=random_state,
+            **options,
+        )
+    elif options:
+        raise InputError(f"trust_diagnostics: {', '.join(options)} belongs to a corruption; give a level above 0")
+    record = record_experts(model, X, truth)
+    bound = None if train is None else _bound(model, record, train, delta, random_state)
+    where = {"corruption": corruption, "level": float(level)} if level > 0 else {}
+    return diagnose(record, confidence=confidence, bound=bound, **where)
+
+
+def diagnose(
+    record: ExpertRecord, *, confidence: float = 0.95, bound: Bound | None = None, **where: Any
+) -> TrustDiagnostics:
+    """The diagnostics of weights and losses that are known already; where: the corruption and level they are from."""
+    there = record.present
+    counted = there.any(axis=1)
+    if not counted.any():
+        raise InputError("trust diagnostics need samples with at least one modality, and there are none")
+    trust = trust_from_weights(record.weights, there)
+    equal = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
+    ours, static = bound_terms(trust, record.losses, there), bound_terms(equal, record.losses, there)
+    gaps = ours.term_loss + ours.term_covariance - static.term_loss - static.term_covariance
+    unmoved = static_weights(record.weights, there)
+    rows = []
+    for place, name in enumerate(record.names):
+        seen, own = there[:, place], record.losses[:, place]
+        nobody = Correlation(math.nan, math.nan, math.nan, int(seen.sum()))
+        moves = not unmoved[place]
+        rows.append(
+            ModalityTrust(
+                modality=name,
+                samples=int(seen.sum()),
+                share=float(ours.share[place]),
+                correlation=correlation(record.weights[:, place], own, seen, confidence=confidence)
+                if moves
+                else nobody,
+                trust_correlation=correlation(trust[:, place], own, seen, confidence=confidence) if moves else nobody,
+                static=bool(unmoved[place]),
+                weight=float(record.weights[seen, place].mean()) if seen.any() else 0.0,
+                trust=float(ours.weight[place]),
+                static_trust=float(static.weight[place]),
+                loss=float(ours.loss[place]),
+                covariance=float(ours.covariance[place]),
+                gap=float(gaps[place]),
+            )
+        )
+    fused, averaged = (float(one[counted].mean()) for one in (record.fused, record.averaged))
+    return TrustDiagnostics(tuple(rows), int(counted.sum()), fused, averaged, bound, **where)
+
+
+def static_weights(weights: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Which modalities' weights `[n, modality]` depend on nothing but who is present: booleans `[modality]`.
+
+    Equal weights over what is present are not constant where modalities are missing, and yet nothing that the method
+    has learned of a sample moves them.
+
+    >>> static_weights(np.array([[0.5, 0.5], [1.0, 0.0], [0.5, 0.5]]), np.array([[1, 1], [1, 0], [1, 1]], dtype=bool))
+    array([ True,  True])
+    """
+    _, pattern, counts = np.unique(present, axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(pattern.ravel(), kind="stable")
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    ordered = np.where(present, weights, 0.0)[order]
+    high, low = (end.reduceat(ordered, starts, axis=0) for end in (np.maximum, np.minimum))
+    alike = high - low <= ROUNDING * np.maximum(np.abs(high), np.abs(low))
+    seen_twice = (present[order][starts] & (counts > 1)[:, None]).any(axis=0)
+    return alike.all(axis=0) & seen_twice
+
+
+def _truth(X: Any, y: Any, what: str) -> Any:
+    truth = X.y if y is None and isinstance(X, Samples) else y
+    if truth is None:
+        raise InputError(f"trust diagnostics need the targets of {what}, and the samples carry none")
+    return truth
+
+
+def _bound(model: Any, record: ExpertRecord, train: Any, delta: float, seed: int) -> Bound:
+    """Eq. 2 with the losses, the features and the number of the training samples, and the trust of the others."""
+    if not isinstance(train, Samples) and not (isinstance(train, tuple | list) and len(train) == 2):
+        raise InputError(f"train must be Samples with y, or a pair (X, y), got {type(train).__name__}")
+    X, y = (train, None) if isinstance(train, Samples) else train
+    inner = getattr(model, "model_", model)
+    heads = linear_heads(getattr(inner, "method", None), record.names)
+    if heads is None or not inner.task.classification:
+        raise UnsupportedError(
+            "the bound of eq. 2 is for classifiers whose experts have linear heads, such as those of late, qmf or "
+            f"bayes; {getattr(inner, 'name', type(model).__name__)!r} is none: leave train out"
+        )
+    with seen_by(heads) as features:
+        learned = record_experts(model, X, _truth(X, y, "train"))
+    import torch
+
+    trust = trust_from_weights(record.weights, record.present)
+    terms = bound_terms(trust, record.losses, record.present)
+    fitted = bound_terms(trust_from_weights(learned.weights, learned.present), learned.losses, learned.present)
+    complexity = 0.0
+    for place, (name, head) in enumerate(heads.items()):
+        seen = learned.present[:, place]
+        reached = torch.cat(features[name]).numpy()
+        if len(reached) != len(seen):
+            raise UnsupportedError(
+                f"the bound of eq. 2 needs heads that are asked once a sample; that of {name!r} is not"
+            )
+        if seen.any():
+            found = head_complexity(reached[seen], head.weight, head.bias, random_state=seed)
+            complexity += float(terms.share[place] * terms.weight[place]) * found.estimate
+    n = int(learned.present.any(axis=1).sum())
+    return Bound(
+        loss=float((terms.share * terms.weight * fitted.loss).sum()),
+        complexity=complexity,
+        covariance=float(terms.term_covariance.sum()),
+        confidence=confidence_term(len(record.names), n, delta),
+        n=n,
+        delta=delta,
+        guessing=math.log(inner.task.outputs),
+    )

@@ -1,0 +1,240 @@
+"""Trust diagnostics: against SciPy on what the model says, in words, with gaps, under noise, on every sort of model."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import pearsonr
+from sklearn.linear_model import LogisticRegression
+from torch.nn.functional import cross_entropy
+
+from consilience import BayesFusion, FusionClassifier, FusionRegressor, Samples, trust_diagnostics
+from consilience.errors import InputError, UnsupportedError
+from consilience.evaluation.complexity import head_complexity
+from consilience.evaluation.diagnostics import diagnose, static_weights
+from consilience.evaluation.experts import ExpertRecord
+from consilience.training import Model, Trainer
+
+QUICK = {"epochs": 8, "lr": 0.01, "batch_size": 64, "device": "cpu", "validation": None, "patience": None}
+UNBOUNDED = {name: {"name": "mlp", "hidden": [16], "normalise": False} for name in ("image", "audio")}
+
+
+def make(n=240, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, size=n)
+    image = np.eye(3)[y] + rng.normal(scale=0.5, size=(n, 3))
+    audio = np.eye(3)[y][:, ::-1] + rng.normal(scale=0.7, size=(n, 3))
+    return {"image": image, "audio": audio}, np.array(["a", "b", "c"])[y]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make(), make(seed=1)
+
+
+@pytest.fixture(scope="module")
+def qmf(data):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it fails under noise is what is tested here
+        return FusionClassifier("qmf", encoders=UNBOUNDED, **QUICK).fit(*data[0])
+
+
+def gappy(X):
+    image = X["image"].copy()
+    image[::3] = np.nan
+    return {**X, "image": image}
+
+
+def test_every_figure_is_that_of_its_definition(qmf, data):
+    X, y = gappy(data[1][0]), data[1][1]
+    found = trust_diagnostics(qmf, X, y)
+    said = qmf.model_.predict(Samples.of(X))
+    target = torch.tensor(np.searchsorted(["a", "b", "c"], y))
+    own = np.stack([cross_entropy(said.opinions[:, m], target, reduction="none").numpy() for m in range(2)], axis=1)
+    trust = qmf.trust(X)
+    there = np.stack([~np.isnan(X["image"][:, 0]), np.ones(len(y), bool)], axis=1)
+    equal = there / there.sum(axis=1, keepdims=True)
+    for m, one in enumerate(found.modalities):
+        rows = there[:, m]
+        assert one.samples == rows.sum()
+        assert one.share == pytest.approx(rows.mean())
+        weights = said.weights.numpy()[rows, m]
+        assert one.correlation.r == pytest.approx(pearsonr(weights, own[rows, m]).statistic, abs=1e-5)
+        assert one.trust_correlation.r == pytest.approx(pearsonr(trust[rows, m], own[rows, m]).statistic, abs=1e-5)
+        assert one.weight == pytest.approx(weights.mean(), rel=1e-5)
+        assert (one.trust, one.static_trust) == pytest.approx((trust[rows, m].mean(), equal[rows, m].mean()))
+        assert one.loss == pytest.approx(own[rows, m].mean(), rel=1e-5)
+        assert one.covariance == pytest.approx(np.cov(trust[rows, m], own[rows, m], ddof=0)[0, 1], abs=1e-6)
+    weighed = (trust * own * there).sum(axis=1).mean()
+    assert found.term_loss + found.term_covariance == pytest.approx(weighed, rel=1e-5)
+    assert found.gap == pytest.approx(weighed - (equal * own * there).sum(axis=1).mean(), abs=1e-6)
+    assert found.loss == pytest.approx(cross_entropy(said.output, target).item(), rel=1e-5)
+    mean = torch.einsum("nm,nmc->nc", torch.tensor(equal), said.opinions.double())
+    assert found.static_loss == pytest.approx(cross_entropy(mean, target).item(), rel=1e-5)
+
+
+def test_weights_that_rise_with_the_noise_are_found_out(qmf, data):
+    clean = trust_diagnostics(qmf, *data[1])
+    noisy = trust_diagnostics(qmf, *data[1], corruption="gaussian", level=10)
+    assert clean.meets_condition
+    assert clean.verdict.startswith("meets theorem 2's condition (r ≤ 0) on all 2 modalities")
+    assert noisy.meets_condition is False
+    assert {one.reading for one in noisy.modalities} == {"fails"}
+    r = noisy.modalities[1].correlation.r
+    assert f"on audio r = +{r:.2f} (" in noisy.verdict
+    assert "): this method trusts them more when they are wrong. The bound on its loss is" in noisy.verdict
+    assert (noisy.corruption, noisy.level) == ("gaussian", 10.0)
+    again = trust_diagnostics(qmf, *data[1], corruption="gaussian", level=10, random_state=1)
+    assert again.modalities[1].correlation.r != r
+    assert trust_diagnostics(qmf, *data[1], corruption="gaussian", level=10).to_dict() == noisy.to_dict()
+
+
+@pytest.mark.parametrize("X", [lambda X: X, gappy], ids=["whole", "with gaps"])
+def test_static_weights_have_no_correlation_and_are_not_nan(data, X):
+    model = FusionClassifier("late", **{**QUICK, "epochs": 1}).fit(*data[0])
+    found = trust_diagnostics(model, X(data[1][0]), data[1][1])
+    assert found.meets_condition is None
+    assert found.verdict.startswith("the weights are static: they do not depend on what a sample looks like")
+    table = found.table()
+    assert table["r"].to_list() == [None, None]
+    assert set(table["reading"]) == {"static: no correlation"}
+    assert abs(found.gap) < 1e-9
+    assert "static" in str(found)
+    assert "nan" not in str(found).lower() + json.dumps(found.to_dict()).lower()
+
+
+def test_the_whole_bound_is_made_of_its_terms(qmf, data):
+    train = Samples.of(data[0][0], data[0][1])
+    found = trust_diagnostics(qmf, *data[1], train=train, delta=0.1)
+    assert found.to_dict() == trust_diagnostics(qmf, *data[1], train=data[0], delta=0.1).to_dict()
+    learned = trust_diagnostics(qmf, *data[0])
+    trust = np.array([one.trust for one in found.modalities])
+    bound = found.bound
+    assert bound.loss == pytest.approx(trust @ [one.loss for one in learned.modalities])
+    assert bound.covariance == pytest.approx(found.term_covariance)
+    assert bound.confidence == pytest.approx(2 * math.sqrt(math.log(10) / (2 * 240)))
+    assert bound.guessing == pytest.approx(math.log(3))
+    method, batch = qmf.model_.method, qmf.model_.preparation.batch(train)
+    each = [
+        head_complexity(method.encoders[name](batch[name]).pooled, method.heads[name].weight, method.heads[name].bias)
+        for name in ("image", "audio")
+    ]
+    assert bound.complexity == pytest.approx(trust @ [one.estimate for one in each], rel=1e-5)
+    assert found.verdict.endswith(f"{bound.words[1:]}.")
+
+
+def test_every_sort_of_model_is_read(data, qmf, tmp_path):
+    (X, y), (X_test, y_test) = data
+    wanted = trust_diagnostics(qmf, X_test, y_test).to_dict()
+    assert trust_diagnostics(qmf.model_, X_test, y_test).to_dict() == wanted
+    assert trust_diagnostics(qmf.model_, Samples.of(X_test, y_test)).to_dict() == wanted
+    bayes = BayesFusion(experts=LogisticRegression(), reliability="auto").fit(X, y)
+    heard = trust_diagnostics(bayes, X_test, y_test, level=10, reference=X)
+    assert [one.reading for one in heard.modalities] == ["meets", "meets"]
+    experts = {name: bayes.experts_[name].predict_log_proba(X_test[name]) for name in X_test}
+    column = np.searchsorted(["a", "b", "c"], y_test)
+    assert trust_diagnostics(bayes, X_test, y_test).modalities[0].loss == pytest.approx(
+        -experts["image"][np.arange(len(y_test)), column].mean(), rel=1e-6
+    )
+    opinions = BayesFusion(classes=["c", "a", "b"]).fit({n: x[:, [2, 0, 1]] for n, x in experts.items()}, y_test)
+    given = trust_diagnostics(opinions, {name: x[:, [2, 0, 1]] for name, x in experts.items()}, y_test)
+    assert given.modalities[0].loss == pytest.approx(-experts["image"][np.arange(len(y_test)), column].mean(), rel=1e-6)
+
+
+def test_an_expert_that_rules_out_the_truth_has_a_finite_loss():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    opinions = {name: np.stack([-2.0 * y, 2.0 * y], axis=1) + rng.normal(size=(60, 2)) for name in "ab"}
+    model = BayesFusion().fit(opinions, y)
+    opinions["a"][3, y[3]] = -np.inf
+    found = trust_diagnostics(model, opinions, y)
+    assert 1 < found.modalities[0].loss < 5
+    assert np.isfinite(found.loss)
+
+
+def test_a_regression_is_measured_by_squared_errors(data):
+    X = data[0][0]
+    y = 100 + 10 * X["image"][:, 0]
+    model = FusionRegressor("late", **{**QUICK, "epochs": 1}).fit(X, y)
+    found = trust_diagnostics(model, X, y)
+    said = model.model_.predict(Samples.of(X)).opinions.double().numpy()[:, :, 0]
+    standardised = (y - y.mean()) / y.std()
+    assert [one.loss for one in found.modalities] == pytest.approx(((said - standardised[:, None]) ** 2).mean(axis=0))
+    with pytest.raises(UnsupportedError, match="for classifiers whose experts have linear heads"):
+        trust_diagnostics(model, X, y, train=(X, y))
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("concat", "and 'concat' has no weights and no opinions of single modalities: use a method that joins opinions")],
+)
+def test_methods_without_weights_are_refused_in_a_sentence(data, method, said):
+    with pytest.raises(UnsupportedError, match=said):
+        trust_diagnostics(FusionClassifier(method, **{**QUICK, "epochs": 1}).fit(*data[0]), *data[1])
+    model = Model.fit(method, Samples.of(*data[0]), trainer=Trainer(epochs=1, device="cpu"))
+    with pytest.raises(UnsupportedError, match=said):
+        trust_diagnostics(model, *data[1])
+
+
+def test_what_does_not_fit_is_refused(qmf, data):
+    X, y = data[1]
+    for call, said in (
+        (lambda: trust_diagnostics(qmf, X), "need the targets of X, and the samples carry none"),
+        (lambda: trust_diagnostics(qmf, X, y[:-1]), "there are 239 targets but 240 samples"),
+        (lambda: trust_diagnostics(qmf, X, y, clip=True), "clip belongs to a corruption; give a level above 0"),
+        (lambda: trust_diagnostics(LogisticRegression(), X, y), "read a fitted FusionClassifier.*LogisticRegression"),
+        (lambda: trust_diagnostics(qmf, {"image": np.full((3, 3), np.nan)}, y[:3]), "at least one modality"),
+        (lambda: trust_diagnostics(qmf, X, y, train=X), r"train must be Samples with y, or a pair \(X, y\), got dict"),
+        (lambda: trust_diagnostics(qmf, X, y, train=Samples.of(X)), "need the targets of train"),
+    ):
+        with pytest.raises(InputError, match=said):
+            call()
+
+
+def record(weights, losses, present=None):
+    weights, losses = np.asarray(weights, float), np.asarray(losses, float)
+    there = np.ones(weights.shape, bool) if present is None else np.asarray(present)
+    names = tuple("abcde"[: weights.shape[1]])
+    return ExpertRecord(names, weights, losses, there, losses.mean(axis=1), losses.mean(axis=1))
+
+
+def test_the_verdict_tells_the_cases_apart():
+    rng = np.random.default_rng(0)
+    loss, n = rng.exponential(size=200), 200
+    wrong, right = loss + rng.normal(size=n), -loss + 10
+    unrelated = rng.normal(size=n)
+    unrelated -= np.cov(unrelated, loss, ddof=0)[0, 1] / loss.var() * loss
+    drift = 10 + unrelated / unrelated.std() + 0.05 * loss / loss.std()
+    found = diagnose(record(np.stack([right, wrong, drift, np.full(n, 0.5)], 1), np.repeat(loss[:, None], 4, axis=1)))
+    assert [one.reading for one in found.modalities] == ["meets", "fails", "chance", "static"]
+    assert found.verdict.startswith(
+        "meets theorem 2's condition (r ≤ 0) on 1 of 3 modalities with a correlation; on b r"
+    )
+    assert "this method trusts b more when it is wrong; on c r = +" in found.verdict
+    assert "which chance explains; on d its weights are static." in found.verdict
+    few = diagnose(record([[0.4, 0.6], [0.5, 0.5]], [[1.0, 2.0], [1.0, 2.0]]))
+    assert few.verdict.startswith("there is no correlation to measure")
+    assert set(few.table()["reading"]) == {"no correlation: too few samples, or losses all alike"}
+
+
+def test_weights_that_only_who_is_present_moves_are_static():
+    rng = np.random.default_rng(0)
+    present = rng.random((50, 3)) < 0.6
+    equal = present / np.maximum(present.sum(axis=1, keepdims=True), 1)
+    assert static_weights(equal, present).tolist() == [True] * 3
+    moved = equal.copy()
+    moved[np.flatnonzero(present.all(axis=1))[0], 1] += 0.01
+    assert static_weights(moved, present).tolist() == [True, False, True]
+    # Nobody is seen twice: nothing shows that the weights do not move.
+    assert not static_weights(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[True, True], [True, False]])).any()
+
+
+def test_the_printed_table_is_even(qmf, data):
+    lines = str(trust_diagnostics(qmf, *data[1])).splitlines()
+    assert lines[0].split()[:2] == ["modality", "samples"]
+    assert len({len(line) for line in lines[:4]}) == 1
+    assert lines[4] == ""
+    assert repr(trust_diagnostics(qmf, *data[1])).startswith("TrustDiagnostics(meets theorem 2's condition")
