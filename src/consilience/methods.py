@@ -126,11 +126,14 @@ class Method(nn.Module):
     tasks: ClassVar[tuple[TaskKind, ...]] = ("classification", "regression")
     reads: ClassVar[tuple[Kind, ...]] = ("vector", "image", "sequence", "tokens")
     min_modalities: ClassVar[int] = 1
-    keeps_history: ClassVar[bool] = False  # whether objective() wants step.history (needs opinions)
+    keeps_history: bool = False  # whether objective() wants step.history (needs opinions)
+    history_start: int = 1  # the first epoch that the history counts, from 1
+    history_length: int | None = None  # how many epochs it counts from there, all if None
 
     def __init__(self, spec: Spec):
         super().__init__()
         self.names = tuple(spec.modalities)
+        self.modalities = dict(spec.modalities)
         self.task = spec.task
 
     def forward(self, batch: Batch) -> Prediction:
@@ -151,6 +154,11 @@ class Method(nn.Module):
         return []
 
     @classmethod
+    def member(cls, argument: str) -> type[Method] | None:
+        """For a family whose members are classes of their own: one of them. None: this class takes the argument."""
+        return None
+
+    @classmethod
     def reason_against(cls, modalities: Mapping[str, Modality], task: Task) -> str | None:
         """Why this method cannot serve these modalities and this task, or None if it can."""
         if task.kind not in cls.tasks:
@@ -167,7 +175,8 @@ class JointMethod(Method):
     """A method that joins features: encoders → fusion → head.
 
     A subclass sets `self.fusion`, a module called with name → `Encoded` and the batch that returns the joint
-    representation `[batch, width]`, and `self.head`. The three names are what progressive fusion unrolls.
+    representation `[batch, width]`, and `self.head`. Where more happens it overrides `represent` or `read`, not
+    `forward`: progressive fusion repeats `represent` and the fusion, and reads once.
     """
 
     fusion: nn.Module
@@ -177,11 +186,18 @@ class JointMethod(Method):
         super().__init__(spec)
         self.encoders = spec.build_encoders()
 
+    def represent(self, batch: Batch) -> dict[str, Encoded]:
+        """Each modality's features, as the fusion wants them."""
+        return {name: encode(encoder, batch, name) for name, encoder in self.encoders.items()}
+
+    def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
+        """The joint representation `[batch, width]` as a prediction."""
+        return Prediction(self.head(joint), features=features, joint=joint)
+
     def forward(self, batch: Batch) -> Prediction:
         """Encode each modality, join, read out."""
-        features = {name: encode(encoder, batch, name) for name, encoder in self.encoders.items()}
-        joint = self.fusion(features, batch)
-        return Prediction(self.head(joint), features=features, joint=joint)
+        features = self.represent(batch)
+        return self.read(self.fusion(features, batch), features, batch)
 
 
 class ExpertMethod(Method):
@@ -279,10 +295,20 @@ def weighted_mean(values: Tensor, weight: Tensor, dim: int | None = None) -> Ten
     return weighed / torch.where(total > 0, total, 1)  # not a small constant: only ratios of weights may matter
 
 
+def equal_weights(present: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """1 / (number present), 0 where missing: `[batch, modality]`.
+
+    >>> equal_weights(torch.tensor([[True, True], [False, True]])).tolist()
+    [[0.5, 0.5], [0.0, 1.0]]
+    """
+    there = present.to(dtype)
+    return there / there.sum(dim=1, keepdim=True).clamp(min=1)
+
+
 _Class = TypeVar("_Class", bound=type[Method])
 _REGISTRY: dict[str, type[Method]] = {}
 # The rooms where methods live. The registry knows the rooms, never what is in them.
-_ROOMS = ("fusion", "decision")
+_ROOMS = ("fusion", "decision", "feedback")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*:?")
 
 
@@ -337,11 +363,12 @@ def available(modalities: Iterable[str] = ("MODALITY",)) -> list[str]:
 
 
 def find(name: str, modalities: Iterable[str] = ("MODALITY",)) -> tuple[type[Method], str | None]:
-    """The class of a method, and the argument of a family's member."""
+    """The class of a method, and the argument of a family's member where the class takes one."""
     known = registry()
     family, colon, argument = name.partition(":")
     if colon and family + colon in known:
-        return known[family + colon], argument
+        member = known[family + colon].member(argument)
+        return (known[family + colon], argument) if member is None else (member, None)
     if name + ":" in known:
         members = [f"{name}:{one}" for one in known[name + ":"].arguments(modalities)]
         raise unknown_name("method", name, members, "It is a family: say which of them")

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.batches import Batch
+from consilience.encoders import Encoded
 from consilience.fusion.concat import Concatenation
-from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, encode, register, weighted_mean
+from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 
 
 @register("align", paper="Zhang et al. 2023, Provable Dynamic Fusion for Low-Quality Multimodal Data, B.2")
@@ -28,15 +29,13 @@ class Align(JointMethod):
         self.head = nn.Linear(width, spec.task.outputs)
         self.strength = strength
 
-    def forward(self, batch: Batch) -> Prediction:
-        """Encode, project into the shared space, concatenate."""
-        features = {}
-        for name, encoder in self.encoders.items():
-            encoded = encode(encoder, batch, name)
+    def represent(self, batch: Batch) -> dict[str, Encoded]:
+        """Encode, and project into the shared space."""
+        features = super().represent(batch)
+        for name, encoded in features.items():
             projected = self.project[name](encoded.pooled) * batch.present_in(name)[:, None]
-            features[name] = type(encoded)(projected, encoded.sequence, encoded.mask)
-        joint = self.fusion(features, batch)
-        return Prediction(self.head(joint), features=features, joint=joint)
+            features[name] = Encoded(projected, encoded.sequence, encoded.mask)
+        return features
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """The task's loss and the alignment of what is present."""

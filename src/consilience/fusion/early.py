@@ -32,7 +32,6 @@ class Early(Method):
                 "method 'early' has one encoder for all modalities: choose it by settings={'encoder': …}, "
                 "not per modality"
             )
-        self.modalities = dict(spec.modalities)
         self.joined = join_shapes(spec.modalities)
         self.encoder = build_encoder(self.joined, encoder)
         self.head = nn.Linear(self.encoder.width, spec.task.outputs)

@@ -1,0 +1,197 @@
+"""An encoder in the loop: from its second pass on, one of its stages hears the context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from consilience.encoders import Encoded, Encoder
+from consilience.errors import InputError, UnsupportedError, unknown_name
+from consilience.feedback.concatenation import Concatenation, RecurrentConcatenation, build_concatenation, samples_in
+from consilience.feedback.dryrun import evaluating
+from consilience.feedback.links import Addition, channel_axis, check_mode
+from consilience.samples import Modality
+
+# Where the feedback joins when it joins after the last stage, before the features are pooled.
+END = "end"
+
+
+class Looped(Encoder):
+    """An encoder with a link into one of its stages.
+
+    `begin` opens a loop, `listen` gives the context that the next pass hears, `forget` closes the loop. What comes
+    before the stage does not depend on the context: it runs once, and later passes start from what it gave. Outside a
+    loop this is the encoder itself.
+
+    layers: those of the stage that a link of concatenation is hooked to.
+    """
+
+    name = "looped"
+
+    def __init__(self, inner: Encoder, at: str, link: nn.Module, layers: list[nn.Module], modality_name: str):
+        super().__init__()
+        self.inner, self.at, self.link, self.modality_name = inner, at, link, modality_name
+        for layer in layers:
+            if isinstance(link, Concatenation):
+                layer.register_forward_hook(self._after)
+            else:
+                layer.register_forward_pre_hook(self._before)
+        self.forget()
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Of the features, as without the loop."""
+        return self.inner.width
+
+    @property
+    def stages(self) -> nn.ModuleDict:  # type: ignore[override]
+        """The stages of the encoder itself."""
+        return self.inner.stages
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The kinds the encoder itself reads."""
+        return self.inner.reads
+
+    @property
+    def before(self) -> list[str]:
+        """The stages that come before the link and run once."""
+        names = list(self.stages)
+        return names if self.at == END else names[: names.index(self.at)]
+
+    def begin(self) -> None:
+        """Open a loop: the next pass is the first."""
+        self.forget()
+        self._looping = True
+
+    def listen(self, context: Tensor, rows: Tensor | None) -> None:
+        """Hear this context `[batch, width]` in the next pass. rows: which samples have the modality; None: all."""
+        self._context, self._rows, self._called = context, rows, False
+
+    def forget(self) -> None:
+        """Close the loop: hear nothing, remember nothing."""
+        self._context: Tensor | None = None
+        self._rows: Tensor | None = None
+        self._memory: tuple[Tensor, Tensor | None] | None = None
+        self._looping = self._called = False
+
+    def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """As the encoder itself."""
+        return self.inner.start(x, lengths)
+
+    def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Apply one stage, to what it receives and the context."""
+        return self.inner.advance(stage, self._fed(stage, hidden, mask), mask)
+
+    def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
+        """The last stage's output as features."""
+        return self.inner.finish(self._fed(END, hidden, mask), mask)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Encoded:
+        """Run what comes before the link once, and the rest at every pass."""
+        if self._called:
+            raise UnsupportedError(
+                f"progressive: the encoder of modality {self.modality_name!r} is called twice in one pass; the "
+                "feedback needs one that is called once"
+            )
+        self._called = self._looping
+        before = self.before
+        if self._memory is None:
+            hidden, mask = self.start(x, lengths)
+            for stage in before:
+                hidden = self.inner.advance(stage, hidden, mask)
+        else:
+            hidden, mask = self._memory
+        if self._looping:
+            self._memory = hidden, mask
+        for stage in list(self.stages)[len(before) :]:
+            hidden = self.advance(stage, hidden, mask)
+        return self.finish(hidden, mask)
+
+    def _fed(self, stage: str, hidden: Any, mask: Tensor | None) -> Any:
+        if stage != self.at or self._context is None or not isinstance(self.link, Addition):
+            return hidden
+        if isinstance(hidden, Encoded):  # what a module of the user's may return from its one stage
+            heard = self._heard(len(hidden.pooled))
+            parts = None if hidden.sequence is None else self.link(hidden.sequence, heard, hidden.mask)
+            return Encoded(self.link(hidden.pooled, heard), parts, hidden.mask)
+        return self.link(hidden, self._heard(len(hidden)), mask)
+
+    def _heard(self, samples: int) -> Tensor:
+        """The context of the samples at hand: an encoder may be run on those alone that have the modality."""
+        assert self._context is not None
+        if samples == len(self._context) or self._rows is None:
+            return self._context
+        return self._context[self._rows]
+
+    def _after(self, layer: nn.Module, received: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+        if self._context is None:
+            return None
+        return self.link(output, self._heard(len(output)), received[0])
+
+    def _before(self, layer: nn.Module, received: tuple[Any, ...]) -> tuple[Any, ...]:
+        context = None if self._context is None else self._heard(samples_in(layer, received[0]))
+        return self.link(received[0], context), *received[1:]
+
+
+def loop_encoder(
+    encoder: Encoder, modality: Modality, context: int, *, into: str | None, mode: str, rank: int | None
+) -> Looped:
+    """Give an encoder a link of the right shape, found by a dry run on two samples of zeros."""
+    check_mode(mode)
+    names = [*encoder.stages, END]
+    if into is None:  # as early as numbers allow: token ids become numbers in the first stage
+        into = names[1] if modality.kind == "tokens" and len(names) > 1 else names[0]
+    if into not in names:
+        raise unknown_name("stage", into, names, f"It was to receive the feedback in the encoder of {modality.name!r}")
+    like = next(encoder.parameters(), torch.empty(0))
+    layers: list[nn.Module] = []
+    with evaluating(encoder):
+        hidden, mask = hidden_at(encoder, modality, into)
+        received = hidden.pooled if isinstance(hidden, Encoded) else hidden
+        if not received.is_floating_point():
+            after = names[names.index(into) + 1]
+            raise InputError(
+                f"progressive: stage {into!r} of modality {modality.describe()} receives whole numbers, to which "
+                f"nothing can be added: feed back into {after!r}"
+            )
+        link: nn.Module
+        if mode == "add":
+            axis = -1 if received.ndim == 3 else channel_axis(received)
+            # A waveform `[batch, step]` has one channel: it may be of any length.
+            waveform = into != END and received.ndim == 2 and mask is not None and mask.shape == received.shape
+            link = Addition(context, 1 if waveform else received.shape[axis], axis=axis, rank=rank)
+        elif into == END:
+            raise UnsupportedError(
+                f"progressive: mode='concat' needs a layer to read the context, and after the last stage of modality "
+                f"{modality.name!r} features are only pooled: use mode='add', or one of the stages "
+                f"{', '.join(encoder.stages) or '(there are none)'}"
+            )
+        else:
+            stage = into
+            link, layers = build_concatenation(
+                encoder.stages[stage],
+                lambda x: encoder.advance(stage, x, mask),
+                received,
+                context=context,
+                samples=len(received),
+                rank=rank,
+                what=f"stage {stage!r} of modality {modality.name!r}",
+            )
+    return Looped(encoder, into, link.to(device=like.device, dtype=like.dtype), layers, modality.name)
+
+
+def hidden_at(encoder: Encoder, modality: Modality, stage: str) -> tuple[Any, Tensor | None]:
+    """What a stage receives, and the mask, for two samples of zeros (of ones, for tokens: 0 is padding)."""
+    like = next(encoder.parameters(), torch.empty(0))
+    shape, tokens = (2, *modality.shape), modality.kind == "tokens"
+    x = torch.ones(shape, dtype=torch.long, device=like.device) if tokens else torch.zeros(shape).to(like)
+    lengths = torch.full((2,), modality.shape[0], device=like.device) if modality.timed else None
+    hidden, mask = encoder.start(x, lengths)
+    for one in encoder.stages:
+        if one == stage:
+            break
+        hidden = encoder.advance(one, hidden, mask)
+    return hidden, mask
