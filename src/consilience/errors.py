@@ -36,6 +36,10 @@ class TrainingError(ConsilienceError, RuntimeError):
     """Training cannot go on: a loss that is not finite, or no memory left."""
 
 
+class TrustWarning(UserWarning):
+    """A trained method trusts a modality more when it is wrong; the message names it and says what to do."""
+
+
 def unknown_name(what: str, name: object, known: Iterable[str], advice: str = "") -> UnknownNameError:
     """Build the error for a name that does not exist, with the near miss first.
 

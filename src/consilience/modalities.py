@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -34,13 +34,15 @@ class Modality:
     """A named stream of one kind, and the shape of one sample of it.
 
     vector `(feature,)` · image `(channel, height, width)` · sequence `(time, feature)` · tokens `(time,)` · text `()`.
-    `vocabulary` is the number of different token ids, for tokens only.
+    `vocabulary` is the number of different token ids, for tokens only; `words` are those of the ids 2, 3, …, where text
+    was split into words.
     """
 
     name: str
     kind: Kind
     shape: tuple[int, ...]
     vocabulary: int | None = None
+    words: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def timed(self) -> bool:

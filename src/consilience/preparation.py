@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,19 @@ class Preparation:
         self.transforms, self.raw, self.task = dict(transforms), dict(raw), task
 
     @classmethod
-    def fit(cls, samples: Samples, task: Task) -> Preparation:
-        """Learn standardisation and vocabularies from the training samples."""
+    def fit(
+        cls, samples: Samples, task: Task, own: Mapping[str, Callable[[Samples, str], Transform]] | None = None
+    ) -> Preparation:
+        """Learn standardisation and vocabularies from the training samples.
+
+        own: for modalities whose encoder has a preparation of its own, what makes it of the samples and the name.
+        """
         weight = samples.weight
         transforms: dict[str, Transform] = {}
         for name, modality in samples.modalities.items():
-            if modality.kind == "text":
+            if name in (own or {}):
+                transforms[name] = own[name](samples, name)  # type: ignore[index]
+            elif modality.kind == "text":
                 transforms[name] = Words.fit(samples, name)
             elif modality.kind == "tokens":
                 transforms[name] = Tokens.fit(samples, name)
@@ -93,7 +100,8 @@ class Preparation:
             values[name] = tensor
             present[:, column] = there
         weight = np.ones(n) if samples.weight is None else samples.weight[rows]
-        y = None if samples.y is None else torch.from_numpy(self.task.encode(samples.y[rows]))
+        targeted = samples.y is not None and self.task.outputs > 0
+        y = torch.from_numpy(self.task.encode(samples.y[rows])) if targeted else None
         return Batch(
             values,
             torch.from_numpy(present),
@@ -106,12 +114,7 @@ class Preparation:
 
     def statistics(self) -> dict[str, Statistics]:
         """Spread and range of each modality in training, by which a corruption's level is measured."""
-        return {
-            name: Statistics(std=one.std.numpy(), low=one.low.numpy(), high=one.high.numpy())
-            if isinstance(one, Standardise)
-            else Statistics()
-            for name, one in self.transforms.items()
-        }
+        return {name: one.statistics() for name, one in self.transforms.items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What was learned, as tensors and JSON, for `Preparation.from_state`."""

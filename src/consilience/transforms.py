@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.errors import InputError, SavedModelError, name_rows
+from consilience.corruption import Statistics
+from consilience.errors import ConsilienceError, InputError, SavedModelError, name_rows
 from consilience.modalities import SCAN_BYTES, Modality
 from consilience.samples import Samples
 
@@ -29,8 +30,28 @@ class Transform(Protocol):
     ) -> tuple[Tensor, np.ndarray | None]:
         """Values `[rows, *shape]` and their lengths as a tensor (of `dtype`, if of numbers) and new lengths."""
 
+    def statistics(self) -> Statistics:
+        """Spread and range of the raw values in training, where they are numbers."""
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What was learned: tensors, and plain JSON values."""
+
+
+# From a modality as the encoder sees it, the JSON values and the tensors of a saved transform, the transform.
+Loader = Callable[[Modality, Mapping[str, Any], Mapping[str, Tensor]], Transform]
+_LOADERS: dict[str, Loader] = {}
+
+
+def register_transform(name: str) -> Callable[[Loader], Loader]:
+    """Say how a transform of this name is rebuilt from what its `state` gave, from the file that defines it."""
+
+    def enter(loader: Loader) -> Loader:
+        if name in _LOADERS:
+            raise ConsilienceError(f"transform {name!r} is registered twice")
+        _LOADERS[name] = loader
+        return loader
+
+    return enter
 
 
 class Standardise:
@@ -42,7 +63,7 @@ class Standardise:
     def __init__(self, output: Modality, mean: Tensor, std: Tensor, low: Tensor, high: Tensor):
         """mean, std, and the smallest and largest value seen: `[feature]` or `[channel]`, float64."""
         self.output, self.mean, self.std, self.low, self.high = output, mean, std, low, high
-        self._scale = torch.where(std > 0, std, torch.ones_like(std))
+        self._shift, self._scale = mean, torch.where(std > 0, std, torch.ones_like(std))
 
     @classmethod
     def fit(cls, samples: Samples, name: str, weight: np.ndarray | None) -> Standardise:
@@ -94,7 +115,7 @@ class Standardise:
     ) -> tuple[Tensor, np.ndarray | None]:
         """Standardised values `[rows, *shape]`, float32 or float64."""
         around = (-1, 1, 1) if self.output.kind == "image" else (-1,)
-        mean, scale = self.mean.view(around).numpy(), self._scale.view(around).numpy()
+        shift, scale = self._shift.view(around).numpy(), self._scale.view(around).numpy()
         standardised = torch.empty(values.shape, dtype=dtype).numpy()
         at_once = _rows_at_once(self.output)
         try:
@@ -102,13 +123,17 @@ class Standardise:
                 for start in range(0, len(values), at_once):
                     piece = slice(start, start + at_once)
                     # In 64 bits, since a large mean would leave 32 without digits for what differs.
-                    standardised[piece] = (values[piece] - mean) / scale
+                    standardised[piece] = (values[piece] - shift) / scale
         except FloatingPointError:
             raise InputError(
                 f"modality {self.output.name!r} holds a number of size {np.abs(values).max():.3g}, which is beyond "
                 "32-bit numbers after standardisation: mend it, or scale the modality down before training"
             ) from None
         return torch.from_numpy(standardised), lengths
+
+    def statistics(self) -> Statistics:
+        """Spread and range."""
+        return Statistics(std=self.std.numpy(), low=self.low.numpy(), high=self.high.numpy())
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Mean, std and range."""
@@ -126,7 +151,7 @@ class Words:
     def __init__(self, output: Modality, words: Sequence[str]):
         self.words = list(words)
         self._ids = {word: position + 2 for position, word in enumerate(self.words)}
-        self.output = replace(output, kind="tokens", vocabulary=len(self.words) + 2)
+        self.output = replace(output, kind="tokens", vocabulary=len(self.words) + 2, words=tuple(self.words))
 
     @classmethod
     def fit(cls, samples: Samples, name: str) -> Words:
@@ -164,6 +189,10 @@ class Words:
         ids = np.zeros((len(rows), int(lengths.max(initial=1))), dtype=np.int64)
         ids[np.arange(ids.shape[1]) < lengths[:, None]] = [word for row in rows for word in row]
         return torch.from_numpy(ids), lengths
+
+    def statistics(self) -> Statistics:
+        """None: words are no numbers."""
+        return Statistics()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The vocabulary."""
@@ -209,29 +238,51 @@ class Tokens:
             )
         return torch.from_numpy(values.astype(np.int64)), lengths
 
+    def statistics(self) -> Statistics:
+        """None: ids are no numbers."""
+        return Statistics()
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Nothing was learned."""
         return {}, {}
+
+
+@register_transform("words")
+def _load_words(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
+    return Words(output, entry["words"])
+
+
+@register_transform("tokens")
+def _load_tokens(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
+    return Tokens(output)
+
+
+@register_transform("standardise")
+def _load_standardise(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
+    return Standardise(output, **read_moments(output, tensors))
 
 
 def load_transform(
     output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor], position: int
 ) -> Transform:
     """Rebuild one modality's transform from what its `state` gave."""
-    if entry["transform"] == "words":
-        return Words(output, entry["words"])
-    if entry["transform"] == "tokens":
-        return Tokens(output)
-    if entry["transform"] != "standardise":
+    if entry["transform"] not in _LOADERS:
         raise SavedModelError(f"modality {output.name!r} was saved with an unknown transform {entry['transform']!r}")
-    features = output.shape[0] if output.kind == "image" else output.shape[-1]
-    learned = {name: tensors[f"{position}.{name}"] for name in Standardise.learned}
+    start = f"{position}."
+    own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+    return _LOADERS[entry["transform"]](output, entry, own)
+
+
+def read_moments(modality: Modality, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The saved moments and range of a modality of numbers, checked against its shape."""
+    features = modality.shape[0] if modality.kind == "image" else modality.shape[-1]
+    learned = {name: tensors[name] for name in Standardise.learned}
     for name, values in learned.items():
         if values.shape != (features,):
             raise SavedModelError(
-                f"the saved {name} of modality {output.describe()} has shape {list(values.shape)}, not [{features}]"
+                f"the saved {name} of modality {modality.describe()} has shape {list(values.shape)}, not [{features}]"
             )
-    return Standardise(output, **learned)
+    return learned
 
 
 def _pieces(samples: Samples, name: str) -> Iterator[np.ndarray]:

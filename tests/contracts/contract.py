@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from consilience.samples import Samples
 from consilience.targets import Task
 from consilience.training import Model, Trainer, load_model
 
-# Built-in sets in the order they are tried: the first that a method can read is the one it is tested on.
+# Built-in sets in the order they are tried: the first that a method can read is the one it is tested on. Of sequences
+# with numbers to predict there is none: the numbers of the classes stand in.
+AS_NUMBERS = " as numbers"
 SETS = {
     "classification": ("digits", "captions", "sequences"),
-    "regression": ("progressive-synthetic",),
+    "regression": ("progressive-synthetic", "sequences" + AS_NUMBERS),
 }
 OPTIONS = {"sequences": {"n": 400}, "captions": {"n": 400}}
 
@@ -29,7 +32,12 @@ OPTIONS = {"sequences": {"n": 400}, "captions": {"n": 400}}
 @cache
 def built_in(name: str) -> DataSet:
     """A built-in set, loaded once."""
-    return load_data(name, **OPTIONS.get(name, {}))
+    source = name.removesuffix(AS_NUMBERS)
+    data = load_data(source, **OPTIONS.get(source, {}))
+    if source == name:
+        return data
+    numbers = np.unique(data.samples.y, return_inverse=True)[1].astype(np.float64)
+    return replace(data, samples=Samples.of(data.samples, numbers), task="regression")
 
 
 def prepared(samples: Samples, kind: str) -> tuple[Preparation, Task]:
@@ -102,8 +110,8 @@ def some_missing(samples: Samples, share: float = 0.4, seed: int = 0) -> Samples
 
 def learns(name: str, kind: str, data: DataSet) -> None:
     """Better than guessing, by a margin that luck does not give."""
-    train, test = data.train, data.test
-    model = fit(name, kind, train, epochs=12)
+    train, test = data.train[:600], data.test
+    model = fit(name, kind, train, epochs=8 if len(train) == 600 else 16)
     if kind == "classification":
         chance = np.unique(test.y, return_counts=True)[1].max() / len(test)
         assert score(model, test) > chance + 3 * np.sqrt(chance * (1 - chance) / len(test))
@@ -222,6 +230,9 @@ def counts_modalities(name: str, kind: str, data: DataSet) -> None:
         if argument is not None and argument not in fewer.names and argument in train.names:
             continue
         if count >= cls.min_modalities:
+            if cls.reason_against(preparation.modalities, task) is not None:
+                assert count < len(train.names)  # it asks for a sequence, say, and these few have none
+                continue
             method = methods.build(name, spec)
             assert method(preparation.batch(fewer, slice(0, 4))).output.shape == (4, task.outputs)
         else:

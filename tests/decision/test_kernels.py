@@ -75,7 +75,7 @@ def test_kernel_and_reference_agree(monkeypatch, shape, kind, dtype):
     launched = []
     launch = kernels._launch
     monkeypatch.setattr(kernels, "_launch", lambda kernel, *given: launched.append(kernel) or launch(kernel, *given))
-    tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    tolerance = {torch.float64: 1e-10, torch.float32: 3e-5, torch.bfloat16: 1e-2}[dtype]
     for options in OPTIONS:
         case = make(*shape, kind)
         ours = run(monkeypatch, "1", case, options, dtype, dtype)

@@ -76,8 +76,7 @@ def test_wrong_kind_names_what_would_read_it():
 @pytest.mark.parametrize(
     ("modality", "choice", "words"),
     [
-        (VECTOR, {"hidden": []}, r"'mlp' of modality v \(vector 7\): hidden must be each block's width"),
-        (VECTOR, {"hidden": "64"}, "hidden must be each block's width"),
+        (VECTOR, {"hidden": "64"}, r"'mlp' of modality v \(vector 7\): hidden must be each block's width"),
         (VECTOR, {"hidden": [64, 0]}, "hidden must be a whole number ≥ 2, got 0"),
         (VECTOR, {"hidden": [1]}, "hidden must be a whole number ≥ 2, got 1"),
         (VECTOR, {"hidden": 0.5}, "hidden must be a whole number"),

@@ -39,6 +39,14 @@ def test_normalise_false_has_no_norm_layer():
     assert not any(isinstance(module, nn.LayerNorm) for module in encoder.modules())
 
 
+def test_without_blocks_the_features_are_the_input():
+    encoder = Mlp(Modality("photo", "image", (1, 2, 3)), hidden=[])
+    x = torch.randn(4, 1, 2, 3)
+    assert encoder.width == 6
+    assert torch.equal(encoder(x).pooled, x.flatten(1))
+    assert not list(encoder.parameters())
+
+
 def test_longer_sequences_than_it_was_built_for():
     encoder = Mlp(Modality("audio", "sequence", (6, 5)))
     with pytest.raises(InputError, match=r"'audio' has sequences of 8 time steps.*at most 6.*gru"):

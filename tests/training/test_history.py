@@ -46,9 +46,9 @@ def test_average_sum_and_scale_against_a_table(epochs, start, window, seed):
                 low, high = values[rows, column].min(), values[rows, column].max()
                 if high > low:
                     scaled[rows, column] = (values[rows, column] - low) / (high - low)
-        found = history.normalised(torch.arange(n), cumulative).numpy()
+        found = history.past(torch.arange(n), cumulative=cumulative, normalised=True).numpy()
         np.testing.assert_allclose(found, scaled, atol=1e-5)
-        picked = history.normalised(torch.tensor([4, 0, 4]), cumulative)
+        picked = history.past(torch.tensor([4, 0, 4]), cumulative=cumulative, normalised=True)
         np.testing.assert_allclose(picked, scaled[[4, 0, 4]], atol=1e-5)
 
 
@@ -57,6 +57,24 @@ def test_a_sample_twice_in_a_batch_counts_twice():
     history.record(torch.tensor([1, 1]), torch.tensor([[1.0], [3.0]]), epoch=0)
     assert history.average().tolist() == [[0.0], [2.0]]
     assert history.sum().tolist() == [[0.0], [4.0]]
+
+
+def test_the_past_is_what_ended_with_the_last_epoch():
+    history, both = LossHistory(3, 2), torch.tensor([0, 1])
+    present = torch.tensor([[True, False], [True, True]])
+    assert history.past(both).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    for epoch, losses in enumerate([[[1.0, 9.0], [3.0, 5.0]], [[2.0, 9.0], [6.0, 7.0]]]):
+        history.record(both, torch.tensor(losses), present, epoch=epoch)
+        assert history.seen(both).any() == (epoch == 1)  # the epoch under way is not yet past
+        history.gather()
+    assert history.seen(torch.arange(3)).tolist() == [[True, False], [True, True], [False, False]]
+    assert history.past(both).tolist() == [[1.5, 0.0], [4.5, 6.0]]
+    assert history.past(both, cumulative=True).tolist() == [[3.0, 0.0], [9.0, 12.0]]
+    assert history.past(both, normalised=True).tolist() == [[0.0, 0.0], [1.0, 0.0]]
+    other = LossHistory(3, 2)
+    other.past(both)
+    other.restore(history.state())
+    assert torch.equal(other.past(both), history.past(both))
 
 
 def test_recording_keeps_no_graph():

@@ -229,7 +229,7 @@ def test_an_edited_description_is_noticed(folder):
         ({"settings": {"wdth": 3}}, "did you mean 'width'"),
         ({"settings": {"width": "wide"}}, "cannot be built as it was saved"),
         ({"settings": {"width": 8}}, "do not fit the method"),
-        ({"encoders": {"a": "resnet"}}, "unknown encoder"),
+        ({"encoders": {"a": "rsnet"}}, "unknown encoder"),
         ({"encoders": {"a": 7}}, "cannot be built as it was saved"),
         ({"preparation": {}}, "preparation cannot be read"),
         ({"preparation": {"modalities": 3, "task": {}}}, "preparation cannot be read"),

@@ -54,7 +54,7 @@ class Witness(Late):
         if step.epoch == step.epochs - 1 and self.seen[0, 0] < 0:
             self.seen.copy_(step.history.average())
         losses = super().objective(prediction, batch, step)
-        hard = step.history.normalised(batch.index).to(prediction.output.dtype)
+        hard = step.history.past(batch.index, normalised=True).to(prediction.output.dtype)
         return {**losses, "hard": 0.1 * (hard * prediction.opinions.square().mean(2)).mean()}
 
 

@@ -66,7 +66,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         command=shlex.join(command),
         **options.loading(chosen),
     )
-    say(comparison, chosen.format)
+    say(comparison, chosen.format, chosen.worst)
 
 
 def read_corruption(text: str) -> Any:
@@ -78,11 +78,11 @@ def read_corruption(text: str) -> Any:
     return dict(options.each_pair("corruption", text.split(","))) if "=" in text else text
 
 
-def say(comparison: Any, format: str) -> None:
+def say(comparison: Any, format: str, worst: bool = False) -> None:
     """The table; on a console also the answer in words, and where the report and the best model are."""
     from rich.console import Console
 
-    table = comparison.table(format)
+    table = comparison.table(format, worst=worst)
     if format != "console":
         print(table, end="" if table.endswith("\n") else "\n")
         return

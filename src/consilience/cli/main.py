@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from types import ModuleType
 
-from consilience.cli import compare, data, methods, predict, report, reproduce, train
+from consilience.cli import compare, data, fuse, methods, predict, report, reproduce, train
 from consilience.errors import ConsilienceError
 
 # Each has a docstring (the help), USAGE, EXAMPLES, add_arguments(parser) and run(chosen, command).
@@ -17,6 +17,7 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "train": train,
     "predict": predict,
+    "fuse": fuse,
     "report": report,
     "reproduce": reproduce,
     "methods": methods,

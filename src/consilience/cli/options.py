@@ -55,7 +55,9 @@ def add_loading(parser: ArgumentParser) -> None:
 def add_training(parser: ArgumentParser) -> None:
     """How to train, as `consilience.training.Trainer` has it."""
     group = parser.add_argument_group("training")
-    group.add_argument("--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help="repeatable")
+    group.add_argument(
+        "--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help="name, name:value or JSON; repeatable"
+    )
     group.add_argument("--setting", **_REPEATABLE, metavar="METHOD.NAME=VALUE", help="of a method; repeatable")
     for name, (kind, said) in _TRAINING.items():
         group.add_argument(
@@ -75,6 +77,7 @@ def add_running(parser: ArgumentParser) -> None:
 def add_format(parser: ArgumentParser) -> None:
     """How to print the table."""
     parser.add_argument("--format", type=str, default=FORMATS[0], help=f"of the table: {', '.join(FORMATS)}")
+    parser.add_argument("--worst", action="store_true", help="add the worst seed to every cell of the table")
 
 
 def check_format(chosen: Namespace) -> None:
@@ -129,8 +132,8 @@ def training(chosen: Namespace) -> dict[str, Any]:
 
 
 def encoders(chosen: Namespace) -> dict[str, Any]:
-    """Modality → encoder."""
-    return dict(each_pair("encoder", chosen.encoder))
+    """Modality → encoder: a name, a name with its main setting, or settings as JSON."""
+    return {name: value_of(text) for name, text in each_pair("encoder", chosen.encoder)}
 
 
 def settings(chosen: Namespace) -> dict[str, dict[str, Any]]:

@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Predict every row."""
-    from consilience.estimators import load
+    from consilience.estimators import BayesFusion, load
 
     path = None if chosen.out is None else Path(chosen.out)
     if path is not None and path.suffix not in (".csv", ".parquet"):
@@ -37,6 +37,11 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if path is not None:
         options.check_out(path)
     model = load(chosen.model)
+    if isinstance(model, BayesFusion):
+        raise InputError(
+            f"predict: {chosen.model} is a BayesFusion, which was not trained from a file; use it in Python: "
+            "consilience.load(path).predict(opinions)"
+        )
     samples = model.model_.read(chosen.data)
     absent = [name for name in model.modalities_ if name not in samples]
     if absent:

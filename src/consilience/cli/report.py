@@ -28,4 +28,4 @@ def run(chosen: Namespace, command: list[str]) -> None:
     options.check_format(chosen)
     comparison = reopen(chosen.folder)
     comparison.report()
-    say(comparison, chosen.format)
+    say(comparison, chosen.format, chosen.worst)

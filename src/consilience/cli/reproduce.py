@@ -36,7 +36,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     experiment = find_experiment(chosen.name)
     where = {"out": chosen.out, "jobs": chosen.jobs, "cluster": chosen.cluster}
     comparison = experiment.run(quick=chosen.quick, command=shlex.join(command), **where)
-    say(comparison, chosen.format)
+    say(comparison, chosen.format, chosen.worst)
     if chosen.format != "console":
         return
     if experiment.published:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ REPORT = "report.html"
 # What suits each modality's kind, and a sensor that says nothing.
 DEFAULT_CORRUPTIONS = (None, "missing")
 _STAMP = "report.stamp"
+# Libraries that figures depend on. Fabric comes in a distribution of its own, or inside one of the two others.
+_RECORDED = ("torch", "numpy", "scikit-learn", "lightning-fabric", "lightning", "pytorch-lightning")
 
 
 class Comparison:
@@ -244,11 +247,24 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
         "versions": {
             "consilience": __version__,
             "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "numpy", "scikit-learn", "lightning-fabric")},
+            **installed_versions(),
             "platform": platform.platform(terse=True),
         },
         "jobs": [job.to_json() for job in jobs_of(plan, chosen, fingerprints)],
     }
+
+
+def installed_versions() -> dict[str, str]:
+    """The versions of those libraries that are installed under their own name.
+
+    >>> installed_versions()["torch"].split(".")[0]
+    '2'
+    """
+    found = {}
+    for name in _RECORDED:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:

@@ -72,7 +72,8 @@ def conflict_of_views(log_alpha: Tensor, present: Tensor) -> Tensor:
     """How much the present opinions conflict: `[..., modality, class]`, `[..., modality]` → `[...]`; no pair gives 0.
 
     Two opinions conflict as far as their probabilities differ and both are certain,
-    c_ab = ½ Σ_k |p_ak − p_bk| · (1 − u_a)(1 − u_b); each opinion's mean conflict with the others is summed over them.
+    c_ab = ½ Σ_k |p_ak − p_bk| · (1 − u_a)(1 − u_b); each opinion's mean conflict with the others is summed over them,
+    as in the published code. That is |S| times the mean over pairs.
 
     >>> opposed = torch.tensor([[[9.0, 1.0], [1.0, 9.0]]]).log()  # ½(.8 + .8) · .8 · .8, once for each
     >>> conflict_of_views(opposed, torch.tensor([[True, True]]))

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from consilience.batches import Batch
-from consilience.methods import ExpertMethod, register
+from consilience.methods import ExpertMethod, equal_weights, register
 
 
 @register("late", paper="Zhang et al. 2023, Provable Dynamic Fusion for Low-Quality Multimodal Data, B.2")
@@ -35,13 +35,3 @@ class LateProbabilities(ExpertMethod):
         # Where no one speaks every voice is −inf: select before the sum, so that no nan reaches the gradient.
         voices = torch.where(heard[:, :, None], voices, torch.zeros_like(voices))
         return torch.logsumexp(voices, dim=1), weights
-
-
-def equal_weights(present: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """1 / (number present), 0 where missing: `[batch, modality]`.
-
-    >>> equal_weights(torch.tensor([[True, True], [False, True]])).tolist()
-    [[0.5, 0.5], [0.0, 1.0]]
-    """
-    there = present.to(dtype)
-    return there / there.sum(dim=1, keepdim=True).clamp(min=1)

@@ -58,22 +58,22 @@ def estimate_target_prior(
     >>> estimate_target_prior(p, [0.5, 0.5], from_probabilities=True).round(4)  # (.75 − .1) / (.9 − .1)
     array([0.8125, 0.1875])
     """
-    single = not isinstance(opinions, Mapping) and getattr(opinions, "ndim", np.ndim(opinions)) == 2
-    if single:
-        posterior = _as_float(opinions)
-        posterior = _log(posterior) if from_probabilities else posterior
-    else:
-        fused = fuse(
-            opinions,
-            prior,
-            present=present,
-            weights=weights,
-            log_kappa=log_kappa,
-            from_probabilities=from_probabilities,
-        )
-        posterior = _as_float(fused)
+    if not isinstance(opinions, Mapping) and getattr(opinions, "ndim", np.ndim(opinions)) == 2:
+        # One expert, whose fusion is what it says.
+        opinions = (opinions if hasattr(opinions, "new_tensor") else np.asarray(opinions))[:, None]
+    fused, conflict = fuse(
+        opinions,
+        prior,
+        present=present,
+        weights=weights,
+        log_kappa=log_kappa,
+        from_probabilities=from_probabilities,
+        return_conflict=True,
+    )
+    posterior = _as_float(fused)
     if posterior.ndim != 2 or not len(posterior):
         raise InputError(f"target prior: the posterior must have shape [n, class], got {list(posterior.shape)}")
+    posterior = posterior[_as_float(conflict) == 0]  # where the prior had to answer, nothing was said of the shares
     start = read_distribution("prior", prior, posterior.shape[1])
     estimate = maximise(posterior, start, iterations, tolerance)
     like = next(iter(opinions.values())) if isinstance(opinions, Mapping) else opinions

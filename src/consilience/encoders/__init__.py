@@ -3,40 +3,55 @@
 from consilience.encoders.bag import Bag
 from consilience.encoders.choice import (
     EncoderChoice,
+    as_chosen,
     build_encoder,
     default_encoder,
     describe_choice,
+    describe_encoders,
     encoder_names,
     is_custom,
+    own_transforms,
     register_encoder,
+    seen_by_encoder,
 )
 from consilience.encoders.conv import Conv
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths, masked_mean
 from consilience.encoders.foreign import Foreign
+from consilience.encoders.frozen import Frozen, features
 from consilience.encoders.mlp import Mlp, dense_block
+from consilience.encoders.pretrained import Bert, Pretrained, ResNet
 from consilience.encoders.recurrent import Gru, Lstm
 from consilience.encoders.transformer import Transformer
 
 __all__ = [
     "Bag",
+    "Bert",
     "Conv",
     "Encoded",
     "Encoder",
     "EncoderChoice",
     "Foreign",
+    "Frozen",
     "Gru",
     "Lstm",
     "Mlp",
+    "Pretrained",
+    "ResNet",
     "Transformer",
+    "as_chosen",
     "blank_padding",
     "build_encoder",
     "default_encoder",
     "dense_block",
     "describe_choice",
+    "describe_encoders",
     "encoder_names",
+    "features",
     "is_custom",
     "length_mask",
     "mask_lengths",
     "masked_mean",
+    "own_transforms",
     "register_encoder",
+    "seen_by_encoder",
 ]

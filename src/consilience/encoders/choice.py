@@ -6,6 +6,8 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +16,8 @@ from torch import nn
 from consilience.encoders.encoder import Encoder
 from consilience.encoders.foreign import Foreign
 from consilience.errors import ConsilienceError, InputError, SavedModelError, UnsupportedError, unknown_name
-from consilience.samples import Modality
+from consilience.samples import Modality, Samples
+from consilience.transforms import Transform
 
 EncoderChoice = str | Mapping[str, Any] | nn.Module | None
 
@@ -23,6 +26,8 @@ _REGISTRY: dict[str, type[Encoder]] = {}
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 # The only key of a described choice that cannot be rebuilt from its description.
 _CUSTOM = "custom module"
+# The setting by which a saved encoder is rebuilt without the files it was made of.
+_REBUILT = "rebuilt"
 
 
 def register_encoder(name: str) -> Callable[[_Class], _Class]:
@@ -46,7 +51,7 @@ def encoder_names() -> list[str]:
     """The names that can be chosen.
 
     >>> encoder_names()
-    ['bag', 'conv', 'gru', 'lstm', 'mlp', 'transformer']
+    ['bag', 'bert', 'conv', 'frozen', 'gru', 'lstm', 'mlp', 'pretrained', 'resnet', 'transformer']
     """
     return sorted(_REGISTRY)
 
@@ -69,9 +74,10 @@ def default_encoder(modality: Modality) -> str:
 def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
     """Build the encoder of one modality.
 
-    choice: None for the default of its kind; a name ("conv"); a mapping of settings, with the encoder's "name" or
-    without it for the default one; any `nn.Module`, of which a copy is used, so that one module given for two
-    modalities or two methods does not tie them together (see `Foreign` for what it may return).
+    choice: None for the default of its kind; a name ("conv"), with the value of its main setting where it has one
+    ("bert:FOLDER"); a mapping of settings, with the encoder's "name" or without it for the default one; any
+    `nn.Module`, of which a copy is used, so that one module given for two modalities or two methods does not tie them
+    together (see `Foreign` for what it may return).
 
     >>> spectrum = Modality("spectrum", "vector", (40,))
     >>> build_encoder(spectrum, {"name": "mlp", "hidden": [32, 16], "dropout": 0.2}).width
@@ -84,36 +90,92 @@ def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
         return copy.deepcopy(choice)
     if isinstance(choice, nn.Module):
         return Foreign(copy.deepcopy(choice), modality)
+    cls, settings = read_choice(modality, choice)
+    known = _settings_of(cls)
+    for setting in settings:
+        if setting not in known:
+            raise unknown_name("setting", setting, known, f"It was given for encoder {cls.name!r} of {modality.name!r}")
+    _check_kind(cls, cls.name, modality)
+    try:
+        built = cls(modality, **settings)
+    except (InputError, TypeError) as error:
+        raised = type(error) if isinstance(error, InputError) else InputError
+        raise raised(f"encoder {cls.name!r} of modality {modality.describe()}: {error}") from error
+    built.modality_name = modality.name
+    return built
+
+
+def read_choice(modality: Modality, choice: str | Mapping[str, Any] | None) -> tuple[type[Encoder], dict[str, Any]]:
+    """The class of an encoder chosen by name or settings, and its settings.
+
+    >>> read_choice(Modality("title", "tokens", (6,)), "bag:vectors.txt")[1]
+    {'vectors': 'vectors.txt'}
+    """
     if isinstance(choice, str):
-        choice = {"name": choice}
-    elif choice is None:
-        choice = {}
-    elif not isinstance(choice, Mapping):
+        settings: dict[str, Any] = {"name": choice}
+    elif choice is None or isinstance(choice, Mapping):
+        settings = dict(choice or {})
+    else:
         hint = ": give an instance, not the class" if isinstance(choice, type) else ""
         raise InputError(
             f"the encoder of modality {modality.name!r} must be a name, a mapping with a name and settings, or an "
             f"nn.Module, got {choice!r}{hint}"
         )
-    if is_custom(choice):
+    if is_custom(settings):
         raise SavedModelError(
-            f"modality {modality.name!r} was trained with an encoder of the user's own, {choice[_CUSTOM]}, which is "
+            f"modality {modality.name!r} was trained with an encoder of the user's own, {settings[_CUSTOM]}, which is "
             f"not saved with a model: pass it again, encoders={{{modality.name!r}: …}}"
         )
-    settings = dict(choice)
     name = settings.pop("name") if "name" in settings else default_encoder(modality)
+    argument = None
+    if isinstance(name, str) and ":" in name:
+        name, _, argument = name.partition(":")
     if not isinstance(name, str) or name not in _REGISTRY:
         raise unknown_name("encoder", name, _REGISTRY, f"It was chosen for modality {modality.name!r}")
     cls = _REGISTRY[name]
-    known = _settings_of(cls)
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for encoder {name!r} of {modality.name!r}")
-    _check_kind(cls, name, modality)
-    try:
-        return cls(modality, **settings)
-    except (InputError, TypeError) as error:
-        raised = type(error) if isinstance(error, InputError) else InputError
-        raise raised(f"encoder {name!r} of modality {modality.describe()}: {error}") from error
+    if argument is not None:
+        if cls.argument is None or cls.argument in settings:
+            reason = "has no setting to give so" if cls.argument is None else f"is given {cls.argument} twice"
+            raise InputError(f"encoder '{name}:{argument}' of modality {modality.name!r}: {name} {reason}")
+        settings[cls.argument] = argument
+    return cls, settings
+
+
+def own_transforms(
+    modalities: Mapping[str, Modality], choices: Mapping[str, EncoderChoice]
+) -> dict[str, Callable[[Samples, str], Transform]]:
+    """For `Preparation.fit`: how the modalities are prepared whose encoder reads raw values in a way of its own."""
+    found: dict[str, Callable[[Samples, str], Transform]] = {}
+    for name, modality in modalities.items():
+        cls, settings = _preparing(modality, choices.get(name))
+        if cls is not None:
+            found[name] = partial(cls.prepare, settings=settings)
+    return found
+
+
+def seen_by_encoder(modality: Modality, choice: EncoderChoice = None) -> Modality:
+    """A raw modality as its encoder will see it, as far as that is known before there are samples.
+
+    >>> seen_by_encoder(Modality("title", "text", ())).kind
+    'tokens'
+    """
+    cls, settings = _preparing(modality, choice)
+    if cls is not None:
+        return cls.sees(modality, settings)
+    if modality.kind != "text":
+        return modality
+    return replace(modality, kind="tokens", shape=(1,), vocabulary=2, words=())
+
+
+def _preparing(modality: Modality, choice: EncoderChoice) -> tuple[type[Encoder] | None, dict[str, Any]]:
+    """The encoder chosen and its settings, if it reads raw values in a way of its own; no default encoder does."""
+    if isinstance(choice, str) or (isinstance(choice, Mapping) and "name" in choice):
+        cls, settings = read_choice(modality, choice)
+        if cls.prepares:
+            return cls, settings
+    if isinstance(choice, Encoder) and choice.prepares:
+        return type(choice), dict(choice.settings)
+    return None, {}
 
 
 def describe_choice(choice: EncoderChoice) -> Any:
@@ -134,6 +196,36 @@ def describe_choice(choice: EncoderChoice) -> Any:
     if choice is None or isinstance(choice, str):
         return choice
     raise InputError(f"an encoder must be a name, a mapping or an nn.Module, got {choice!r}")
+
+
+def describe_encoders(choices: Mapping[str, EncoderChoice], built: nn.Module) -> dict[str, Any]:
+    """Choices as plain JSON values, those of encoders made from files with what rebuilds them without the files.
+
+    built: a module with the encoders somewhere in it.
+    """
+    described = {name: describe_choice(choice) for name, choice in choices.items()}
+    for encoder in built.modules():
+        if not isinstance(encoder, Encoder) or (saved := encoder.saved()) is None:
+            continue
+        chosen = described.get(encoder.modality_name)
+        if chosen is not None and not is_custom(chosen):
+            named = {"name": chosen} if isinstance(chosen, str) else chosen
+            described[encoder.modality_name] = {**named, _REBUILT: saved}
+    return described
+
+
+def as_chosen(described: Mapping[str, EncoderChoice]) -> dict[str, EncoderChoice]:
+    """Described choices as they were made, without what rebuilds an encoder: another fit begins from the files.
+
+    >>> as_chosen({"title": {"name": "bag:glove.txt", "rebuilt": 300}})
+    {'title': {'name': 'bag:glove.txt'}}
+    """
+    return {
+        name: {key: value for key, value in choice.items() if key != _REBUILT}
+        if isinstance(choice, Mapping)
+        else choice
+        for name, choice in described.items()
+    }
 
 
 def is_custom(described: Any) -> bool:

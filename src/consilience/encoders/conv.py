@@ -30,6 +30,7 @@ class Conv(Encoder):
     """
 
     reads = ("image",)
+    size = "channels"
 
     def __init__(self, modality: Modality, *, channels: int | None = None, stages: int | None = None):
         super().__init__()
@@ -42,7 +43,7 @@ class Conv(Encoder):
             raise InputError(f"an image of {height}×{width} pixels has room for at most {room} stages, got {stages}")
         if channels is None:
             channels = max(LEAST_CHANNELS, LEAST_WIDTH >> (count - 1))
-        channels = whole_number("channels", channels)
+        channels = self.channels = whole_number("channels", channels)
         self.stages = nn.ModuleDict()
         for number in range(count):
             kernel = 3 if number else 5

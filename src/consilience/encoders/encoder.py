@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from consilience.samples import Kind
+from consilience.samples import Kind, Modality, Samples
+from consilience.transforms import Transform
 
 
 @dataclass
@@ -28,12 +31,35 @@ class Encoder(nn.Module):
     A subclass takes a `Modality` and its settings as keyword-only arguments, and fills `stages` (named, in order) and
     `width`. A forward pass is `start`, every stage by `advance`, then `finish`; methods that exchange information
     between encoders call the same three themselves.
+
+    argument: the setting that a choice "name:value" gives. size: the setting, kept under its name, that makes it
+    wider. prepares: whether it reads raw values in a way of its own, by `sees` and `prepare` with its `settings`,
+    rather than as is usual for their kind. modality_name: whose encoder it is.
     """
 
     name: ClassVar[str]
     reads: ClassVar[tuple[Kind, ...]]
+    argument: ClassVar[str | None] = None
+    size: ClassVar[str | None] = None
+    prepares: ClassVar[bool] = False
+    modality_name: str = ""
+    settings: Mapping[str, Any] = MappingProxyType({})
     width: int
     stages: nn.ModuleDict
+
+    @classmethod
+    def sees(cls, modality: Modality, settings: Mapping[str, Any]) -> Modality:
+        """What the encoder will be built for, given a raw modality; known before there are samples."""
+        raise NotImplementedError
+
+    @classmethod
+    def prepare(cls, samples: Samples, name: str, settings: Mapping[str, Any]) -> Transform:
+        """How raw values become the encoder's input, with what is learned of that from training samples."""
+        raise NotImplementedError
+
+    def saved(self) -> Any:
+        """The setting `rebuilt` of an encoder made from files: what rebuilds it, but for weights, without them."""
+        return None
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The input as the first stage wants it, and the mask `[batch, part]` of what is not padding."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,7 +12,7 @@ from torch.nn import functional
 from consilience.encoders.choice import dropout_rate, register_encoder, whole_number
 from consilience.encoders.encoder import Encoder, blank_padding, length_mask
 from consilience.errors import InputError
-from consilience.samples import Modality
+from consilience.samples import Kind, Modality
 
 
 @register_encoder("mlp")
@@ -24,10 +25,12 @@ class Mlp(Encoder):
     Images are flattened. Sequences are flattened with zeros for padding, up to the modality's number of time steps:
     shorter ones are padded, longer ones are an error, and where in time something happens matters.
 
-    hidden: each block's width; the last is the encoder's.
+    hidden: each block's width; the last is the encoder's. Without blocks ([]) the features are the flattened input,
+    and a linear head on them is a linear model.
     """
 
-    reads = ("vector", "image", "sequence")
+    reads: ClassVar[tuple[Kind, ...]] = ("vector", "image", "sequence")
+    size = "hidden"
 
     def __init__(
         self,
@@ -39,10 +42,11 @@ class Mlp(Encoder):
     ):
         super().__init__()
         widths = [hidden] if not isinstance(hidden, Sequence) else list(hidden)
-        if not widths or isinstance(hidden, str):
+        if isinstance(hidden, str):
             raise InputError(f"hidden must be each block's width, for example [128, 64], got {hidden!r}")
         # A norm over one number leaves nothing of it.
         widths = [whole_number("hidden", width, least=2 if normalise else 1) for width in widths]
+        self.hidden = tuple(widths)
         self.modality_name = modality.name
         self.steps = modality.shape[0] if modality.kind == "sequence" else None
         self.stages = nn.ModuleDict()

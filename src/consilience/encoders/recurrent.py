@@ -29,6 +29,7 @@ class Recurrent(Encoder):
     """
 
     reads = ("sequence", "tokens")
+    size = "hidden"
     network: ClassVar[type[nn.LSTM] | type[nn.GRU]]
 
     def __init__(
@@ -42,7 +43,7 @@ class Recurrent(Encoder):
     ):
         super().__init__()
         hidden, rate = whole_number("hidden", hidden), dropout_rate(dropout)
-        self.bidirectional = bool(bidirectional)
+        self.hidden, self.bidirectional = hidden, bool(bidirectional)
         self.width = 2 * hidden if self.bidirectional else hidden
         self.stages = nn.ModuleDict()
         if modality.kind == "tokens":

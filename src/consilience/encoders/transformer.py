@@ -27,6 +27,7 @@ class Transformer(Encoder):
     """
 
     reads = ("sequence", "tokens")
+    size = "width"
 
     def __init__(self, modality: Modality, *, width: int = 64, heads: int = 4, layers: int = 2, dropout: float = 0.1):
         super().__init__()

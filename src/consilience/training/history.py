@@ -34,9 +34,9 @@ class LossHistory:
         self.start, self.window = start, window
         self.total = torch.zeros(samples, modalities, device=device)
         self.count = torch.zeros(samples, modalities, device=device)
-        # What this process saw since the last `gather`; several processes each see their share of the samples.
-        self._fresh_total = torch.zeros_like(self.total)
-        self._fresh_count = torch.zeros_like(self.count)
+        # What this process saw since the last `gather`: samples, losses, and 1 where a modality was present.
+        self._fresh: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._tables: dict[tuple[bool, bool], Tensor] = {}  # what `past` reads at every step, made once an epoch
 
     def counts(self, epoch: int) -> bool:
         """Whether an epoch (from 0) lies in the window."""
@@ -46,39 +46,60 @@ class LossHistory:
         """Add the losses `[batch, modality]` of the samples `index` `[batch]`; absent modalities count nothing."""
         if not self.counts(epoch):
             return
-        counted = torch.ones_like(losses) if present is None else present.to(losses.dtype)
-        # index_add_ also serves a batch in which a sample occurs twice.
-        self._fresh_total.index_add_(0, index, (losses.detach() * counted).to(self.total.dtype))
-        self._fresh_count.index_add_(0, index, counted.to(self.count.dtype))
+        counted = torch.ones_like(losses) if present is None else present
+        self._fresh.append((index, losses.detach(), counted))
 
     def gather(self, fabric: Any = None) -> None:
-        """Share what every process has seen; called by the loop at the end of an epoch."""
-        if fabric is not None and fabric.world_size > 1:
-            self._fresh_total = fabric.all_reduce(self._fresh_total, reduce_op="sum")
-            self._fresh_count = fabric.all_reduce(self._fresh_count, reduce_op="sum")
-        self.total += self._fresh_total
-        self.count += self._fresh_count
-        self._fresh_total.zero_()
-        self._fresh_count.zero_()
+        """Add up what every process has seen; called by the loop at the end of an epoch."""
+        total, count = self._fresh_sums()
+        if fabric is not None and fabric.world_size > 1:  # each saw its share of the samples
+            total, count = fabric.all_reduce(total, reduce_op="sum"), fabric.all_reduce(count, reduce_op="sum")
+        self.total += total
+        self.count += count
+        self._fresh.clear()
+        self._tables.clear()
+
+    def _fresh_sums(self) -> tuple[Tensor, Tensor]:
+        total, count = torch.zeros_like(self.total), torch.zeros_like(self.count)
+        if self._fresh:
+            index, losses, counted = (torch.cat(parts) for parts in zip(*self._fresh))
+            counted = counted.to(count.dtype)
+            # index_add_ also serves an epoch in which a sample occurs twice.
+            total.index_add_(0, index, losses.to(total.dtype) * counted)
+            count.index_add_(0, index, counted)
+        return total, count
 
     def sum(self) -> Tensor:
         """Cumulative losses `[sample, modality]`, as the published code of Zhang et al. keeps them."""
-        return self.total + self._fresh_total
+        return self.total + self._fresh_sums()[0]
 
     def average(self) -> Tensor:
         """Mean losses `[sample, modality]` (eq. 14); 0 where nothing has been seen."""
-        return self.sum() / (self.count + self._fresh_count).clamp(min=1)
+        total, count = self._fresh_sums()
+        return (self.total + total) / (self.count + count).clamp(min=1)
 
-    def normalised(self, index: Tensor, cumulative: bool = False) -> Tensor:
-        """The losses of some samples, brought to [0, 1] over the training set per modality: `[batch, modality]`.
+    def seen(self, index: Tensor) -> Tensor:
+        """Of which modalities of some samples there is a loss from past epochs: booleans `[batch, modality]`."""
+        return self.count[index] > 0
 
-        What has never been seen (a missing modality) bounds nothing, and is 0 itself.
+    def past(self, index: Tensor, *, cumulative: bool = False, normalised: bool = False) -> Tensor:
+        """The mean or cumulative losses of some samples in past epochs: `[batch, modality]`, 0 where none was seen.
+
+        normalised: brought to [0, 1] over the training set, each modality for itself; what was never seen (a missing
+        modality) bounds nothing. The epoch under way counts nothing yet, so that the order of its batches and the
+        number of processes do not matter.
         """
-        values, seen = (self.sum() if cumulative else self.average()), self.count + self._fresh_count > 0
-        low = values.masked_fill(~seen, torch.inf).amin(dim=0)
-        high = values.masked_fill(~seen, -torch.inf).amax(dim=0)
-        scaled = (values[index] - low) / (high - low).clamp(min=1e-12)
-        return scaled.masked_fill(~seen[index], 0)
+        if (cumulative, normalised) not in self._tables:
+            self._tables[cumulative, normalised] = self._table(cumulative, normalised)
+        return self._tables[cumulative, normalised][index]
+
+    def _table(self, cumulative: bool, normalised: bool) -> Tensor:
+        values, seen = (self.total if cumulative else self.total / self.count.clamp(min=1)), self.count > 0
+        if normalised:
+            low = values.masked_fill(~seen, torch.inf).amin(dim=0)
+            high = values.masked_fill(~seen, -torch.inf).amax(dim=0)
+            values = ((values - low) / (high - low).clamp(min=1e-12)).masked_fill(~seen, 0)
+        return values
 
     def state(self) -> dict[str, Tensor]:
         """What has been collected, for a checkpoint."""
@@ -88,3 +109,4 @@ class LossHistory:
         """Go on from a saved state."""
         self.total.copy_(state["total"])
         self.count.copy_(state["count"])
+        self._tables.clear()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.errors import InputError, TrainingError
-from consilience.methods import Method, Step, expert_losses, task_losses
+from consilience.methods import Method, Step, expert_losses
 from consilience.training.checkpoint import read_checkpoint, write_checkpoint
 from consilience.training.feed import Feed
 from consilience.training.history import LossHistory
@@ -64,9 +64,7 @@ class Loop:
         self.fabric, self.trainer, self.module = fabric, trainer, module
         self.train, self.validation, self.checkpoint = train, validation, checkpoint
         self.log = Log()
-        self.history = (
-            LossHistory(len(train), len(module.names), device=fabric.device) if module.keeps_history else None
-        )
+        self.history = build_history(module, len(train), fabric.device)
         self._forward: Any = module  # the module as it is called
         self._best: dict[str, Tensor] | None = None  # the best weights of the last phase that had any
         self._saved_at = time.monotonic()
@@ -170,6 +168,8 @@ class Loop:
         self._forward.train()
         set_rate(optimizer, rate * schedule.factor())
         terms: dict[str, dict[int, Tensor]] = {}
+        # Where nothing has to wait for it, a loss is looked at before its step; elsewhere after the epoch.
+        watched = fabric.device.type == "cpu" and fabric.world_size == 1
         for position, batch in enumerate(self.train.batches([plan.rows for plan in plans])):
             plan = plans[position]
             if trainer.modality_dropout:
@@ -180,6 +180,8 @@ class Loop:
                 prediction = self._forward(batch)
                 losses = self.module.objective(prediction, batch, step)
                 loss = torch.stack(list(losses.values())).sum() if len(losses) > 1 else next(iter(losses.values()))
+                if watched and not math.isfinite(loss):
+                    raise self._diverged(*first_broken(losses), step, position)
                 fabric.backward(loss if plan.share == 1 else loss * plan.share)
             for name, value in losses.items():
                 terms.setdefault(name, {})[position] = value.detach()
@@ -210,16 +212,17 @@ class Loop:
             means[name] = float(mean)
             if not math.isfinite(means[name]):
                 bad = next((one for one in zip(each, values.tolist()) if not math.isfinite(one[1])), None)
-                broken[name] = bad or (len(plans), means[name])
+                broken[name] = bad or (len(plans) - 1, means[name])
         if broken:  # once the weights are broken every term follows: the first one is to blame
-            name, (_, value) = min(broken.items(), key=lambda one: one[1][0])
-            raise self._diverged(name, value, step)
+            name, (position, value) = min(broken.items(), key=lambda one: one[1][0])
+            raise self._diverged(name, value, step, position)
         return means
 
-    def _diverged(self, name: str, value: float, step: Step) -> TrainingError:
+    def _diverged(self, name: str, value: float, step: Step, position: int | None = None) -> TrainingError:
+        where = f"epoch {step.epoch + 1}" + ("" if position is None else f" (batch {position + 1})")
         return TrainingError(
-            f"training {type(self.module).__name__}: the loss term {name!r} became {value} in epoch "
-            f"{step.epoch + 1}. Lower lr (now {self.trainer.lr:g}) or set clip=1.0"
+            f"training {type(self.module).__name__}: the loss term {name!r} became {value} in {where}. "
+            f"Lower lr (now {self.trainer.lr:g}) or set clip=1.0"
         )
 
     def _check_weights(self) -> None:
@@ -293,6 +296,21 @@ class Loop:
         self._saved_at = time.monotonic()
 
 
+def build_history(module: Method, samples: int, device: torch.device) -> LossHistory | None:
+    """An empty history with the window that the method asks for, or None if it keeps none."""
+    if not module.keeps_history:
+        return None
+    start, length = module.history_start, module.history_length
+    return LossHistory(samples, len(module.names), start=start, window=length, device=device)
+
+
+def first_broken(losses: dict[str, Tensor]) -> tuple[str, float]:
+    """The first loss term that is not finite, and its value; their sum where each of them is."""
+    values = {name: float(value) for name, value in losses.items()}
+    found = next((one for one in values.items() if not math.isfinite(one[1])), None)
+    return found or ("sum of " + " + ".join(values), sum(values.values()))
+
+
 def set_rate(optimizer: Any, rate: float) -> None:
     """Give every parameter of an optimizer this learning rate."""
     for group in optimizer.param_groups:
@@ -313,7 +331,7 @@ def validate(model: Any, method: Method, feed: Feed, batch_size: int) -> dict[st
     totals = torch.zeros(3, dtype=torch.float64 if feed.device.type != "mps" else torch.float32, device=feed.device)
     for batch in feed.in_order(batch_size):
         prediction = model(batch)
-        losses = task_losses(method.task, prediction.output, batch)
+        losses = method.validation_losses(prediction, batch)
         right = correct(method, prediction.output, batch)
         totals += torch.stack([(losses * batch.weight).sum(), (right * batch.weight).sum(), batch.weight.sum()])
     loss, accuracy, weight = totals.tolist()

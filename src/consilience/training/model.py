@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from consilience.correlation import Correlation
 from consilience.corruption import Statistics
 from consilience.data import read_with_recipe
-from consilience.encoders import EncoderChoice
+from consilience.encoders import EncoderChoice, as_chosen, own_transforms
 from consilience.errors import InputError, SavedModelError
 from consilience.methods import Method, Prediction, Spec, build
 from consilience.preparation import Preparation
@@ -23,6 +24,7 @@ from consilience.training.loop import Log
 from consilience.training.randomness import seeded
 from consilience.training.saving import read_folder, write_folder
 from consilience.training.trainer import Trainer, check_set, input_type, predict
+from consilience.training.watch import misplaced_trust, warn_of_misplaced_trust
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Model:
     preparation: Preparation
     logs: list[Log]
     recipe: Mapping[str, Any] | None = None  # how the training data were read, `DataSet.recipe()`
+    misplaced_trust: dict[str, Correlation] = field(default_factory=dict)  # what fitting warned of, by modality
 
     @classmethod
     def fit(
@@ -57,7 +60,11 @@ class Model:
         class_weight: Mapping[Any, float] | str | None = None,
         trainer: Trainer | None = None,
     ) -> Model:
-        """Learn the task, prepare, build the method by name, and train it."""
+        """Learn the task, prepare, build the method by name, and train it.
+
+        Warns (`TrustWarning`) if the method came to trust a modality more when it is wrong. That is judged on the
+        validation set, for want of one on the training set, whose losses understate it.
+        """
         check_set("training", train)
         if validation is not None:
             check_set("validation", validation)
@@ -65,7 +72,7 @@ class Model:
         learned = Task.of(train.y, task, train.weight)
         if class_weight is not None:
             train = Samples.of(train, weight=weigh_classes(train, learned, class_weight))
-        preparation = Preparation.fit(train, learned)
+        preparation = Preparation.fit(train, learned, own_transforms(train.modalities, encoders or {}))
         # A trainer may be used for several models; what one of them learns stays with it.
         trainer = replace(trainer or Trainer(), preparation=preparation, logs=[])
         spec = Spec(preparation.modalities, learned, dict(encoders or {}))
@@ -73,7 +80,11 @@ class Model:
             method = build(name, spec, settings)
         method.fit(train, validation, trainer)
         trainer.forget()
-        return cls(name, dict(settings or {}), dict(encoders or {}), method, preparation, trainer.logs)
+        model = cls(name, dict(settings or {}), dict(encoders or {}), method, preparation, trainer.logs)
+        if not trainer.interrupted:
+            model.misplaced_trust = misplaced_trust(model, validation or train, device=trainer.device)
+            warn_of_misplaced_trust(name, model.misplaced_trust)
+        return model
 
     @property
     def task(self) -> Task:
@@ -122,7 +133,7 @@ def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = 
         ) from error
     content.load_weights(method)
     return Model(
-        name, settings, content.encoders, method, preparation, [], content.described.get("recipe")
+        name, settings, as_chosen(content.encoders), method, preparation, [], content.described.get("recipe")
     ), content.described["extra"]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from consilience.encoders import EncoderChoice, describe_choice, is_custom
+from consilience.encoders import EncoderChoice, describe_encoders, is_custom
 from consilience.errors import InputError, SavedModelError
 from consilience.version import __version__
 
@@ -25,19 +25,23 @@ if TYPE_CHECKING:
 # The only files of a saved model: a folder with any other in it is never replaced.
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
+EXPERTS = "experts.skops"  # scikit-learn's, where there are any
 FORMAT = 1
 _METHOD, _PREPARATION = "method.", "preparation."
-_FIELDS = {
-    "format": int,
-    "version": str,
-    "method": str,
-    "settings": dict,
-    "encoders": dict,
-    "preparation": dict,
-    "extra": dict,
-    "sha256": str,
-    "checksum": str,
-}
+_FIELDS = {"format": int, "version": str, "sha256": str, "checksum": str}
+_MODEL_FIELDS = {"method": str, "settings": dict, "encoders": dict, "preparation": dict, "extra": dict}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder's content, as it was when saved: the description, tensors, and scikit-learn experts as skops has them.
+
+    The description holds what the caller gave, and the library's own fields (`version`, checksums).
+    """
+
+    described: dict[str, Any]
+    tensors: dict[str, Tensor]
+    experts: bytes | None = None
 
 
 @dataclass
@@ -70,33 +74,50 @@ class Saved:
 
 
 def write_folder(path: Path, model: Model, extra: dict[str, Any]) -> Path:
+    """Write a trained method with everything needed to use it."""
+    learned, prepared = model.preparation.state()
+    tensors = {_METHOD + key: value for key, value in model.method.state_dict().items()}
+    tensors |= {_PREPARATION + key: value for key, value in learned.items()}
+    described = {
+        "method": model.name,
+        "settings": model.settings,
+        "encoders": describe_encoders(model.encoders, model.method),
+        "preparation": prepared,
+        "recipe": model.recipe,
+        "extra": extra,
+    }
+    return write_sealed(path, Folder(described, tensors))
+
+
+def read_folder(path: Path, encoders: Mapping[str, EncoderChoice]) -> Saved:
+    """Read what `write_folder` wrote, with the encoders it asks for."""
+    described = read_description(path)
+    if "method" not in described and "estimator" in described:
+        raise SavedModelError(f"{path} holds a {described['estimator']}, no trained method; read it with load")
+    _check_fields(path, described, _MODEL_FIELDS)
+    content = read_sealed(path)
+    return Saved(path, content.described, reunite(path, described["encoders"], encoders), content.tensors)
+
+
+def write_sealed(path: Path, content: Folder) -> Path:
     """Write into a folder beside the target, then swap: an existing model is replaced whole or not at all."""
     from safetensors.torch import save_file
 
     path = path.absolute()
     _check_replaceable(path)
-    learned, prepared = model.preparation.state()
-    tensors = {_METHOD + key: value.detach().cpu() for key, value in model.method.state_dict().items()}
-    tensors |= {_PREPARATION + key: value for key, value in learned.items()}
     beside, aside = (path.with_name(f".{path.name}.{os.getpid()}.{state}") for state in ("part", "old"))
     for left_over in (beside, aside):
         shutil.rmtree(left_over, ignore_errors=True)
     beside.mkdir(parents=True)
     try:
         # A contiguous copy of each: safetensors refuses tensors that share memory.
-        save_file({key: value.clone().contiguous() for key, value in tensors.items()}, beside / WEIGHTS)
-        described = {
-            "format": FORMAT,
-            "library": "consilience",
-            "version": __version__,
-            "method": model.name,
-            "settings": model.settings,
-            "encoders": {name: describe_choice(choice) for name, choice in model.encoders.items()},
-            "preparation": prepared,
-            "recipe": model.recipe,
-            "extra": extra,
-            "sha256": _digest(beside / WEIGHTS),
-        }
+        tensors = {key: value.detach().cpu().clone().contiguous() for key, value in content.tensors.items()}
+        save_file(tensors, beside / WEIGHTS)
+        described = {"format": FORMAT, "library": "consilience", "version": __version__, **content.described}
+        described["sha256"] = _digest(beside / WEIGHTS)
+        if content.experts is not None:
+            (beside / EXPERTS).write_bytes(content.experts)
+            described["experts_sha256"] = _digest(beside / EXPERTS)
         try:
             text = json.dumps(described, allow_nan=False, default=_plain)
         except (TypeError, ValueError) as error:
@@ -120,55 +141,69 @@ def write_folder(path: Path, model: Model, extra: dict[str, Any]) -> Path:
     return path
 
 
-def read_folder(path: Path, encoders: Mapping[str, EncoderChoice]) -> Saved:
+def read_sealed(path: Path) -> Folder:
     """Read and check a folder; every way it can be broken has its own sentence."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    described = read_description(path)
+    if described["format"] > FORMAT:
+        warnings.warn(
+            f"{path} was saved by consilience {described['version']} in a newer format than this version "
+            f"({__version__}) knows; trying to read it all the same",
+            stacklevel=4,
+        )
+    experts = described.get("experts_sha256")
+    for name, digest in ((WEIGHTS, described["sha256"]), (EXPERTS, experts)):
+        if digest is not None and not (path / name).is_file():
+            raise SavedModelError(f"{path} is not a model saved by consilience: {name} is missing")
+        if digest is not None and _digest(path / name) != digest:
+            raise SavedModelError(f"{path / name} is truncated or was changed after saving: its checksum differs")
+    try:
+        tensors = load_file(path / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise SavedModelError(f"{path / WEIGHTS} is damaged: {error}") from error
+    return Folder(described, tensors, None if experts is None else (path / EXPERTS).read_bytes())
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """What a folder says it holds, checked to be ours and as it was saved."""
     if not path.is_dir():
         raise SavedModelError(f"there is no saved model at {path}: it is not a folder")
-    for name in (DESCRIPTION, WEIGHTS):
-        if not (path / name).is_file():
-            raise SavedModelError(f"{path} is not a model saved by consilience: {name} is missing")
+    if not (path / DESCRIPTION).is_file():
+        raise SavedModelError(f"{path} is not a model saved by consilience: {DESCRIPTION} is missing")
     try:
         described = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise SavedModelError(f"{path / DESCRIPTION} is damaged: {error}") from error
     if not isinstance(described, dict) or described.get("library") != "consilience":
         raise SavedModelError(f"{path} is not a model saved by consilience")
-    for name, kind in _FIELDS.items():
-        if not isinstance(described.get(name), kind):
-            raise SavedModelError(f"{path / DESCRIPTION} is damaged: {name!r} is missing, or is no {kind.__name__}")
+    _check_fields(path, described, _FIELDS)
     if described["checksum"] != _seal(described):
         raise SavedModelError(f"{path / DESCRIPTION} was changed after saving: its checksum differs")
-    if described["format"] > FORMAT:
-        warnings.warn(
-            f"{path} was saved by consilience {described['version']} in a newer format than this version "
-            f"({__version__}) knows; trying to read it all the same",
-            stacklevel=3,
-        )
-    if _digest(path / WEIGHTS) != described["sha256"]:
-        raise SavedModelError(f"{path / WEIGHTS} is truncated or was changed after saving: its checksum differs")
-    try:
-        tensors = load_file(path / WEIGHTS)
-    except (SafetensorError, OSError) as error:
-        raise SavedModelError(f"{path / WEIGHTS} is damaged: {error}") from error
-    return Saved(path, described, _reunite(path, described["encoders"], encoders), tensors)
+    return described
 
 
-def _reunite(path: Path, saved: dict[str, Any], given: Mapping[str, EncoderChoice]) -> dict[str, EncoderChoice]:
+def _check_fields(path: Path, described: Mapping[str, Any], fields: Mapping[str, type]) -> None:
+    for name, kind in fields.items():
+        if not isinstance(described.get(name), kind):
+            raise SavedModelError(f"{path / DESCRIPTION} is damaged: {name!r} is missing, or is no {kind.__name__}")
+
+
+def reunite(path: Path, saved: Mapping[str, Any], given: Mapping[str, Any], what: str = "encoders") -> dict[str, Any]:
+    """Described choices with modules of the user's own, of which no code is stored, put back in their places."""
     for name in given:
         if not is_custom(saved.get(name)):
             raise InputError(
-                f"loading {path}: the model had no encoder of your own for modality {name!r}; what it had is saved "
+                f"loading {path}: the model had no {what[:-1]} of your own for modality {name!r}; what it had is saved "
                 "with it, so leave it out"
             )
     absent = [name for name, choice in saved.items() if is_custom(choice) and name not in given]
     if absent:
         listed = ", ".join(repr(name) for name in absent)
         raise SavedModelError(
-            f"loading {path}: the model has encoders of your own for {listed}; no code is stored, so pass them "
-            "again: load(path, encoders={name: module})"
+            f"loading {path}: the model has {what} of your own for {listed}; no code is stored, so pass them "
+            f"again: load(path, {what}={{name: module}})"
         )
     return {**saved, **given}
 
@@ -180,7 +215,7 @@ def _check_replaceable(path: Path) -> None:
     if not path.is_dir():
         raise InputError(f"saving: {path} is a file; choose a folder")
     found = sorted(entry.name for entry in path.iterdir())
-    if foreign := [name for name in found if name not in (DESCRIPTION, WEIGHTS)]:
+    if foreign := [name for name in found if name not in (DESCRIPTION, WEIGHTS, EXPERTS)]:
         raise InputError(f"saving: {path} exists and holds {foreign[0]!r}, no part of a model; choose another folder")
     try:
         ours = not found or json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))["library"] == "consilience"

@@ -130,9 +130,9 @@ class Trainer:
         """Train a module in place and say how it went. The user's own random state stays as it was."""
         if self.interrupted:
             return Log(interrupted=True)
-        check_set("training", train)
+        check_set("training", train, module.needs_targets)
         if validation is not None:
-            check_set("validation", validation)
+            check_set("validation", validation, module.needs_targets)
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
         chosen = [phase.chosen(module) for phase in phases]
@@ -220,11 +220,11 @@ def _work(
     return {"log": vars(log), "state": module.state_dict()}
 
 
-def check_set(role: str, samples: Samples) -> None:
+def check_set(role: str, samples: Samples, needs_targets: bool = True) -> None:
     """Refuse a set that nothing can be learned from."""
     if not len(samples):
         raise InputError(f"the {role} set is empty")
-    if samples.y is None:
+    if samples.y is None and needs_targets:
         raise InputError(f"training needs targets: the {role} samples have no y")
     if samples.weight is not None and not samples.weight.sum() > 0:
         raise InputError(f"the sample weights of the {role} set are all zero")

@@ -1,0 +1,214 @@
+"""What a pretrained model was trained to read: its own tokens of a text, pixels and waveforms at its own scale."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from consilience.corruption import Statistics
+from consilience.errors import InputError, UnsupportedError
+from consilience.samples import Modality, Samples
+from consilience.transforms import Standardise, Transform, read_moments, register_transform
+
+# A tokeniser may not know how much its model can read; this is what most can.
+LONGEST = 512
+# What the largest value of an image (8 bits) or a waveform (16 bits) is, if it is not 1.
+_FULL_SCALE = {"image": 255.0, "sequence": 32768.0, "vector": 32768.0}
+
+
+class Tokeniser:
+    """Text → a pretrained model's own token ids plus 1, since 0 is padding here; cut to what the model can read."""
+
+    name: ClassVar[str] = "tokeniser"
+
+    def __init__(self, output: Modality, described: str, longest: int):
+        """described: the tokeniser as the library `tokenizers` writes it, JSON. longest: tokens kept of one text."""
+        self._described, self.longest = described, longest
+        self._tokeniser = _from_json(described)
+        self._tokeniser.no_padding()
+        self._tokeniser.enable_truncation(longest)
+        self.output = replace(output, kind="tokens", vocabulary=self._tokeniser.get_vocab_size() + 1)
+
+    def __call__(
+        self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, np.ndarray | None]:
+        """Ids `[rows, time]` with the model's special tokens, and their lengths."""
+        rows = [encoding.ids for encoding in self._tokeniser.encode_batch(values.tolist())]
+        lengths = np.array([max(1, len(row)) for row in rows], dtype=np.int64)
+        ids = np.zeros((len(rows), int(lengths.max(initial=1))), dtype=np.int64)
+        for row, found in zip(ids, rows):
+            row[: len(found)] = found
+            row[: len(found)] += 1
+        return torch.from_numpy(ids), lengths
+
+    def statistics(self) -> Statistics:
+        """None: tokens are no numbers."""
+        return Statistics()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The tokeniser itself, so that a saved model needs no other file."""
+        return {}, {"tokeniser": self._described, "longest": self.longest}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"output": self.output, "described": self._described, "longest": self.longest}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["output"], state["described"], state["longest"])  # type: ignore[misc]
+
+
+class Raw(Standardise):
+    """Numbers at a pretrained model's own scale: pixels from 0 to 1, waveforms from −1 to 1; nothing is standardised.
+
+    unit: what is 1 at that scale: 1 for values that lie there already, 255 for 8-bit pixels, 32 768 for 16-bit sound.
+    """
+
+    name: ClassVar[str] = "raw"
+
+    def __init__(self, output: Modality, mean: Tensor, std: Tensor, low: Tensor, high: Tensor, unit: float):
+        super().__init__(output, mean, std, low, high)
+        self.unit = float(unit)
+        self._shift, self._scale = torch.zeros_like(mean), torch.full_like(mean, self.unit)
+
+    @classmethod
+    def of(cls, samples: Samples, name: str) -> Raw:
+        """Learn spread and range, and by the range the unit."""
+        learned = Standardise.fit(samples, name, samples.weight)
+        unit = find_unit(learned.output, float(learned.low.min()), float(learned.high.max()), samples[name].dtype)
+        return cls(learned.output, learned.mean, learned.std, learned.low, learned.high, unit)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Moments, range and unit."""
+        return super().state()[0], {"unit": self.unit}
+
+
+def find_unit(modality: Modality, low: float, high: float, dtype: np.dtype) -> float:
+    """What is 1 at a model's own scale, by the range of the training data and whether they are whole numbers.
+
+    >>> find_unit(Modality("photo", "image", (3, 8, 8)), 0, 251, np.dtype("uint8"))
+    255.0
+    """
+    full = _FULL_SCALE[modality.kind]
+    least = 0.0 if modality.kind == "image" else -1.0
+    whole = dtype.kind in "iu"
+    if not whole and least <= low and high <= 1:
+        return 1.0
+    if not least * full <= low or not high <= full:
+        raise InputError(
+            f"a pretrained encoder reads modality {modality.name!r} at its own scale: values must lie in "
+            f"[{least:g}, 1] or [{least * full:g}, {full:g}], and in training they range from {low:g} to {high:g}"
+        )
+    return full
+
+
+@register_transform("tokeniser")
+def _load_tokeniser(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
+    return Tokeniser(output, entry["tokeniser"], entry["longest"])
+
+
+@register_transform("raw")
+def _load_raw(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
+    return Raw(output, **read_moments(output, tensors), unit=entry["unit"])
+
+
+def make_processor(samples: Samples, name: str, model: str) -> Transform:
+    """What turns a modality of these samples into a pretrained model's input."""
+    modality = samples.modalities[name]
+    if modality.kind == "tokens":
+        raise UnsupportedError(
+            f"a pretrained encoder has a tokeniser of its own, and modality {modality.describe()} holds token ids "
+            "already: give the text itself"
+        )
+    if modality.kind != "text":
+        return Raw.of(samples, name)
+    if not samples.present_in(name).any():
+        raise InputError(f"modality {name!r} is missing in every training sample: drop it, or check the split")
+    return Tokeniser(replace(modality, kind="tokens", shape=(1,)), *read_tokeniser(model)[:2])
+
+
+@lru_cache(maxsize=8)
+def read_tokeniser(model: str) -> tuple[str, int, int | None]:
+    """A model's tokeniser as JSON, how many tokens the model can read, and the id that starts a text, if one does."""
+    tokeniser = from_pretrained("AutoTokenizer", model)
+    if not getattr(tokeniser, "is_fast", False):
+        raise UnsupportedError(
+            f"the tokeniser of {model!r} is not one of the library tokenizers, which alone can be saved with a model"
+        )
+    longest = tokeniser.model_max_length
+    first = tokeniser.cls_token_id
+    return tokeniser.backend_tokenizer.to_str(), int(longest) if longest < 10**6 else LONGEST, first
+
+
+def read_processor(model: str) -> dict[str, Any]:
+    """What is said beside a model about the images or sounds it reads: size, mean, std and so on."""
+    cached_file = import_transformers().utils.cached_file
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        try:
+            path = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
+            content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError:  # neither there nor to be fetched
+            continue
+        except ValueError as error:
+            raise InputError(f"{name} of {model!r} is damaged: {error}") from error
+        if content:
+            return dict(content.get("image_processor") or content.get("feature_extractor") or content)
+    raise InputError(
+        f"nothing is said beside model {model!r} about the size and scale of what it reads: put the "
+        "preprocessor_config.json that belongs to it into its folder"
+    )
+
+
+def import_transformers() -> Any:
+    """The library transformers, or how to get it."""
+    try:
+        import transformers
+    except ImportError:
+        raise UnsupportedError(
+            "pretrained encoders need the library transformers: pip install 'consilience[pretrained]'"
+        ) from None
+    return transformers
+
+
+def from_pretrained(kind: str, model: str, **options: Any) -> Any:
+    """A model, configuration or tokeniser by hub name or folder; where it cannot be had, one sentence says so."""
+    transformers = import_transformers()
+    if not isinstance(model, str) or not model:
+        raise InputError(f"model must be a name on the Hugging Face hub or a folder, got {model!r}")
+    try:
+        with _quietly(transformers.utils.logging):
+            return getattr(transformers, kind).from_pretrained(model, **options)
+    except (OSError, ValueError, KeyError) as error:
+        where = "the folder holds none" if Path(model).is_dir() else "there is no such folder, and the hub gave none"
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"the {kind.removeprefix('Auto').lower()} of {model!r} cannot be had: {where} ({reason})"
+        ) from error
+
+
+@contextmanager
+def _quietly(log: Any) -> Iterator[None]:
+    """Without a progress bar for every model that a comparison loads."""
+    shown = log.is_progress_bar_enabled()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            log.enable_progress_bar()
+
+
+def _from_json(described: str) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        import_transformers()  # which brings tokenizers, or says how to get both
+        raise
+    return Tokenizer.from_str(described)
