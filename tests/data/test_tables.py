@@ -195,7 +195,7 @@ def test_task_is_inferred_or_given(save):
         (
             {"modalities": {"a": "mfcc_*", "b": ["*_1"]}},
             InputError,
-            "column 'mfcc_1' is in two modalities, 'a' and 'b'",
+            "column 'mfcc_1' belongs to modality 'a' and to 'b'",
         ),
         ({"modalities": {"a": []}}, InputError, "must name columns"),
         ({"kinds": {"video": "text"}}, UnknownNameError, "modality 'video'"),

@@ -21,7 +21,9 @@ def read_header(path: Path) -> list[str]:
 
     if is_parquet(path):
         return list(reading(path, lambda: pl.read_parquet_schema(path)))
-    return reading(path, lambda: pl.read_csv(path, separator=separator(path), n_rows=0)).columns
+    names = reading(path, lambda: pl.read_csv(path, separator=separator(path), n_rows=0)).columns
+    _check_separator(path, names)
+    return names
 
 
 def read_frame(path: Path, columns: Sequence[str], strings: Sequence[str]) -> polars.DataFrame:
@@ -57,6 +59,18 @@ def _read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> pol
         if kind == pl.String and column not in declared
     ]
     return frame.with_columns(mended)
+
+
+def _check_separator(path: Path, names: Sequence[str]) -> None:
+    """Refuse a text table read as one column whose name is plainly a row of names, as spreadsheets export in Europe."""
+    expected = separator(path)
+    others = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+    if len(names) != 1 or not (found := [mark for mark in others if mark != expected and mark in names[0]]):
+        return
+    raise InputError(
+        f"{path.name} seems to have {others[found[0]]} between its cells, where {path.suffix} has {others[expected]} "
+        f"and decimal points: save it so, or as .parquet, with polars.read_csv(path, separator={found[0]!r})"
+    )
 
 
 def reading(path: Path, read: Callable[[], _Read]) -> _Read:

@@ -11,10 +11,13 @@ from typing import Any
 from consilience.errors import InputError, UnknownNameError
 
 
-def choose_columns(header: Sequence[str], modalities: Any, reserved: Sequence[str]) -> dict[str, list[str]]:
+def choose_columns(
+    header: Sequence[str], modalities: Any, reserved: Sequence[str], *, owner: str = "modality"
+) -> dict[str, list[str]]:
     """Modality → its columns, in the order of the globs, then of the table.
 
-    reserved: the target and the split column. A glob passes over them; naming one outright is an error.
+    reserved: the target and the split column. A glob passes over them; naming one outright is an error · owner: what
+    messages call the one whose columns they are.
 
     >>> choose_columns(["a1", "a2", "b", "label"], {"a": "a*", "rest": ["b", "l*"]}, reserved=["label", "a2"])
     Traceback (most recent call last):
@@ -29,36 +32,35 @@ def choose_columns(header: Sequence[str], modalities: Any, reserved: Sequence[st
         )
     known = dict.fromkeys(header)
     chosen: dict[str, list[str]] = {}
-    owner: dict[str, str] = {}
+    taken: dict[str, str] = {}
     for name, given in modalities.items():
+        whose = f"{owner} {name!r}"
         patterns = [given] if isinstance(given, str) else list(given)
         if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
-            raise InputError(f"modality {name!r} must name columns or globs, got {given!r}")
-        found = dict.fromkeys(column for pattern in patterns for column in _match(name, pattern, known, reserved))
+            raise InputError(f"{whose} must name columns or globs, got {given!r}")
+        found = dict.fromkeys(column for pattern in patterns for column in _match(whose, pattern, known, reserved))
         for column in found:
-            if column in owner:
-                raise InputError(f"column {column!r} is in two modalities, {owner[column]!r} and {name!r}")
-            owner[column] = name
+            if column in taken:
+                raise InputError(f"column {column!r} belongs to {owner} {taken[column]!r} and to {name!r}")
+            taken[column] = name
         chosen[name] = list(found)
     return chosen
 
 
-def _match(name: str, pattern: str, header: Mapping[str, Any], reserved: Sequence[str]) -> list[str]:
+def _match(whose: str, pattern: str, header: Mapping[str, Any], reserved: Sequence[str]) -> list[str]:
     if pattern in reserved:
-        raise InputError(f"modality {name!r} names column {pattern!r}, which is the target or the split")
+        raise InputError(f"{whose} names column {pattern!r}, which is the target or the split")
     if pattern in header:  # a column may be called "x[0]", which as a glob means "x0"
         return [pattern]
     glob = re.compile(fnmatch.translate(pattern))
     matched = [column for column in header if glob.match(column)]
     found = [column for column in matched if column not in reserved]
     if matched and not found:
-        raise InputError(
-            f"modality {name!r}: {pattern!r} matches only {listed(matched)}, which is the target or the split"
-        )
+        raise InputError(f"{whose}: {pattern!r} matches only {listed(matched)}, which is the target or the split")
     if not found:
         near = nearest(pattern, list(header))
         hint = f"near it are {listed(near)}" if near else f"the columns are {listed(list(header))}"
-        raise UnknownNameError(f"modality {name!r}: {pattern!r} matches no column; {hint}")
+        raise UnknownNameError(f"{whose}: {pattern!r} matches no column; {hint}")
     return found
 
 

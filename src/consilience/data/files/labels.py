@@ -156,7 +156,9 @@ def _only(what: str, path: Path, name: str | None, there: list[str]) -> str:
     if name is None:
         if len(there) == 1:
             return there[0]
-        raise InputError(f"{path.name} has more than one {what}: say which holds the labels; there are {listed(there)}")
+        raise InputError(
+            f"{path.name} has more than one {what}: say which holds the labels (--target); there are {listed(there)}"
+        )
     if name not in there:
         raise unknown_name(f"label {what}", name, nearest(name, there) or there[:20], f"It was sought in {path.name}")
     return name

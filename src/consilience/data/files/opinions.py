@@ -93,7 +93,7 @@ def open_opinions(
         raise InputError(f"there must be a name for each of {len(found)} experts, got {len(names)}: {listed(names)}")
     called = tuple(names or (expert.name for expert in found))
     if twice := [name for name in called if called.count(name) > 1]:
-        raise InputError(f"two experts are called {twice[0]!r}: give names of their own")
+        raise InputError(f"two experts are called {twice[0]!r}: give names of their own (--names)")
     owners = [file.path.name for file in files for _ in file.experts]
     whose = [owner if len(paths) == len(found) else f"{name!r} of {owner}" for name, owner in zip(called, owners)]
     classes = _agree_on_classes(found, whose)
@@ -198,12 +198,17 @@ def _open_table(
         predicted = [column for column in header if column.startswith(PREDICTED[:-1])]
         columns = [PREDICTED] if len(predicted) > 1 else None
     globs = experts or ({name: columns} if columns else {})
-    chosen = choose_columns(header, globs, kept) if globs else {name: [one for one in header if one not in kept]}
+    chosen = {name: [one for one in header if one not in kept]}
+    if globs:
+        chosen = choose_columns(header, globs, kept, owner="expert")
     if is_parquet(path):
         _check_types(path, [column for own in chosen.values() for column in own])
     found = tuple(
         Expert(name, len(own), _class_names(own, globs[name]) if globs else tuple(own)) for name, own in chosen.items()
     )
+    if experts is None:
+        # The same columns of every file: one that is named outright is called what its class is.
+        found = tuple(replace(one, classes=one.classes or tuple(chosen[one.name])) for one in found)
 
     def read(rows: int) -> Iterator[list[np.ndarray]]:
         for frame in number_batches(path, [column for own in chosen.values() for column in own], rows):
@@ -221,8 +226,11 @@ def _agree_on_classes(found: Sequence[Expert], whose: Sequence[str]) -> tuple[st
                 "binary expert is the pair 0, z)"
             )
         if expert.width != found[0].width:
+            alone = sorted(set(found[0].classes or ()) ^ set(expert.classes or ()))
+            only = f" (not in both: {listed(alone)})" if found[0].classes and expert.classes else ""
             raise InputError(
                 f"experts must speak of the same classes: {whose[0]} has {found[0].width}, {owner} {expert.width}"
+                f"{only}. If not every column is a class, say which hold the opinions (--columns)"
             )
     named = [place for place, expert in enumerate(found) if expert.classes is not None]
     for place in named[1:]:
@@ -275,7 +283,10 @@ def _check_types(path: Path, columns: Sequence[str]) -> None:
     types = reading(path, lambda: pl.read_parquet_schema(path))
     for column in columns:
         if not types[column].is_numeric() and types[column] != pl.Null:
-            raise InputError(f"{path.name}: column {column!r} holds {types[column]}, opinions are numbers: name theirs")
+            raise InputError(
+                f"{path.name}: column {column!r} holds {types[column]}, opinions are numbers: say which columns hold "
+                "them (--columns, or --expert NAME=GLOB for each of several experts)"
+            )
 
 
 def _floats(frame: polars.DataFrame) -> np.ndarray:

@@ -18,7 +18,7 @@ _NAMES = {
     part: (f"{stem}-images-idx3-ubyte.gz", f"{stem}-labels-idx1-ubyte.gz")
     for part, stem in (("train", "train"), ("test", "t10k"))
 }
-_FILES = Files(
+FILES = Files(
     folder="mnist",
     names=(*_NAMES["train"], *_NAMES["test"]),
     what="MNIST",
@@ -27,7 +27,7 @@ _FILES = Files(
 )
 
 
-@register("mnist", description="70 000 handwritten digits, 28×28, whole, in halves or in quadrants", files=_FILES)
+@register("mnist", description="70 000 handwritten digits, 28×28, whole, in halves or in quadrants", files=FILES)
 def mnist(folder: Path, *, parts: str = "whole", seed: int = 0) -> DataSet:
     """Images of bytes, `[1, 28, 28]` and less for parts="halves" (left, right) or "quadrants"; the official test part.
 
@@ -36,6 +36,15 @@ def mnist(folder: Path, *, parts: str = "whole", seed: int = 0) -> DataSet:
     cuts = {"whole": lambda x: {"image": x}, "halves": _cut_halves, "quadrants": cut_quadrants}
     if parts not in cuts:
         raise unknown_name("parts", parts, cuts, "It was given for data set 'mnist'")
+    images, y, words = read_parts(folder)
+    values = cuts[parts](images[:, None])
+    samples = Samples.of({name: np.ascontiguousarray(value) for name, value in values.items()}, y)
+    split = given_split(words, y, "classification", seed=seed)
+    return DataSet("mnist", samples, "classification", *split)
+
+
+def read_parts(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The files as they are: images `[n, 28, 28]` of bytes, digits `[n]`, "train" or "test" `[n]`."""
     images, labels, words = [], [], []
     for part, (image_file, label_file) in _NAMES.items():
         image, label = read_idx(folder / image_file, 3), read_idx(folder / label_file, 1)
@@ -44,11 +53,7 @@ def mnist(folder: Path, *, parts: str = "whole", seed: int = 0) -> DataSet:
         images.append(image)
         labels.append(label)
         words.append(np.full(len(label), part))
-    y = np.concatenate(labels).astype(np.int64)
-    values = cuts[parts](np.concatenate(images)[:, None])
-    samples = Samples.of({name: np.ascontiguousarray(value) for name, value in values.items()}, y)
-    split = given_split(np.concatenate(words), y, "classification", seed=seed)
-    return DataSet("mnist", samples, "classification", *split)
+    return np.concatenate(images), np.concatenate(labels).astype(np.int64), np.concatenate(words)
 
 
 def _cut_halves(images: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,0 +1,48 @@
+"""`utd-mhad`: human actions seen by an inertial sensor and as a skeleton, two sequences of their own lengths."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from consilience.data.dataset import DataSet
+from consilience.data.files.arrays import read_npz
+from consilience.data.registry import Files, register
+from consilience.data.splits import given_split
+from consilience.errors import InputError
+from consilience.samples import Samples
+
+_FILES = Files(
+    folder="utd_mhad",
+    names=("sequences.npz",),
+    what="UTD-MHAD's inertial and skeleton sequences",
+    origin="Chen, Jafari and Kehtarnavaz's UTD-MHAD page (one array KIND/aA_sS_tT for each recording, as an npz)",
+    licence="research use",
+)
+_KEY = re.compile(r"(inertial|skeleton)/a([0-9]+)_s([0-9]+)_t([0-9]+)")
+
+
+@register("utd-mhad", description="27 actions of eight people, inertial and skeleton sequences", files=_FILES)
+def utd_mhad(folder: Path, *, seed: int = 0) -> DataSet:
+    """Inertial `[time, 6]` and skeleton `[time, 60]`; people of odd number train, those of even number test."""
+    arrays = read_npz(folder / _FILES.names[0])
+    found: dict[tuple[int, int, int], dict[str, np.ndarray]] = {}
+    for key, value in arrays.items():
+        match = _KEY.fullmatch(key)
+        if match is None:
+            raise InputError(f"{_FILES.names[0]}: an array is named KIND/aACTION_sSUBJECT_tTAKE, got {key!r}")
+        found.setdefault(tuple(int(one) for one in match.groups()[1:]), {})[match[1]] = value  # type: ignore[arg-type]
+    recordings = sorted(found)
+    y = np.array([action for action, _, _ in recordings])
+    words = np.array(["train" if subject % 2 else "test" for _, subject, _ in recordings])
+    values = {
+        kind: [
+            None if kind not in found[one] else found[one][kind].astype(np.float32).reshape(len(found[one][kind]), -1)
+            for one in recordings
+        ]
+        for kind in ("inertial", "skeleton")
+    }
+    samples = Samples.of(values, y)
+    return DataSet("utd-mhad", samples, "classification", *given_split(words, y, "classification", seed=seed))
