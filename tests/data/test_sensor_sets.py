@@ -26,12 +26,12 @@ def rig(n=400):
 def test_hydraulic(tmp_path):
     arrays = rig()
     write(tmp_path / "hydraulic", "cycles_1hz.npz", **arrays)
-    data = load_data("hydraulic", data_dir=tmp_path, target="pump", block=10)
+    data = load_data("hydraulic", data_dir=tmp_path, component="pump", block=10)
     assert data.samples.names == ("CE", "CP", "SE", "TS1", "TS2", "TS3", "TS4", "VS1")
     assert data.samples["TS2"].shape == (400, 60, 1)
     np.testing.assert_array_equal(data.y, arrays["profile"][:, 2])
     with pytest.raises(UnknownNameError, match="accumulator"):
-        load_data("hydraulic", data_dir=tmp_path, target="pumps")
+        load_data("hydraulic", data_dir=tmp_path, component="pumps")
 
 
 def test_blocks_stay_together_and_every_part_sees_every_class():

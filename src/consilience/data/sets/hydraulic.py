@@ -15,7 +15,7 @@ from consilience.errors import InputError, unknown_name
 from consilience.samples import Samples
 
 _SENSORS = ("CE", "CP", "SE", "TS1", "TS2", "TS3", "TS4", "VS1")
-_TARGETS = ("cooler", "valve", "pump", "accumulator", "stable")
+_COMPONENTS = ("cooler", "valve", "pump", "accumulator", "stable")
 _FILES = Files(
     folder="hydraulic",
     names=("cycles_1hz.npz",),
@@ -27,8 +27,8 @@ BLOCK = 45  # cycles
 
 
 @register("hydraulic", description="A hydraulic rig's eight sensors over 2 205 cycles; what is worn?", files=_FILES)
-def hydraulic(folder: Path, *, target: str = "valve", block: int = BLOCK, seed: int = 0) -> DataSet:
-    """Each sensor's minute as a sequence `[60, 1]`; target: "cooler", "valve", "pump", "accumulator" or "stable".
+def hydraulic(folder: Path, *, component: str = "valve", block: int = BLOCK, seed: int = 0) -> DataSet:
+    """Each sensor's minute as a sequence `[60, 1]`; component: "cooler", "valve", "pump", "accumulator" or "stable".
 
     Cycles come in the order they were run, and neighbours are nearly alike: parts are drawn by blocks of `block`
     cycles, never cycle by cycle, or the test set would be known from training.
@@ -37,9 +37,9 @@ def hydraulic(folder: Path, *, target: str = "valve", block: int = BLOCK, seed: 
     missing = [name for name in (*_SENSORS, "profile") if name not in arrays]
     if missing:
         raise InputError(f"{_FILES.names[0]} lacks {', '.join(missing)}; it holds {', '.join(sorted(arrays))}")
-    if target not in _TARGETS:
-        raise unknown_name("target", target, _TARGETS, "It was given for data set 'hydraulic'")
-    y = arrays["profile"][:, _TARGETS.index(target)].astype(np.int64)
+    if component not in _COMPONENTS:
+        raise unknown_name("component", component, _COMPONENTS, "It was given for data set 'hydraulic'")
+    y = arrays["profile"][:, _COMPONENTS.index(component)].astype(np.int64)
     samples = Samples.of({name: arrays[name].astype(np.float32)[..., None] for name in _SENSORS}, y)
     words = draw_blocks(y, block, seed)
     return DataSet("hydraulic", samples, "classification", *given_split(words, y, "classification", seed=seed))
