@@ -123,7 +123,7 @@ def data_names() -> list[str]:
     """The names that `load_data` knows.
 
     >>> data_names()[:3]
-    ['avmnist-predictions', 'breast-tcga', 'captions']
+    ['av-mnist', 'avmnist-predictions', 'breast-tcga']
     """
     return list(registry())
 

@@ -82,6 +82,14 @@ class Encoding:
         values[missing] = np.nan
         return values
 
+    def unseen(self, columns: Columns) -> dict[str, np.ndarray]:
+        """Column → whether a row holds a category that the train rows do not have `[n]`, where any does."""
+        strange = {
+            column: ~_is_empty(columns.categories[column]) & ~np.isin(columns.categories[column].astype(str), known)
+            for column, known in ((one, values.astype(str)) for one, values in self.categories.items())
+        }
+        return {column: rows for column, rows in strange.items() if rows.any()}
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; lists wherever the order matters."""
         if self.text is not None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from consilience.data.files.columns import read_known_columns
+from consilience.data.files.columns import Columns, read_known_columns
 from consilience.data.files.encoding import Encoding
 from consilience.data.files.frames import read_frame, read_header
 from consilience.data.files.globs import listed, nearest
 from consilience.data.files.target_column import read_known_target
-from consilience.errors import InputError
+from consilience.errors import InputError, name_rows
 from consilience.samples import Kind, Samples
 
 _ADVICE = "complete the cells, drop the rows, or train with fill='median', which then also fills new rows"
@@ -20,6 +21,8 @@ _ADVICE = "complete the cells, drop the rows, or train with fill='median', which
 
 def read_new_table(path: Path, encodings: Mapping[str, Encoding], target: str, strings: bool) -> Samples:
     """Samples of every row. A modality without any of its columns is left out; the target is read where it is there.
+
+    A category that training never saw is all zeros, and a warning says where.
 
     strings: whether the targets of training were strings.
     """
@@ -36,6 +39,7 @@ def read_new_table(path: Path, encodings: Mapping[str, Encoding], target: str, s
     for name, encoding in kept.items():
         columns = read_known_columns(name, frame, encoding.text, encoding.numbers, list(encoding.categories))
         values[name], kinds[name] = encoding.encode(columns, _ADVICE), columns.kind
+        _warn_of_unseen(path, encoding, columns)
     y = read_known_target(frame[target], strings) if target in header else None
     return Samples.of(values, y, kinds=kinds)
 
@@ -61,3 +65,14 @@ def _find_modalities(path: Path, encodings: Mapping[str, Encoding], header: Sequ
             "and is then missing for every row; otherwise add these, with empty cells where nothing is known"
         )
     return kept
+
+
+def _warn_of_unseen(path: Path, encoding: Encoding, columns: Columns) -> None:
+    for column, rows in encoding.unseen(columns).items():
+        found = sorted(set(columns.categories[column][rows].tolist()))
+        known = listed(encoding.categories[column].tolist())
+        warnings.warn(
+            f"{path.name}: column {column!r} of modality {columns.name!r} holds {listed(found)} in "
+            f"{name_rows(np.flatnonzero(rows))}, which training never saw: taken as none of {known}",
+            stacklevel=2,
+        )
