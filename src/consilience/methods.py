@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from consilience.batches import Batch
 from consilience.encoders import Encoded, Encoder, EncoderChoice, build_encoder
 from consilience.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
 from consilience.samples import Kind, Modality, Samples
+from consilience.settings import number
 from consilience.targets import Task, TaskKind
 
 if TYPE_CHECKING:  # training lies below; a method only names its types
@@ -73,6 +73,11 @@ class Spec:
         """The encoder of one modality: the one chosen, or the default of its kind."""
         return build_encoder(self.modalities[name], self.encoders.get(name))
 
+    def preferring(self, encoders: Mapping[str, EncoderChoice]) -> Spec:
+        """The same spec with these encoders for the modalities that none was chosen for."""
+        chosen = {name: choice for name, choice in self.encoders.items() if choice is not None}
+        return Spec(self.modalities, self.task, {**encoders, **chosen})
+
     def only(self, *names: str) -> Spec:
         """The same spec with fewer modalities."""
         for name in names:
@@ -126,6 +131,8 @@ class Method(nn.Module):
     tasks: ClassVar[tuple[TaskKind, ...]] = ("classification", "regression")
     reads: ClassVar[tuple[Kind, ...]] = ("vector", "image", "sequence", "tokens")
     min_modalities: ClassVar[int] = 1
+    size: ClassVar[str | None] = None  # the setting that makes it wider, where that is not its encoders' width
+    needs_targets: ClassVar[bool] = True  # whether there is nothing to learn from samples without y
     keeps_history: bool = False  # whether objective() wants step.history (needs opinions)
     history_start: int = 1  # the first epoch that the history counts, from 1
     history_length: int | None = None  # how many epochs it counts from there, all if None
@@ -143,6 +150,10 @@ class Method(nn.Module):
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """Named losses, whose sum is minimised. By default the task's own loss on the output."""
         return {"task": weighted_mean(task_losses(self.task, prediction.output, batch), batch.weight)}
+
+    def validation_losses(self, prediction: Prediction, batch: Batch) -> Tensor:
+        """What early stopping goes by, each sample's loss `[batch]`. By default the task's own."""
+        return task_losses(self.task, prediction.output, batch)
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Learn from samples. By default one run of the training loop."""
@@ -185,6 +196,8 @@ class JointMethod(Method):
     def __init__(self, spec: Spec):
         super().__init__(spec)
         self.encoders = spec.build_encoders()
+        # As chosen by the user or preferred by the method; a module of the user's own is no choice to repeat.
+        self.choices = {name: one for name, one in spec.encoders.items() if not isinstance(one, nn.Module)}
 
     def represent(self, batch: Batch) -> dict[str, Encoded]:
         """Each modality's features, as the fusion wants them."""
@@ -209,13 +222,11 @@ class ExpertMethod(Method):
 
     def __init__(self, spec: Spec, *, expert_loss: float = 1.0):
         super().__init__(spec)
-        if isinstance(expert_loss, bool) or not isinstance(expert_loss, int | float) or not 0 <= expert_loss < math.inf:
-            raise InputError(f"expert_loss must be a number ≥ 0, got {expert_loss!r}")
         self.encoders = spec.build_encoders()
         self.heads = PerModality(
             {name: nn.Linear(encoder.width, spec.task.outputs) for name, encoder in self.encoders.items()}
         )
-        self.expert_loss = expert_loss
+        self.expert_loss = number("expert_loss", expert_loss, "≥ 0")
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Opinions `[batch, modality, class]` → output `[batch, class]` and weights `[batch, modality]`."""
@@ -308,7 +319,7 @@ def equal_weights(present: Tensor, dtype: torch.dtype = torch.float32) -> Tensor
 _Class = TypeVar("_Class", bound=type[Method])
 _REGISTRY: dict[str, type[Method]] = {}
 # The rooms where methods live. The registry knows the rooms, never what is in them.
-_ROOMS = ("fusion", "decision", "feedback")
+_ROOMS = ("fusion", "decision", "feedback", "generative")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*:?")
 
 

@@ -11,7 +11,15 @@ from torch.nn.utils.rnn import PackedSequence
 
 from consilience.errors import UnsupportedError
 from consilience.feedback.dryrun import describe, find_readers
-from consilience.feedback.links import CONVOLUTIONS, along, first_layer, projection, samples_of
+from consilience.feedback.links import (
+    CONVOLUTIONS,
+    FEW_CHANNELS,
+    along,
+    constant_convolved,
+    first_layer,
+    projection,
+    samples_of,
+)
 
 
 def build_concatenation(
@@ -97,11 +105,13 @@ class Concatenation(nn.Module):
             )
         nn.init.zeros_(self.extra.weight)
 
-    def forward(self, output: Tensor, context: Tensor, received: Tensor) -> Tensor:
+    def forward(self, output: Tensor, context: Tensor, received: Tensor, layer: nn.Module) -> Tensor:
         """The layer's output, with what it `received` telling the extent over which the context is constant."""
         fed = self.project(context).to(received.dtype)
         if isinstance(self.extra, nn.Linear):
             return output + along(self.extra(fed), output.ndim, -1)
+        if received.shape[1] <= FEW_CHANNELS and fed.shape[1] == received.shape[1]:
+            return output + constant_convolved(self.extra, fed, received).to(output.dtype)
         spread = along(fed, received.ndim, 1).expand(-1, -1, *received.shape[2:])
         return output + self.extra(spread)
 
@@ -113,6 +123,16 @@ def widen(layer: nn.RNNBase, extra: int) -> None:
             columns = torch.cat([weight.detach(), weight.new_zeros(len(weight), extra)], dim=1)
             setattr(layer, name, nn.Parameter(columns, requires_grad=weight.requires_grad))
     layer.input_size += extra
+    layer.flatten_parameters()
+
+
+def narrow(layer: nn.RNNBase, extra: int) -> None:
+    """Take away the last `extra` inputs of a recurrent layer."""
+    for name, weight in list(layer.named_parameters()):
+        if name.startswith("weight_ih_l0"):
+            columns = weight.detach()[:, : layer.input_size - extra].clone()
+            setattr(layer, name, nn.Parameter(columns, requires_grad=weight.requires_grad))
+    layer.input_size -= extra
     layer.flatten_parameters()
 
 

@@ -67,7 +67,7 @@ def depends(output: Any, probe: Tensor) -> bool:
 
 
 def tensors_in(output: Any) -> Iterator[Tensor]:
-    """The tensors of floating-point numbers in a tensor, tuple, list, mapping (a model's output object) or dataclass."""
+    """The tensors of floating-point numbers in an output: tuples, lists, mappings and dataclasses are looked into."""
     if isinstance(output, Tensor):
         if output.is_floating_point():
             yield output

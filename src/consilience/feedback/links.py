@@ -6,7 +6,9 @@ or steps. New links are silent: the looped model starts out as the base model, w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +16,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.rnn import PackedSequence
 
 from consilience.errors import InputError
+from consilience.feedback.dryrun import find_readers
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 MODES = ("add", "concat")
+# Up to so many channels a convolution reads an image, not the features of another layer.
+FEW_CHANNELS = 4
 
 
 def projection(context: int, outputs: int, rank: int | None = None, *, silent: bool = True) -> nn.Sequential:
@@ -53,6 +58,22 @@ class Addition(nn.Module):
         return hidden + fed
 
 
+class ImageAddition(nn.Module):
+    """What a convolution's output gains when W·context is added to every pixel of its input.
+
+    The same as `Addition` before the convolution, which is linear, but without the gradient with respect to all pixels
+    of an image, which costs as much as a pass and is never needed by a base model.
+    """
+
+    def __init__(self, context: int, layer: nn.Module, *, rank: int | None = None):
+        super().__init__()
+        self.project = projection(context, layer.in_channels, rank)  # type: ignore[arg-type]
+
+    def forward(self, output: Tensor, context: Tensor, received: Tensor, layer: Any) -> Tensor:
+        """The layer's output for what it `received` and the context `[batch, width]`."""
+        return output + constant_convolved(layer, self.project(context), received).to(output.dtype)
+
+
 class PackedAddition(nn.Module):
     """A packed sequence, with W·context added to every step of each sample."""
 
@@ -66,6 +87,45 @@ class PackedAddition(nn.Module):
         return packed._replace(data=packed.data + fed[samples_of(packed)])
 
 
+def constant_convolved(layer: Any, constants: Tensor, like: Tensor) -> Tensor:
+    """A convolution, without its bias, of maps that are constant in every channel: constants `[batch, channel]`.
+
+    like: a tensor of the maps' extent. What one unit in each channel gives is convolved once for all samples, borders
+    included; that is cheap for few channels.
+
+    >>> layer, map = nn.Conv1d(2, 3, 3, padding=1, bias=False), torch.randn(4, 2, 1).expand(-1, -1, 5)
+    >>> torch.allclose(constant_convolved(layer, map[..., 0], map), layer(map), atol=1e-6)
+    True
+    """
+    channels, extent = like.shape[1], like.shape[2:]
+    units = torch.eye(channels, dtype=like.dtype, device=like.device)
+    units = units.view(channels, channels, *[1] * len(extent)).expand(-1, -1, *extent)
+    gains = layer._conv_forward(units, layer.weight, None)  # [channel in, channel out, …]
+    return torch.tensordot(constants.to(gains.dtype), gains, dims=1)
+
+
+def build_addition(
+    module: nn.Module | None,
+    run: Callable[[Tensor], Any],
+    hidden: Tensor,
+    *,
+    context: int,
+    axis: int,
+    rank: int | None,
+) -> tuple[Addition | ImageAddition, list[Any]]:
+    """The link that adds to what a module receives, and the layers to hook it to: none, for one before the module.
+
+    run: the module, given what it receives; hidden: what it received in a dry run.
+    """
+    first = None if module is None else first_layer(module)
+    if isinstance(first, CONVOLUTIONS) and axis == 1 and first.in_channels <= FEW_CHANNELS:
+        readers, around = find_readers([first], run, hidden)
+        seen = readers.get(first, [])
+        if not around and len(seen) == 1 and torch.equal(seen[0], hidden):
+            return ImageAddition(context, first, rank=rank), [first]
+    return Addition(context, hidden.shape[axis], axis=axis, rank=rank), []
+
+
 def along(fed: Tensor, dimensions: int, axis: int) -> Tensor:
     """`[batch, channel]` → `[batch, 1, …, channel, …, 1]`, to be broadcast.
 
@@ -77,17 +137,16 @@ def along(fed: Tensor, dimensions: int, axis: int) -> Tensor:
     return fed.view(shape)
 
 
-def channel_axis(hidden: Tensor, receiver: nn.Module | None = None) -> int:
-    """Where the channels of a hidden tensor are: as the first layer that reads it wants them; else second in maps.
+def channel_axis(hidden: Tensor, layer: nn.Module | None = None) -> int:
+    """Where the channels of a hidden tensor are: as the layer that reads or gives it has them; else second in maps.
 
     >>> image = torch.zeros(2, 3, 8, 8)
     >>> channel_axis(image), channel_axis(image, nn.Linear(8, 4)), channel_axis(torch.zeros(2, 5, 3))
     (1, -1, -1)
     """
-    first = None if receiver is None else first_layer(receiver)
-    if isinstance(first, (*CONVOLUTIONS, _BatchNorm)):
+    if isinstance(layer, (*CONVOLUTIONS, _BatchNorm)):
         return 1
-    return -1 if hidden.ndim < 4 or isinstance(first, nn.Linear | nn.LayerNorm) else 1
+    return -1 if hidden.ndim < 4 or isinstance(layer, nn.Linear | nn.LayerNorm) else 1
 
 
 def first_layer(module: nn.Module) -> nn.Module | None:

@@ -9,13 +9,15 @@ from torch import Tensor, nn
 
 from consilience.encoders import Encoded, Encoder
 from consilience.errors import InputError, UnsupportedError, unknown_name
-from consilience.feedback.concatenation import Concatenation, RecurrentConcatenation, build_concatenation, samples_in
-from consilience.feedback.dryrun import evaluating
-from consilience.feedback.links import Addition, channel_axis, check_mode
+from consilience.feedback.concatenation import Concatenation, build_concatenation, samples_in
+from consilience.feedback.dryrun import describe, evaluating
+from consilience.feedback.links import Addition, ImageAddition, build_addition, channel_axis, check_mode
 from consilience.samples import Modality
 
 # Where the feedback joins when it joins after the last stage, before the features are pooled.
 END = "end"
+# Links that act on the output of the layer they are hooked to.
+BEHIND = (Concatenation, ImageAddition)
 
 
 class Looped(Encoder):
@@ -25,19 +27,26 @@ class Looped(Encoder):
     before the stage does not depend on the context: it runs once, and later passes start from what it gave. Outside a
     loop this is the encoder itself.
 
-    layers: those of the stage that a link of concatenation is hooked to.
+    layers: those of the stage that the link is hooked to, where it does not come before the stage.
     """
 
     name = "looped"
+    _context: Tensor | None
+    _rows: Tensor | None
+    _memory: tuple[Tensor, Tensor, Tensor | None] | None
 
     def __init__(self, inner: Encoder, at: str, link: nn.Module, layers: list[nn.Module], modality_name: str):
         super().__init__()
         self.inner, self.at, self.link, self.modality_name = inner, at, link, modality_name
         for layer in layers:
-            if isinstance(link, Concatenation):
+            if isinstance(link, BEHIND):
                 layer.register_forward_hook(self._after)
             else:
                 layer.register_forward_pre_hook(self._before)
+        # A link behind the first layer of a plain chain: that layer runs once too.
+        stage = None if at == END else inner.stages[at]
+        chain = isinstance(stage, nn.Sequential) and type(inner).advance is Encoder.advance
+        self.splits = chain and len(layers) == 1 and layers[0] is stage[0] and isinstance(link, BEHIND)  # type: ignore[index]
         self.forget()
 
     @property
@@ -72,9 +81,7 @@ class Looped(Encoder):
 
     def forget(self) -> None:
         """Close the loop: hear nothing, remember nothing."""
-        self._context: Tensor | None = None
-        self._rows: Tensor | None = None
-        self._memory: tuple[Tensor, Tensor | None] | None = None
+        self._context = self._rows = self._memory = None
         self._looping = self._called = False
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -99,14 +106,22 @@ class Looped(Encoder):
         self._called = self._looping
         before = self.before
         if self._memory is None:
-            hidden, mask = self.start(x, lengths)
+            received, mask = self.start(x, lengths)
             for stage in before:
-                hidden = self.inner.advance(stage, hidden, mask)
+                received = self.inner.advance(stage, received, mask)
+            hidden = self.stages[self.at][0](received) if self.splits else received  # type: ignore[index]
         else:
-            hidden, mask = self._memory
+            received, hidden, mask = self._memory
         if self._looping:
-            self._memory = hidden, mask
-        for stage in list(self.stages)[len(before) :]:
+            self._memory = received, hidden, mask
+        left = list(self.stages)[len(before) :]
+        if self.splits:
+            chain: Any = self.stages[left.pop(0)]
+            if self._context is not None:
+                hidden = self.link(hidden, self._heard(len(hidden)), received, chain[0])
+            for part in chain[1:]:
+                hidden = part(hidden)
+        for stage in left:
             hidden = self.advance(stage, hidden, mask)
         return self.finish(hidden, mask)
 
@@ -129,7 +144,7 @@ class Looped(Encoder):
     def _after(self, layer: nn.Module, received: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
         if self._context is None:
             return None
-        return self.link(output, self._heard(len(output)), received[0])
+        return self.link(output, self._heard(len(output)), received[0], layer)
 
     def _before(self, layer: nn.Module, received: tuple[Any, ...]) -> tuple[Any, ...]:
         context = None if self._context is None else self._heard(samples_in(layer, received[0]))
@@ -148,9 +163,19 @@ def loop_encoder(
         raise unknown_name("stage", into, names, f"It was to receive the feedback in the encoder of {modality.name!r}")
     like = next(encoder.parameters(), torch.empty(0))
     layers: list[nn.Module] = []
+    stage = into
+
+    def run(x: Tensor) -> Any:
+        return encoder.advance(stage, x, mask)
+
     with evaluating(encoder):
         hidden, mask = hidden_at(encoder, modality, into)
         received = hidden.pooled if isinstance(hidden, Encoded) else hidden
+        if not isinstance(received, Tensor):
+            raise UnsupportedError(
+                f"progressive: the encoder of modality {modality.name!r} hands {describe(received)} to {into!r}, to "
+                "which nothing can be added: feed back into another stage"
+            )
         if not received.is_floating_point():
             after = names[names.index(into) + 1]
             raise InputError(
@@ -162,23 +187,20 @@ def loop_encoder(
             axis = -1 if received.ndim == 3 else channel_axis(received)
             # A waveform `[batch, step]` has one channel: it may be of any length.
             waveform = into != END and received.ndim == 2 and mask is not None and mask.shape == received.shape
-            link = Addition(context, 1 if waveform else received.shape[axis], axis=axis, rank=rank)
+            if waveform:
+                link = Addition(context, 1, axis=axis, rank=rank)
+            else:
+                module = None if into == END else encoder.stages[into]
+                link, layers = build_addition(module, run, received, context=context, axis=axis, rank=rank)
         elif into == END:
             raise UnsupportedError(
                 f"progressive: mode='concat' needs a layer to read the context, and after the last stage of modality "
-                f"{modality.name!r} features are only pooled: use mode='add', or one of the stages "
-                f"{', '.join(encoder.stages) or '(there are none)'}"
+                f"{modality.name!r} features are only pooled: use mode='add', or feed back into an earlier stage"
             )
         else:
-            stage = into
+            what = f"stage {into!r} of modality {modality.name!r}"
             link, layers = build_concatenation(
-                encoder.stages[stage],
-                lambda x: encoder.advance(stage, x, mask),
-                received,
-                context=context,
-                samples=len(received),
-                rank=rank,
-                what=f"stage {stage!r} of modality {modality.name!r}",
+                encoder.stages[into], run, received, context=context, samples=len(received), rank=rank, what=what
             )
     return Looped(encoder, into, link.to(device=like.device, dtype=like.dtype), layers, modality.name)
 

@@ -58,7 +58,6 @@ def _member_class(family: type[Family], base: type[Method]) -> type[Method]:
     def construct(self: Family, spec: Spec, **settings: Any) -> None:
         family.__init__(self, spec, **settings)
 
-    construct.__signature__ = merged_signature(family, base)  # type: ignore[attr-defined]
     why = family.no_member(base)
     if why is not None:
         reason = f"there is no {name!r}: {why}"
@@ -67,12 +66,17 @@ def _member_class(family: type[Family], base: type[Method]) -> type[Method]:
             return reason
 
         # With the settings that it would have, so that the reason is heard before a complaint about those.
+        construct.__signature__ = merged_signature(family, base)  # type: ignore[attr-defined]
         return type(
             "NoMember",
             (Method,),
             {"__init__": construct, "name": name, "reason_against": classmethod(reason_against)},
         )
 
+    shared = settings_of(family) & settings_of(base)
+    if shared:
+        raise TypeError(f"settings {sorted(shared)} of {base.__name__} are also settings of {family.__name__}")
+    construct.__signature__ = merged_signature(family, base)  # type: ignore[attr-defined]
     return type(
         f"{family.__name__}{base.__name__}",
         (family, base),
@@ -94,15 +98,16 @@ def _member_class(family: type[Family], base: type[Method]) -> type[Method]:
 
 def merged_signature(family: type[Method], base: type[Method]) -> inspect.Signature:
     """The settings of the family and of the base method together."""
-    own = inspect.signature(family.__init__)
-    settings = {one.name: one for one in own.parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY}
-    for one in inspect.signature(base.__init__).parameters.values():
-        if one.kind is inspect.Parameter.KEYWORD_ONLY:
-            if one.name in settings:
-                raise TypeError(f"setting {one.name!r} of {base.__name__} is also one of {family.__name__}")
-            settings[one.name] = one
-    positional = [one for one in own.parameters.values() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    return own.replace(parameters=[*positional, *settings.values()])
+    both = [inspect.signature(one.__init__).parameters.values() for one in (base, family)]
+    positional = [one for one in both[1] if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    settings = {one.name: one for each in both for one in each if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    return inspect.Signature([*positional, *settings.values()])
+
+
+def settings_of(cls: type[Method]) -> set[str]:
+    """The names of a class's keyword-only arguments."""
+    arguments = inspect.signature(cls.__init__).parameters.values()
+    return {one.name for one in arguments if one.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def blank_member(family: type[Family], base: type[Method]) -> Any:

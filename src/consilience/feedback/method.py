@@ -48,8 +48,8 @@ class Progressive(Family, JointMethod):
     stage receives, or concatenated to it. into: the stage that receives it, one name for all encoders or a mapping
     modality → stage; None is the input, or the embeddings of tokens. link_rank: of W, None is full. project: width of a
     learned projection of the context (E), None is none. detach: no gradient from one pass to the one before.
-    step_loss: weight of the mean task loss of the earlier passes' readings. link_penalty: weight of the mean square of W.
-    statistics: which pass updates batch norms (`Statistics`).
+    step_loss: weight of the mean task loss of the earlier passes' readings. link_penalty: weight of the mean square of
+    W. statistics: which pass updates batch norms (`Statistics`).
     """
 
     # What is fed back: "joint", what was fused, or each encoder's "own" features.
@@ -99,26 +99,33 @@ class Progressive(Family, JointMethod):
         """Encode and fuse `steps` times, read the last."""
         if self.steps == 1:
             return super().forward(batch)
-        readings: list[Tensor] = []
+        *earlier, (features, joint) = self.passes(batch)
+        prediction = self.read(joint, features, batch)
+        if self.step_loss and self.training:
+            with self.norms.aside():
+                readings = [self.read(fused, made, batch).output for made, fused in earlier]
+            prediction.extra = {**prediction.extra, "readings": readings}
+        return prediction
+
+    def passes(self, batch: Batch) -> list[tuple[dict[str, Encoded], Tensor]]:
+        """Every pass's features and the joint representation made of them, the last being the one that is read."""
+        if self.steps == 1:
+            features = self.represent(batch)
+            return [(features, self.fusion(features, batch))]
+        made: list[tuple[dict[str, Encoded], Tensor]] = []
         try:
             for encoder in self.encoders.values():
                 encoder.begin()
             for step in range(self.steps):
                 with self.norms.during(step):
                     features = self.represent(batch)
-                    joint = self.fusion(features, batch)
+                    made.append((features, self.fusion(features, batch)))
                 if step < self.steps - 1:
-                    if self.step_loss and self.training:
-                        with self.norms.aside():
-                            readings.append(self.read(joint, features, batch).output)
-                    self._feed_back(joint, features, batch)
-            prediction = self.read(joint, features, batch)
+                    self._feed_back(made[-1][1], features, batch)
         finally:  # also when a pass fails: a context left behind would leak into the next batch
             for encoder in self.encoders.values():
                 encoder.forget()
-        if readings:
-            prediction.extra = {**prediction.extra, "readings": readings}
-        return prediction
+        return made
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """The base method's losses on the last pass, those of earlier readings, and the links' penalty."""

@@ -8,31 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch import nn
 
 from consilience.encoders.choice import whole_number
-from consilience.errors import InputError, UnsupportedError, unknown_name
-from consilience.feedback.links import (
-    CONVOLUTIONS,
-    Addition,
-    Concatenation,
-    PackedAddition,
-    channel_axis,
-    check_mode,
-    first_layer,
-)
+from consilience.errors import InputError, unknown_name
+from consilience.feedback.dryrun import evaluating
+from consilience.feedback.links import check_mode
+from consilience.feedback.receivers import Receiver, Scout, Tap
 from consilience.feedback.statistics import Statistics
 
 
 class ProgressiveModule(nn.Module):
     """A module called like its base and returning what the base returns, after `steps` passes.
 
-    encoders: modality → the submodule whose input receives the feedback (its output, where the input is whole
-    numbers); fusion: the submodule whose output is fed back, pooled over time or space to `[batch, width]`. Both by
-    dotted path or as the submodule itself. The base is not copied: it is `base`, and carries hooks from then on that
-    do nothing outside a call of this module; `remove` takes them off.
+    encoders: modality → the submodule whose input receives the feedback (its output, where the input is token ids);
+    fusion: the submodule whose output is fed back, pooled over time or space to `[batch, width]`. Both by dotted path
+    or as the submodule itself. mode, link_rank, project, detach, statistics: as for `pro:NAME`.
+
+    The base is not copied: it is `base`, and carries hooks from then on that do nothing outside a call of this module
+    (a recurrent layer that hears by concatenation reads further inputs, zeros); `remove` takes all of that off.
 
     Links are built by a dry run on `example` (a tuple of arguments, a mapping of keyword arguments, or one tensor),
     or in the first call without one: then only after it do `parameters()` name them all.
@@ -46,7 +40,7 @@ class ProgressiveModule(nn.Module):
         *,
         steps: int = 2,
         mode: str = "add",
-        rank: int | None = None,
+        link_rank: int | None = None,
         project: int | None = None,
         detach: bool = False,
         statistics: str = "last",
@@ -55,17 +49,15 @@ class ProgressiveModule(nn.Module):
         super().__init__()
         self.base = base
         self.steps, self.mode = whole_number("steps", steps), check_mode(mode)
-        self.rank = None if rank is None else whole_number("rank", rank)
+        self.link_rank = None if link_rank is None else whole_number("link_rank", link_rank)
         self.project = None if project is None else whole_number("project", project)
         self.detach_steps = bool(detach)
-        if not encoders:
-            raise InputError("progressive: name at least one submodule that receives the feedback in encoders={…}")
-        self.paths = {name: submodule_path(base, one, f"encoders[{name!r}]") for name, one in encoders.items()}
+        self.paths = encoder_paths(base, encoders)
         self.fusion_path = submodule_path(base, fusion, "fusion")
-        self.norms = Statistics([base], self.steps, statistics)
+        self.norms = Statistics(base, self.steps, statistics)
         self.receivers = nn.ModuleList()
         self.expand: nn.Module = nn.Identity()
-        self.tap = Tap(base.get_submodule(self.fusion_path)) if self.steps > 1 else None
+        self.tap: Tap | None = None
         if example is not None and self.steps > 1:
             args, kwargs = call_arguments(example)
             self._build(args, kwargs)
@@ -76,218 +68,87 @@ class ProgressiveModule(nn.Module):
 
     def passes(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Every pass's output, for a loss on each of them."""
-        if self.tap is None:
+        if self.steps == 1:
             return [self.base(*args, **kwargs)]
-        if not self.receivers:
+        if self.tap is None:
             self._build(args, kwargs)
+        assert self.tap is not None
         outputs = []
         try:
+            self.tap.listen(True)
             for step in range(self.steps):
                 with self.norms.during(step):
                     outputs.append(self.base(*args, **kwargs))
                 if step < self.steps - 1:
-                    context = self.tap.take(self.fusion_path)
-                    context = context.detach() if self.detach_steps else context
-                    context = self.expand(context)
+                    context = self.tap.take()
+                    context = self.expand(context.detach() if self.detach_steps else context)
                     for receiver in self._receivers():
                         receiver.listen(context)
         finally:  # also when a pass fails: a context left behind would leak into the next call
-            self.tap.given = None
+            self.tap.listen(False)
             for receiver in self._receivers():
                 receiver.listen(None)
         return outputs
 
+    def link_parameters(self) -> list[nn.Parameter]:
+        """The weights that the loop added: W of every receiver, and E."""
+        return [*self.receivers.parameters(), *self.expand.parameters()]
+
     def overhead(self) -> dict[str, int]:
         """Number of parameters: of the base, and those the loop added."""
-        base = sum(parameter.numel() for parameter in self.base.parameters())
-        return {"base": base, "added": sum(parameter.numel() for parameter in self.parameters()) - base}
+        added = sum(parameter.numel() for parameter in self.link_parameters())
+        added += sum(getattr(receiver.link, "columns", 0) for receiver in self._receivers())
+        return {"base": sum(parameter.numel() for parameter in self.parameters()) - added, "added": added}
+
+    def remove(self) -> nn.Module:
+        """Take everything off the base and return it."""
+        for receiver in self._receivers():
+            receiver.remove()
+        if self.tap is not None:
+            self.tap.handle.remove()
+        self.receivers, self.tap = nn.ModuleList(), None
+        return self.base
 
     def _receivers(self) -> Iterator[Receiver]:
         return iter(self.receivers)  # type: ignore[arg-type]
 
-    def remove(self) -> nn.Module:
-        """Take the hooks off the base and return it."""
-        for receiver in self._receivers():
-            receiver.handle.remove()
-        if self.tap is not None:
-            self.tap.handle.remove()
-        return self.base
-
     def _build(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """One dry run in eval mode tells what every receiver receives and how wide the context is."""
-        assert self.tap is not None
-        modes = {module: module.training for module in self.base.modules()}
-        scouts = {name: Scout(self.base.get_submodule(path)) for name, path in self.paths.items()}
-        self.base.eval()
+        """One dry run in evaluation mode tells what every receiver receives and how wide the context is."""
+        self.tap = Tap(self.base.get_submodule(self.fusion_path), self.fusion_path)
+        scouts = [Scout(self.base.get_submodule(path), path) for path in self.paths.values()]
         try:
-            with torch.no_grad():
+            with evaluating(self.base):
+                self.tap.listen(True)
                 self.base(*args, **kwargs)
-            context = self.tap.take(self.fusion_path)
-        finally:
-            self.tap.given = None
-            for scout in scouts.values():
-                scout.remove()
-            for module, training in modes.items():
-                module.training = training
-        width = context.shape[1]
+                for scout in scouts:
+                    scout.handle.remove()
+                context = self.tap.take()
+                samples, width = context.shape
+                if self.project is not None:
+                    self.expand, width = nn.Linear(width, self.project, bias=False), self.project
+                for scout in scouts:
+                    self.receivers.append(Receiver(scout, samples, width, self.mode, self.link_rank))
+        except BaseException:  # the base is left as it was
+            for scout in scouts:
+                scout.handle.remove()
+            self.remove()
+            raise
+        self.tap.listen(False)
         like = next((one for one in self.base.parameters() if one.is_floating_point()), context)
-        if self.project is not None:
-            self.expand, width = nn.Linear(width, self.project, bias=False), self.project
-        receivers = [
-            Receiver(self.base.get_submodule(path), path, scouts[name], len(context), width, self.mode, self.rank)
-            for name, path in self.paths.items()
-        ]
-        self.receivers.extend(receivers)
         for module in (self.expand, self.receivers):
             module.to(device=like.device, dtype=like.dtype)
 
 
-class Tap(nn.Module):
-    """Takes what a submodule gives, as a context `[batch, width]`."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.given: Tensor | None = None
-        self.handle = module.register_forward_hook(self.after)
-
-    def after(self, module: nn.Module, received: Any, output: Any) -> None:
-        """Remember the output: a tensor, or the first tensor of a tuple or of a model's output object."""
-        tensor = first_tensor(output)
-        if tensor is None or tensor.ndim < 2 or not tensor.is_floating_point():
-            raise UnsupportedError(
-                f"progressive: the fusion {type(module).__name__} must give a tensor [batch, width], a sequence or a "
-                f"map, got {describe(output)}"
-            )
-        # Maps are averaged over space, sequences over time: what is fed back is one vector for each sample.
-        self.given = tensor if tensor.ndim == 2 else tensor.mean(1) if tensor.ndim == 3 else tensor.flatten(2).mean(2)
-
-    def take(self, path: str) -> Tensor:
-        """What was given in this pass."""
-        if self.given is None:
-            raise UnsupportedError(f"progressive: the fusion {path!r} was not called in this pass")
-        return self.given
-
-
-class Scout:
-    """Watches what a submodule receives and gives in a dry run, and how often it is called."""
-
-    def __init__(self, module: nn.Module):
-        self.calls = 0
-        self.argument: Any = None
-        self.received: Any = None
-        self.output: Any = None
-        self.handles = [
-            module.register_forward_pre_hook(self.before, with_kwargs=True),
-            module.register_forward_hook(self.after),
-        ]
-
-    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Find the argument that can receive: the first tensor or packed sequence."""
-        self.calls += 1
-        named = [*enumerate(args), *kwargs.items()]
-        self.argument, self.received = next(
-            ((key, value) for key, value in named if isinstance(value, Tensor | PackedSequence)), (None, None)
-        )
-
-    def after(self, module: nn.Module, received: Any, output: Any) -> None:
-        """Remember the output."""
-        self.output = output
-
-    def remove(self) -> None:
-        """Stop watching."""
-        for handle in self.handles:
-            handle.remove()
-
-
-class Receiver(nn.Module):
-    """The link into one submodule, and the context it is to hear."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        path: str,
-        scout: Scout,
-        samples: int,
-        context: int,
-        mode: str,
-        rank: int | None,
-    ):
-        super().__init__()
-        self.path = path
-        self.context: Tensor | None = None
-        if scout.calls != 1:
-            times = "not at all" if scout.calls == 0 else f"{scout.calls} times"
-            raise UnsupportedError(
-                f"progressive: submodule {path!r} is called {times} in one forward pass; the feedback needs one that "
-                "is called once"
-            )
-        if scout.received is None:
-            raise UnsupportedError(f"progressive: submodule {path!r} receives no tensor to feed back into")
-        self.argument = scout.argument
-        self.packed = isinstance(scout.received, PackedSequence)
-        whole = not self.packed and not scout.received.is_floating_point()
-        hidden = scout.output if whole else scout.received
-        if whole and not (isinstance(hidden, Tensor) and hidden.is_floating_point()):
-            raise UnsupportedError(
-                f"progressive: submodule {path!r} receives whole numbers and gives {describe(hidden)}: feed back into "
-                "the embedding, or into what follows it"
-            )
-        if self.packed:
-            self.batch_axis = 0
-        else:
-            self.batch_axis = 1 if hidden.ndim == 3 and time_first(module) else 0
-            if hidden.ndim < 2 or hidden.shape[self.batch_axis] != samples:
-                raise UnsupportedError(
-                    f"progressive: submodule {path!r} sees {describe(hidden)}, the context has {samples} samples: it "
-                    "cannot be broadcast to it"
-                )
-        first = first_layer(module)
-        if mode == "add" or whole:
-            axis = -1 if self.packed or self.batch_axis else channel_axis(hidden, None if whole else module)
-            channels = hidden.data.shape[-1] if self.packed else hidden.shape[axis]
-            self.link: nn.Module = (
-                PackedAddition(context, channels, rank=rank)
-                if self.packed
-                else Addition(context, channels, axis=axis, rank=rank)
-            )
-            hook: Any = module.register_forward_hook(self.onto_output) if whole else None
-            self.handle = hook or module.register_forward_pre_hook(self.into_input, with_kwargs=True)
-        elif isinstance(first, (nn.Linear, *CONVOLUTIONS)):
-            self.link = Concatenation(context, first, rank=rank)
-            self.handle = first.register_forward_hook(self.beside_input)
-        else:
-            begins = "has no weights" if first is None else f"begins with {type(first).__name__}"
-            raise UnsupportedError(
-                f"progressive: mode='concat' needs a submodule that begins with a linear or convolutional layer; "
-                f"{path!r} {begins}: use mode='add'"
-            )
-
-    def listen(self, context: Tensor | None) -> None:
-        """Hear this context from now on; None: nothing."""
-        self.context = context
-
-    def into_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Add to what the submodule receives."""
-        if self.context is None:
-            return None
-        if isinstance(self.argument, str):
-            return args, {**kwargs, self.argument: self._added(kwargs[self.argument])}
-        changed = list(args)
-        changed[self.argument] = self._added(args[self.argument])
-        return tuple(changed), kwargs
-
-    def onto_output(self, module: nn.Module, received: Any, output: Tensor) -> Tensor | None:
-        """Add to what the submodule gives."""
-        return None if self.context is None else self._added(output)
-
-    def beside_input(self, layer: nn.Module, received: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
-        """Add what further inputs of the layer would have added."""
-        return None if self.context is None else self.link(output, self.context, received[0])
-
-    def _added(self, hidden: Any) -> Any:
-        if self.batch_axis:
-            return self.link(hidden.transpose(0, 1), self.context).transpose(0, 1)
-        return self.link(hidden, self.context)
+def encoder_paths(base: nn.Module, encoders: Mapping[str, str | nn.Module]) -> dict[str, str]:
+    """Modality → the dotted path of its submodule, each another one."""
+    if not encoders:
+        raise InputError("progressive: name at least one submodule that receives the feedback in encoders={…}")
+    paths = {name: submodule_path(base, one, f"encoders[{name!r}]") for name, one in encoders.items()}
+    names = {path: name for name, path in paths.items()}
+    for name, path in paths.items():
+        if names[path] != name:
+            raise InputError(f"progressive: submodule {path!r} was given for both {name!r} and {names[path]!r}")
+    return paths
 
 
 def submodule_path(base: nn.Module, which: str | nn.Module, what: str) -> str:
@@ -300,32 +161,11 @@ def submodule_path(base: nn.Module, which: str | nn.Module, what: str) -> str:
     for path, module in known.items():
         if module is which:
             return path
-    raise InputError(f"progressive: {what} is no submodule of {type(base).__name__}: {type(which).__name__}")
+    raise InputError(f"progressive: {what}, a {type(which).__name__}, is no submodule of {type(base).__name__}")
 
 
 def call_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """An example as the arguments of a call."""
     if isinstance(example, Mapping):
         return (), dict(example)
-    return (tuple(example), {}) if isinstance(example, tuple | list) else ((example,), {})
-
-
-def first_tensor(output: Any) -> Tensor | None:
-    """A tensor as it is; of a tuple, list or mapping (a model's output object) the first tensor in it."""
-    if isinstance(output, Tensor):
-        return output
-    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
-    return next((one for one in parts if isinstance(one, Tensor)), None)
-
-
-def time_first(module: nn.Module) -> bool:
-    """Whether a recurrent or attention module reads `[time, batch, feature]`."""
-    own = [one for one in module.modules() if isinstance(one, nn.RNNBase | nn.MultiheadAttention)]
-    return bool(own) and not own[0].batch_first
-
-
-def describe(value: Any) -> str:
-    """A value in a message: what it is, and its shape."""
-    if isinstance(value, Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} of shape {list(value.shape)}"
-    return type(value).__name__
+    return (tuple(example), {}) if type(example) in (tuple, list) else ((example,), {})

@@ -30,8 +30,7 @@ def progressive(
     fed back. mode: `"add"` or `"concat"`. example: inputs for the dry run that finds the shapes; without it the first
     call does, and an optimizer made before would miss the new weights.
 
-    options: rank, project, detach, statistics (see `ProgressiveModule`); for a method also into, step_loss and penalty
-    (see `pro:NAME`).
+    options: link_rank, project, detach, statistics, as for `pro:NAME`; for a method also into, step_loss, link_penalty.
 
     Before training the result answers as the model itself does, to the last bit.
 

@@ -35,6 +35,8 @@ class Mmbt(JointMethod):
     of a modality that is no text; more are averaged, neighbours together.
     """
 
+    size = "width"
+
     def __init__(
         self,
         spec: Spec,
