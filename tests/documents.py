@@ -10,15 +10,21 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
-_FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"(?:^<!-- needs: (?P<needs>[\w-]+) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, its code, and how many lines of the document come before the code."""
+    """A fenced block: its language, its code, how many lines of the document come before it, the data set it needs.
+
+    A block that needs a set which does not come with the library, `<!-- needs: NAME -->`, stands alone.
+    """
 
     language: str
     code: str
     lines_before: int
+    needs: str | None
 
 
 def blocks(document: Path, *languages: str) -> list[Block]:
@@ -29,7 +35,7 @@ def blocks(document: Path, *languages: str) -> list[Block]:
     """
     text = document.read_text(encoding="utf-8")
     found = [
-        Block(match["language"], match["code"], text[: match.start("code")].count("\n"))
+        Block(match["language"], match["code"], text[: match.start("code")].count("\n"), match["needs"])
         for match in _FENCE.finditer(text)
     ]
     assert len(found) == len(re.findall(r"^\s*```", text, re.MULTILINE)) / 2, f"{document.name}: an unclosed fence"

@@ -20,6 +20,7 @@ from consilience.corruption import registry as corruptions
 from consilience.data import load_data
 from consilience.data import registry as data_sets
 from consilience.encoders import choice as encoder_choice
+from consilience.errors import MissingDataError
 from consilience.preparation import Preparation
 from consilience.targets import Task
 from documents import DOCUMENTS, EXAMPLES, ROOT, blocks, prose
@@ -60,7 +61,26 @@ def test_every_python_block_runs(document, tmp_path, monkeypatch):
     found = blocks(document, "python")
     assert found
     for block in found:
-        run_python(block.code, namespace, document, block.lines_before)
+        if block.needs is None:
+            run_python(block.code, namespace, document, block.lines_before)
+
+
+@pytest.mark.parametrize(
+    ("document", "block"),
+    [
+        pytest.param(document, block, id=f"{document.name}-{block.needs}")
+        for document in DOCUMENTS
+        for block in blocks(document, "python")
+        if block.needs is not None
+    ],
+)
+def test_every_python_block_on_data_of_others_runs(document, block, tmp_path, monkeypatch):
+    try:
+        load_data(block.needs)
+    except MissingDataError as error:
+        pytest.skip(f"a block of {document.name} shows {block.needs}: {error}")
+    monkeypatch.chdir(tmp_path)
+    run_python(block.code, {"__name__": "document"}, document, block.lines_before)
 
 
 @every_document
@@ -116,6 +136,7 @@ def anchors(document: Path) -> list[str]:
 
 EXPECTED: dict[str, Callable[[dict], bool]] = {
     "arrays.py": lambda left: left["accuracy"] > 0.9 and left["accuracy"] > left["accuracy_upper"] > 0.4,
+    "opinions.py": lambda left: left["alone"] < left["theorem"] < left["learned"] > 0.95 and left["same"],
     "own_loop.py": lambda left: left["accuracy"] > 0.9,
     "own_table.py": lambda left: left["accuracy"] > 0.7 and left["same"],
     "robustness.py": lambda left: all(curve.values[0] > 0.85 > curve.values[-1] for curve in left["curves"].values()),

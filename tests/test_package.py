@@ -69,6 +69,7 @@ def test_the_public_names_are_these():
         "FusionClassifier",
         "FusionRegressor",
         "FusionState",
+        "MultimodalVAE",
         "Samples",
         "__version__",
         "compare",
@@ -78,8 +79,10 @@ def test_the_public_names_are_these():
         "load",
         "load_data",
         "methods",
+        "progressive",
         "robust_auc",
         "robustness_curve",
+        "trust_diagnostics",
     }
     assert len(consilience.__all__) == len(set(consilience.__all__))
 

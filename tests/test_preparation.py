@@ -190,6 +190,11 @@ class TestStandardisation:
         with pytest.raises(InputError, match="modality 'm' holds numbers too large to square"):
             fit(np.array([[1e200], [-1e200], [0.0]]))
 
+    def test_what_is_absurdly_far_away_can_still_be_squared(self):
+        preparation, _ = fit(np.array([[1.0], [3.0]]))
+        far = preparation.batch(Samples.of({"m": np.array([[1e30], [-1e30], [2e5], [2.5]])}))["m"]
+        assert far[:, 0].tolist() == [1e6, -1e6, 199998.0, 0.5]
+
     def test_a_number_beyond_32_bits_at_prediction(self):
         preparation, _ = fit(np.array([[1.0], [2.0]]))
         with pytest.raises(InputError, match=r"modality 'm' holds a number of size 1e\+50, .*32-bit"):

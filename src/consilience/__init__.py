@@ -13,6 +13,7 @@ _PUBLIC = {
     "FusionClassifier": "estimators",
     "FusionRegressor": "estimators",
     "FusionState": "decision.state",
+    "MultimodalVAE": "estimators",
     "Samples": "samples",
     "compare": "comparison",
     "corrupt": "corruption",
@@ -20,8 +21,10 @@ _PUBLIC = {
     "fuse": "decision.theorem",
     "load": "estimators",
     "load_data": "data",
+    "progressive": "feedback.progressive",
     "robust_auc": "evaluation",
     "robustness_curve": "evaluation",
+    "trust_diagnostics": "evaluation",
 }
 
 __all__ = ["__version__", "methods", *_PUBLIC]
@@ -37,9 +40,12 @@ if TYPE_CHECKING:
     from consilience.estimators import BayesFusion as BayesFusion
     from consilience.estimators import FusionClassifier as FusionClassifier
     from consilience.estimators import FusionRegressor as FusionRegressor
+    from consilience.estimators import MultimodalVAE as MultimodalVAE
     from consilience.estimators import load as load
     from consilience.evaluation import robust_auc as robust_auc
     from consilience.evaluation import robustness_curve as robustness_curve
+    from consilience.evaluation import trust_diagnostics as trust_diagnostics
+    from consilience.feedback.progressive import progressive as progressive
     from consilience.samples import Samples as Samples
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -47,6 +48,8 @@ def unknown_name(what: str, name: object, known: Iterable[str], advice: str = ""
     "unknown method 'conct': did you mean 'concat'? Known: concat, late"
     >>> str(unknown_name("modality", "vib", ["temperature", "vibration"]))
     "unknown modality 'vib': did you mean 'vibration'? Known: temperature, vibration"
+    >>> str(unknown_name("method", "x", ["late", *(f"pro:{one}" for one in ("align", "concat", "mag", "mim"))]))
+    "unknown method 'x': Known: late, pro:… (4)"
     """
     names = sorted({str(one) for one in known})
     by_lower = {one.lower(): one for one in names}
@@ -54,8 +57,15 @@ def unknown_name(what: str, name: object, known: Iterable[str], advice: str = ""
     close = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.6)
     close = close or [one for one in by_lower if wanted and one.startswith(wanted)]
     hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
-    listing = f"Known: {', '.join(names)}" if names else "There are none"
+    listing = f"Known: {', '.join(_without_families(names))}" if names else "There are none"
     return UnknownNameError(f"unknown {what} {name!r}: {hint}{listing}" + (f". {advice}" if advice else ""))
+
+
+def _without_families(names: Sequence[str], most: int = 3) -> list[str]:
+    """Names of which more than `most` begin with the same `family:` are one entry, so that a line stays a line."""
+    sizes = Counter(name.partition(":")[0] for name in names if ":" in name)
+    short = {family: f"{family}:… ({size})" for family, size in sizes.items() if size > most}
+    return list(dict.fromkeys(short.get(name.partition(":")[0], name) if ":" in name else name for name in names))
 
 
 def name_rows(rows: Sequence[int] | np.ndarray, limit: int = 5) -> str:

@@ -100,8 +100,9 @@ class Preparation:
             values[name] = tensor
             present[:, column] = there
         weight = np.ones(n) if samples.weight is None else samples.weight[rows]
-        targeted = samples.y is not None and self.task.outputs > 0
-        y = torch.from_numpy(self.task.encode(samples.y[rows])) if targeted else None
+        y: Tensor | None = None
+        if samples.y is not None and self.task.outputs:
+            y = torch.from_numpy(self.task.encode(samples.y[rows]))
         return Batch(
             values,
             torch.from_numpy(present),

@@ -80,6 +80,15 @@ class Task:
         scale = np.where(scale > 0, scale, 1.0)
         return cls("regression", numbers.shape[1], mean=numbers[0] + mean, scale=scale, flat=flat)
 
+    @classmethod
+    def none(cls) -> Task:
+        """Nothing to predict, a regression of no targets: for what learns from samples alone.
+
+        >>> Task.none().outputs
+        0
+        """
+        return cls("regression", 0, mean=np.zeros(0), scale=np.zeros(0))
+
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Turn targets into class indices `[n]` (int64) or standardised numbers `[n, target]` (float64)."""
         if not self.classification:

@@ -18,6 +18,8 @@ from consilience.errors import ConsilienceError, InputError, SavedModelError, na
 from consilience.modalities import SCAN_BYTES, Modality
 from consilience.samples import Samples
 
+FARTHEST = 1e6  # standard deviations: far beyond any doubt, and still small enough to square
+
 
 class Transform(Protocol):
     """How one modality's raw values become numbers for an encoder."""
@@ -55,7 +57,11 @@ def register_transform(name: str) -> Callable[[Loader], Loader]:
 
 
 class Standardise:
-    """(x − mean) / std, per feature of vectors and sequences, per channel of images; a constant feature becomes 0."""
+    """(x − mean) / std, per feature of vectors and sequences, per channel of images; a constant feature becomes 0.
+
+    What lies more than a million standard deviations away is put there: no more can be told from it, and a norm layer
+    that squares it would make every answer NaN.
+    """
 
     name: ClassVar[str] = "standardise"
     learned = ("mean", "std", "low", "high")
@@ -124,6 +130,7 @@ class Standardise:
                     piece = slice(start, start + at_once)
                     # In 64 bits, since a large mean would leave 32 without digits for what differs.
                     standardised[piece] = (values[piece] - shift) / scale
+                    np.clip(standardised[piece], -FARTHEST, FARTHEST, out=standardised[piece])
         except FloatingPointError:
             raise InputError(
                 f"modality {self.output.name!r} holds a number of size {np.abs(values).max():.3g}, which is beyond "

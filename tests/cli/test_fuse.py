@@ -186,6 +186,13 @@ def test_fitted_on_other_files(run, folder, tmp_path, monkeypatch, opinions):
     assert "Scored on all 100 rows: nothing was fitted on them." in done.out
 
 
+def test_labels_in_sorted_order_are_said(run, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    words = ("fuse", "image.npy", "audio.npy", "--labels", "labels.csv", "--target", "label")
+    assert f"columns are the labels in sorted order, {', '.join(sorted(CLASSES))}; --classes" in run(*words).err
+    assert not run(*words, "--classes", *CLASSES).err
+
+
 def test_labels_to_fit_on_but_none_to_score(run, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     pl.read_parquet("wide.parquet").drop("label").write_parquet(tmp_path / "new.parquet")
@@ -320,7 +327,8 @@ OUT = ("--out", "{tmp}/fused.npy")
         ((*TWO, "--names", "image", *OUT), "there must be a name for each of 2 experts, got 1: 'image'"),
         ((*TWO, "--expert", "a=b*", *OUT), "experts by column or array need one file that holds them all, got 2"),
         (("both.npz", "--expert", "imag", "audio", *OUT), "unknown array 'imag': did you mean 'image'?"),
-        (("wide.csv", "--expert", "a=x_*", "b=audio_*", *OUT), "'x_*' matches no column"),
+        (("wide.csv", "--expert", "a=x_*", "b=audio_*", *OUT), "expert 'a': 'x_*' matches no column"),
+        (("wide.csv", "--expert", "a=audio_*", "b=*o_*", *OUT), "belongs to expert 'a' and to 'b'"),
         ((*TWO, "--labels", "labels.csv"), "labels.csv has more than one column: say which holds the labels"),
         ((*TWO, "--labels", "labels.csv", "--target", "labl"), "unknown label column 'labl': did you mean 'label'?"),
         ((*TWO, "--target", "y"), "--target y without --labels needs one file, got 2"),

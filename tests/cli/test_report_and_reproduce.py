@@ -8,6 +8,8 @@ import pytest
 
 from consilience.comparison import reopen
 from consilience.comparison.experiments import experiment, experiments
+from consilience.comparison.experiments.progressive_synthetic import cells, running
+from consilience.comparison.experiments.progressive_synthetic.nets import MAIN
 
 
 def test_a_report_is_drawn_again(run, finished, tmp_path):
@@ -61,3 +63,19 @@ def test_an_experiment_that_does_not_exist(run):
     done = run("reproduce", "digit-robustness")
     assert done.code == 2
     assert "unknown experiment 'digit-robustness': did you mean 'digits-robustness'?" in done.err
+
+
+def test_an_experiment_that_is_no_comparison(run, tmp_path, monkeypatch):
+    grid = {"sizes": (20,), "etas": (0.0, 1.0), "sigmas": (0.0, 1.0), "trials": 2, "test": 20}
+    monkeypatch.setattr(cells, "QUICK", cells.Protocol(**grid, nets=tuple(MAIN), epochs=1))
+    monkeypatch.setattr(running, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
+    words = ("reproduce", "progressive-synthetic", "--quick", "--out", tmp_path / "run")
+    done = run(*words)
+    assert done.code == 0
+    assert "control: wide net" in done.out
+    assert f"report: {tmp_path / 'run' / 'report.html'}" in done.out
+    assert "note: The paper gives neither" in done.out
+    assert run(*words, "--format", "markdown").out.startswith("**Trials won and mean gain")
+    refused = run("report", tmp_path / "run")
+    assert refused.code == 2
+    assert "holds the experiment 'progressive-synthetic', no comparison of methods" in refused.err

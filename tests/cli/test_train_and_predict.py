@@ -54,7 +54,9 @@ def test_a_regression_trains_and_predicts(run, tmp_path):
 
 def test_new_rows_without_target(run, model, new):
     done = run("predict", model, new)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    assert done.err.startswith("consilience: new.csv: column 'shop' of modality 'heat' holds 'east' in row 4, which")
+    assert done.err.count("\n") == 1
     predicted = read(done.out)
     probabilities = predicted.select("^probability_.*$")
     assert probabilities.columns == ["probability_bearing", "probability_leak", "probability_none"]

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import polars as pl
 import pytest
 
 from consilience import compare, load, load_data
+from consilience.comparison import comparison
 from consilience.comparison.comparison import applicable
 from consilience.comparison.plan import Plan, Source
 from consilience.data import DataSet
@@ -82,6 +84,18 @@ def test_trust_sums_to_one(finished):
     trust = finished.findings.trust.filter(pl.col("method") == "late")
     sums = trust.group_by("seed", "level").agg(pl.col("trust").sum())
     np.testing.assert_allclose(sums["trust"].to_numpy(), 1.0, rtol=1e-6)
+
+
+def test_versions_are_of_what_is_installed(monkeypatch):
+    """Fabric may come inside the distribution lightning, and is then known by that name."""
+
+    def version(name):
+        if name in ("lightning-fabric", "pytorch-lightning"):
+            raise PackageNotFoundError(name)
+        return "1.2.3"
+
+    monkeypatch.setattr(comparison, "version", version)
+    assert comparison.installed_versions() == dict.fromkeys(("torch", "numpy", "scikit-learn", "lightning"), "1.2.3")
 
 
 def test_too_few_seeds_are_said(finished):
@@ -262,7 +276,7 @@ def test_when_every_job_fails_that_is_an_error(small, tmp_path, monkeypatch):
 
 
 def test_a_method_that_was_still_improving_is_named(finished):
-    assert any("still improving in its last epoch" in note for note in finished.findings.notes)
+    assert any("still improving in the last epoch" in note for note in finished.findings.notes)
 
 
 def test_a_run_killed_before_its_plan_was_written_goes_on(small, tmp_path):

@@ -146,3 +146,26 @@ def test_npy_that_grew(tmp_path, kind):
     written = np.load(tmp_path / "a.npy")
     assert written.dtype == kind
     np.testing.assert_array_equal(written, np.exp(posterior))
+
+
+def test_columns_named_outright_are_called_what_their_classes_are(tmp_path):
+    pl.DataFrame({"id": [1.0], "dog": [0.2], "cat": [0.8]}).write_csv(tmp_path / "a.csv")
+    pl.DataFrame({"cat": [0.7], "dog": [0.3]}).write_csv(tmp_path / "b.csv")
+    opened = open_opinions([tmp_path / "a.csv", tmp_path / "b.csv"], columns=["dog", "cat"])
+    assert opened.classes == ("dog", "cat")
+    assert {name: said.tolist() for name, said in next(opened.batches(9)).items()} == {
+        "a": [[0.2, 0.8]],
+        "b": [[0.3, 0.7]],
+    }
+    with pytest.raises(InputError, match=r"a.csv has 3, b.csv 2 \(not in both: 'id'\). .* \(--columns\)"):
+        open_opinions([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
+@pytest.mark.parametrize(
+    ("ending", "mark", "found"), [("csv", ";", "semicolons"), ("csv", "\t", "tabs"), ("tsv", ",", "commas")]
+)
+def test_another_separator_is_recognised(tmp_path, ending, mark, found):
+    path = tmp_path / f"a.{ending}"
+    path.write_text(f"cat{mark}dog\n1{mark}2\n")
+    with pytest.raises(InputError, match=f"a.{ending} seems to have {found} between its cells"):
+        open_opinions([path])

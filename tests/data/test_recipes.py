@@ -177,7 +177,8 @@ def test_whole_numbers_are_read_as_they_were_among_fractional_ones(tmp_path):
 
 
 def test_a_category_that_training_never_saw_is_all_zeros(trained):
-    samples = trained[1](table()[:2].with_columns(colour=pl.Series(["violet", "red"])))
+    with pytest.warns(UserWarning, match="column 'colour' of modality 'place' holds 'violet' in row 0, which training"):
+        samples = trained[1](table()[:2].with_columns(colour=pl.Series(["violet", "red"])))
     assert samples["place"][:, 2:].tolist() == [[0, 0, 0], [0, 0, 1]]
     assert samples.present.all()
 

@@ -1,5 +1,7 @@
 """The method `bayes`: experts as if trained alone, and a rule learned from opinions on samples they had not seen."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from consilience.decision.bayes import Bayes
 from consilience.decision.rule import BayesRule
 from consilience.decision.unimodal import Unimodal
+from consilience.errors import InputError
 from consilience.methods import Spec, Step
 from consilience.samples import Samples
 from consilience.training import Model, Trainer
@@ -105,6 +108,23 @@ def test_each_expert_has_its_own_loss():
     losses = method.objective(method(batch), batch, Step())
     for name, expert in method.experts.items():
         torch.testing.assert_close(losses[name], expert.objective(expert(batch), batch, Step())["task"])
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "says"),
+    [
+        ("bayes", {"folds": 1}, "folds must be a whole number ≥ 2, got 1"),
+        ("bayes", {"folds": "3"}, "folds must be a whole number ≥ 2, got '3'"),
+        ("bayes", {"kappa": "gausian"}, "unknown kappa 'gausian': did you mean 'gaussian'"),
+        ("bayes", {"calibration": "platt"}, "unknown calibration 'platt'"),
+        ("bayes-robust", {"folds": 2.5}, "folds must be a whole number ≥ 2, got 2.5"),
+        ("bayes-robust", {"references": 0}, "references must be a whole number ≥ 1, got 0"),
+        ("bayes-robust", {"pairs": "all"}, "pairs must be True or False, got 'all'"),
+    ],
+)
+def test_wrong_settings_are_named_before_anything_is_trained(method, settings, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        Model.fit(method, samples_of(60), settings=settings, trainer=trainer(epochs=1))
 
 
 def test_an_interruption_leaves_the_theorem(monkeypatch):

@@ -176,6 +176,8 @@ def test_bfloat16_weights_give_32_bit_opinions(cls):
         (Tmc, {"annealing": 0}, "annealing must be a whole number ≥ 1, got 0"),
         (Tmc, {"expert_loss": -1}, "expert_loss must be a number ≥ 0, got -1"),
         (Ecml, {"conflict": float("nan")}, "conflict must be a number ≥ 0, got nan"),
+        (Etmc, {"width": 0}, "width must be a whole number ≥ 1, got 0"),
+        (Etmc, {"dropout": 1}, "dropout must be a number ≥ 0 and < 1, got 1"),
         (Ecml, {"conflict": True}, "conflict must be a number ≥ 0, got True"),
     ],
 )

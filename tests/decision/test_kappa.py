@@ -88,6 +88,14 @@ def test_a_problem_without_mistakes_keeps_finite_coefficients():
     assert found.weights.max() < 10
 
 
+def test_experts_who_were_never_heard_together_keep_the_theorem():
+    evidence, y, log_prior, present, estimate = problem(60)
+    turns = torch.nn.functional.one_hot(torch.arange(60) % present.shape[1], present.shape[1]).bool()
+    found = fit_coefficients(evidence, y, log_prior, turns, estimate)
+    assert found.weights.tolist() == [1.0] * present.shape[1]
+    assert found.alpha == found.beta == 0
+
+
 def test_a_weight_of_two_is_the_sample_twice():
     evidence, y, log_prior, present, (first, second) = problem(150)
     twice = torch.cat([torch.arange(150), torch.arange(50)])

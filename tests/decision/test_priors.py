@@ -87,6 +87,13 @@ def test_tensors_give_tensors_and_ruled_out_classes_stay_so():
     torch.testing.assert_close(found.sum(), torch.tensor(1.0))
 
 
+def test_whole_numbers_as_logits_do_not_round_the_shares():
+    logits = torch.tensor([[3, 0], [2, 0], [0, 1]])
+    torch.testing.assert_close(
+        estimate_target_prior(logits, [0.5, 0.5]), estimate_target_prior(logits.float(), [0.5, 0.5])
+    )
+
+
 def test_a_posterior_is_checked_like_the_opinion_of_one_expert():
     p, prior = np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]), [0.5, 0.5]
     expected = estimate_target_prior(np.log(p), prior)

@@ -208,6 +208,11 @@ def test_any_leading_dimensions(shape):
     np.testing.assert_allclose(fused.reshape(-1, shape[-1]), flat)
 
 
+def test_a_list_of_arrays_is_refused_rather_than_misread():
+    with pytest.raises(InputError, match=r"list of arrays.*mapping name"):
+        fuse([np.zeros((5, 3)), np.zeros((5, 3))])
+
+
 def test_mappings_and_stacked_arrays_agree():
     z, prior, _, present, weights, rho, _ = draw(np.random.default_rng(0), 20, 3, 4)
     names = ("image", "audio", "text")

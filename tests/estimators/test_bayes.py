@@ -147,6 +147,20 @@ def test_a_class_without_samples_is_still_a_class():
     assert np.isfinite(model.predict_log_proba(opinions)).all()
 
 
+@pytest.mark.parametrize("reliability", [None, "auto"])
+@pytest.mark.parametrize("kappa", ["gaussian", "copula"])
+def test_what_was_never_heard_together_is_fused_as_if_independent(kappa, reliability):
+    X, y, _ = dependent(120)
+    first, second = list(X)[:2]
+    two, turns = {name: X[name] for name in (first, second)}, np.arange(120) % 2 == 0
+    apart = BayesFusion(kappa, reliability=reliability).fit(two, y, {first: turns, second: ~turns})
+    plain = BayesFusion("none", reliability=reliability).fit(two, y, {first: turns, second: ~turns})
+    np.testing.assert_allclose(apart.predict_proba(two), plain.predict_proba(two), atol=1e-12)
+    never = BayesFusion(kappa, reliability=reliability).fit(two, y, {second: np.zeros(120, bool)})
+    assert np.isfinite(never.predict_log_proba(two)).all()
+    assert (never.predict(two) != never.predict({first: X[first]})).any()
+
+
 def test_label_shift_is_found_and_mended():
     opinions, y, _ = dependent(3000, prior=(0.8, 0.1, 0.1))
     rng = np.random.default_rng(0)

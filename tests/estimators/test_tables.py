@@ -52,6 +52,17 @@ def test_names_are_checked_at_predict(toy, classifier, frame):
         np.testing.assert_array_equal(model.predict(toy.table), model.predict(frame()))
 
 
+def test_a_failed_sensor_may_lack_its_columns(toy, classifier, frame):
+    model = classifier(columns=NAMES, epochs=1).fit(frame(patient=["p"] * 80), toy.y)
+    with pytest.warns(UserWarning, match="no columns of 'image': missing for every sample"):
+        alone = model.predict_proba(frame()[["pitch", "loudness"]])
+    np.testing.assert_array_equal(alone, model.predict_proba({"audio": toy.X["audio"]}))
+    np.testing.assert_array_equal(model.predict(frame()), model.predict(toy.X))  # without a column out of use
+    for part in (HEADER[1:], ["patient"]):
+        with pytest.raises(ValueError, match="now missing"):
+            model.predict(frame(patient=["p"] * 80)[part])
+
+
 def test_columns_out_of_use_may_hold_anything(toy, classifier, frame):
     table = frame(patient=[f"p{row}" for row in range(80)], comment=[None] * 80)
     model = classifier(columns=NAMES).fit(table, toy.y)

@@ -1,6 +1,7 @@
 """The terms of eq. 2 against their definitions, and the inequality they stand for."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,4 +84,5 @@ def test_a_bound_says_whether_it_promises_anything():
     assert "bounds the loss by 0.550 (Term-L 0.200, Term-C 0.300, Term-Cov −0.050, confidence 0.100)" in tight.words
     loose = Bound(0.2, 9.0, 0.05, 0.1, n=1000, delta=0.05, guessing=math.log(10))
     assert loose.vacuous
+    assert "Term-Cov −1.500," in replace(tight, covariance=-1.5).words
     assert loose.words.endswith("which is vacuous: to answer at random costs 2.303")

@@ -184,6 +184,8 @@ def test_what_does_not_fit_is_refused(qmf, data):
     for call, said in (
         (lambda: trust_diagnostics(qmf, X), "need the targets of X, and the samples carry none"),
         (lambda: trust_diagnostics(qmf, X, y[:-1]), "there are 239 targets but 240 samples"),
+        (lambda: trust_diagnostics(qmf, X, y, level=-1), "level must be finite and ≥ 0, got -1"),
+        (lambda: trust_diagnostics(qmf, X, y, confidence=95), "confidence must be between 0 and 1, got 95"),
         (lambda: trust_diagnostics(qmf, X, y, clip=True), "clip belongs to a corruption; give a level above 0"),
         (lambda: trust_diagnostics(LogisticRegression(), X, y), "read a fitted FusionClassifier.*LogisticRegression"),
         (lambda: trust_diagnostics(qmf, {"image": np.full((3, 3), np.nan)}, y[:3]), "at least one modality"),
@@ -218,6 +220,17 @@ def test_the_verdict_tells_the_cases_apart():
     few = diagnose(record([[0.4, 0.6], [0.5, 0.5]], [[1.0, 2.0], [1.0, 2.0]]))
     assert few.verdict.startswith("there is no correlation to measure")
     assert set(few.table()["reading"]) == {"no correlation: too few samples, or losses all alike"}
+
+
+def test_the_interval_is_printed_with_its_confidence():
+    rng = np.random.default_rng(0)
+    given = record(rng.random((30, 2)), rng.exponential(size=(30, 2)))
+    usual, narrow = diagnose(given), diagnose(given, confidence=0.8)
+    assert "95 % interval" in str(usual)
+    assert "80 % interval" in str(narrow)
+    assert narrow.to_dict()["confidence"] == 0.8
+    ends = [one.modalities[0].correlation for one in (usual, narrow)]
+    assert ends[0].low < ends[1].low < ends[1].high < ends[0].high
 
 
 def test_weights_that_only_who_is_present_moves_are_static():

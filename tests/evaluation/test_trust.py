@@ -111,6 +111,8 @@ def test_what_does_not_exist_is_nan():
     assert np.isnan(quality.correlation).all()
     assert np.isnan(quality.auc).all()
     assert np.isnan(quality.pooled_auc)
+    thirds = np.float32([1 / 3, 1 / 3, np.nextafter(np.float32(1 / 3), 1), 1 / 3, 1 / 3])  # a constant but for rounding
+    assert np.isnan(trust_quality(np.stack([thirds] * 3, axis=1), losses).correlation).all()
 
 
 def test_the_table_has_one_row_a_modality():

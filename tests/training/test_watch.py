@@ -105,7 +105,8 @@ def test_the_validation_set_is_what_is_looked_at():
 
 
 @pytest.mark.parametrize(
-    ("method", "others"), [("qmf", "late-probs or bayes-robust"), ("bayes-robust", "late-probs"), ("late-probs", "bayes-robust")]
+    ("method", "others"),
+    [("qmf", "late-probs or bayes-robust"), ("bayes-robust", "late-probs"), ("late-probs", "bayes-robust")],
 )
 def test_no_method_is_recommended_in_place_of_itself(method, others):
     with pytest.warns(TrustWarning, match=f"such as {others}$"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
 from consilience.errors import InputError
@@ -69,6 +69,15 @@ def read_classes(chosen: Namespace, opened: OpinionFiles) -> tuple[str, ...] | N
     if len(names) != opened.width or len(set(names)) < len(names):
         raise InputError(f"fuse: --classes must name {opened.width} different classes, got {' '.join(names)}")
     return names
+
+
+def is_word(label: Any) -> bool:
+    """Whether a label is no number, so that its place among the columns does not follow from it.
+
+    >>> is_word("dog"), is_word("3"), is_word(3)
+    (True, False, False)
+    """
+    return isinstance(label, str) and not label.lstrip("-").isdigit()
 
 
 def class_names(chosen: Namespace, evidence: Evidence) -> list[str]:

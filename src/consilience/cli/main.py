@@ -6,10 +6,12 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TextIO
 
-from consilience.cli import compare, data, fuse, methods, predict, report, reproduce, train
+from consilience.cli import compare, data, fuse, generate, methods, predict, report, reproduce, train
 from consilience.errors import ConsilienceError
 
 # Each has a docstring (the help), USAGE, EXAMPLES, add_arguments(parser) and run(chosen, command).
@@ -17,6 +19,7 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "train": train,
     "predict": predict,
+    "generate": generate,
     "fuse": fuse,
     "report": report,
     "reproduce": reproduce,
@@ -38,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = ""
     try:
         name, chosen = parse(given, COMMANDS)
-        COMMANDS[name].run(chosen, ["consilience", *given])
+        with warnings.catch_warnings():
+            warnings.showwarning = _say_warning
+            COMMANDS[name].run(chosen, ["consilience", *given])
         sys.stdout.flush()
     except KeyboardInterrupt:
         kept = ". What is finished is kept: the same command goes on from there" if name in _GOES_ON else ""
@@ -53,3 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"consilience: error: {' '.join(str(error).split())}", file=sys.stderr)
         return MENDABLE
     return 0
+
+
+def _say_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What is meant for the user is one line, like an error; what is meant for programmers stays as Python has it."""
+    told = warnings.formatwarning(message, category, filename, lineno, line)
+    if issubclass(category, UserWarning):
+        told = f"consilience: {' '.join(str(message).split())}\n"
+    print(told, end="", file=file or sys.stderr)

@@ -170,5 +170,7 @@ def value_of(text: str) -> Any:
     """
     try:
         return json.loads(text)
-    except ValueError:
+    except ValueError as error:
+        if text.lstrip().startswith("{"):
+            raise InputError(f"{text!r} begins like JSON, and is none: {error}") from error
         return text

@@ -29,7 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Predict every row."""
-    from consilience.estimators import BayesFusion, load
+    from consilience.estimators import BayesFusion, MultimodalVAE, load
+    from consilience.generative.alone import EncoderAlone
 
     path = None if chosen.out is None else Path(chosen.out)
     if path is not None and path.suffix not in (".csv", ".parquet"):
@@ -41,6 +42,11 @@ def run(chosen: Namespace, command: list[str]) -> None:
         raise InputError(
             f"predict: {chosen.model} is a BayesFusion, which was not trained from a file; use it in Python: "
             "consilience.load(path).predict(opinions)"
+        )
+    if isinstance(model, MultimodalVAE | EncoderAlone):
+        raise InputError(
+            f"predict: {chosen.model} is a {type(model).__name__}, which has learned no target; consilience generate "
+            "fills in modalities, and consilience.load(path).encode(X) gives latents"
         )
     samples = model.model_.read(chosen.data)
     absent = [name for name in model.modalities_ if name not in samples]

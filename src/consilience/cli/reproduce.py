@@ -11,9 +11,12 @@ from consilience.cli.compare import say
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from consilience.comparison.experiments import Reproduction
+
 USAGE = "NAME | --list [options]"
 EXAMPLES = """  consilience reproduce --list
-  consilience reproduce digits-robustness --quick --jobs 2"""
+  consilience reproduce digits-robustness --quick --jobs 2
+  consilience reproduce progressive-synthetic --quick --jobs 2"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """List, or run one by its protocol."""
-    from consilience.comparison.experiments import experiments, find_experiment
+    from consilience.comparison.experiments import Experiment, Reproduction, experiments, find_experiment
 
     options.check_format(chosen)
     if chosen.list or chosen.name is None:
@@ -35,11 +38,29 @@ def run(chosen: Namespace, command: list[str]) -> None:
         return
     experiment = find_experiment(chosen.name)
     where = {"out": chosen.out, "jobs": chosen.jobs, "cluster": chosen.cluster}
-    comparison = experiment.run(quick=chosen.quick, command=shlex.join(command), **where)
-    say(comparison, chosen.format, chosen.worst)
+    outcome = experiment.run(quick=chosen.quick, command=shlex.join(command), **where)
+    if isinstance(outcome, Reproduction):
+        say_account(outcome, chosen.format)
+    else:
+        say(outcome, chosen.format, chosen.worst)
     if chosen.format != "console":
         return
-    if experiment.published:
-        print(experiment.beside_published(comparison))
+    if isinstance(experiment, Experiment) and experiment.published and not isinstance(outcome, Reproduction):
+        print(experiment.beside_published(outcome))
     for note in experiment.notes:
         print(f"note: {note}")
+
+
+def say_account(done: Reproduction, format: str) -> None:
+    """The tables; on a console also the answer in words, and where the page is."""
+    from rich.console import Console
+
+    tables = done.account.table(format)
+    if format != "console":
+        print(tables, end="")
+        return
+    console = Console()
+    console.print(tables)
+    for sentence in done.account.answer:
+        console.print(sentence.replace("`", ""), markup=False, highlight=False)
+    print(f"\nreport: {done.page}")

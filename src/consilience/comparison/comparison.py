@@ -152,6 +152,11 @@ def reopen(folder: str | Path) -> Comparison:
     written = store.read_plan()
     if written is None:
         raise InputError(f"{folder} holds no comparison: there is no readable plan.json")
+    if (experiment := written["asked"].get("experiment")) is not None:
+        raise InputError(
+            f"{folder} holds the experiment {experiment!r}, no comparison of methods: its page is drawn again by "
+            f"`{written['command']}`"
+        )
     return conclude(store, written)
 
 

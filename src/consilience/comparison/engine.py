@@ -6,14 +6,15 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from consilience.comparison.plan import Job, Plan, Source
 from consilience.comparison.store import Store
-from consilience.comparison.work import work
+from consilience.comparison.work import Measure, work
 from consilience.data.registry import registry as named_sets
 from consilience.errors import InputError
 
@@ -24,17 +25,29 @@ _POLL_SECONDS = 0.5
 
 
 def run_jobs(
-    jobs: list[Job], plan: Plan, store: Store, *, workers: int = 1, cluster: str | None = None, verbose: int = 1
+    jobs: Sequence[Job],
+    plan: Any,
+    store: Store,
+    *,
+    workers: int = 1,
+    cluster: str | None = None,
+    verbose: int = 1,
+    measuring: Measure | None = None,
 ) -> None:
-    """Do every job that is not done, whoever does it: other processes may work on the same folder."""
+    """Do every job that is not done, whoever does it: other processes may work on the same folder.
+
+    plan: what measuring needs to know, of a comparison its `Plan` · measuring: does one job, by default one of a
+    comparison.
+    """
     if workers < 1:
         raise InputError(f"compare: jobs must be ≥ 1, got {workers}")
+    do = work if measuring is None else partial(work, measuring=measuring)
     tried: set[str] = set()  # a job that failed here is not tried again in this call
     with _Progress(len(jobs), verbose) as progress:
         while open_jobs := [job for job in jobs if job.key not in tried and not _done(store, job)]:
             progress.update(len(jobs) - len(open_jobs))
             worked = False
-            for job, outcome in _work_through(open_jobs, plan, store, workers, cluster):
+            for job, outcome in _work_through(do, open_jobs, plan, store, workers, cluster):
                 if outcome != "elsewhere":
                     worked = True
                     tried.add(job.key)
@@ -50,11 +63,11 @@ def _done(store: Store, job: Job) -> bool:
 
 
 def _work_through(
-    jobs: list[Job], plan: Plan, store: Store, workers: int, cluster: str | None
+    do: Callable[..., str], jobs: list[Job], plan: Any, store: Store, workers: int, cluster: str | None
 ) -> Iterator[tuple[Job, str]]:
     if cluster is None and (workers == 1 or len(jobs) == 1):
         for job in jobs:
-            yield job, work(job, plan, store)
+            yield job, do(job, plan, store)
         return
     import joblib
 
@@ -65,15 +78,17 @@ def _work_through(
         plan, store = _from_anywhere(plan), Store(store.folder.absolute())
     with joblib.parallel_config(backend=_backend(cluster)):
         pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
-        yield from pool(joblib.delayed(_work_and_say)(job, plan, store, threads) for job in jobs)
+        yield from pool(joblib.delayed(_work_and_say)(do, job, plan, store, threads) for job in jobs)
 
 
-def _work_and_say(job: Job, plan: Plan, store: Store, threads: int | None) -> tuple[Job, str]:
-    return job, work(job, plan, store, threads)
+def _work_and_say(do: Callable[..., str], job: Job, plan: Any, store: Store, threads: int | None) -> tuple[Job, str]:
+    return job, do(job, plan, store, threads)
 
 
-def _from_anywhere(plan: Plan) -> Plan:
+def _from_anywhere(plan: Any) -> Any:
     """The plan for processes that work in another folder: files are named by their whole path."""
+    if not isinstance(plan, Plan):
+        return plan
     return replace(plan, sources=tuple(_whole_path(source) for source in plan.sources))
 
 

@@ -221,17 +221,20 @@ def _rank(findings: Findings) -> None:
 
 
 def still_learning(good: Finished) -> list[str]:
-    """A sentence for each method that mostly ended while validation was still improving: it may be undertrained."""
+    """A sentence for each set on the methods that mostly ended while validation still improved: undertrained, maybe."""
     ended: dict[tuple[str, str], list[bool]] = {}
     for job, result in good:
         losses = [row["validation_loss"] for row in result.about["log"] if "validation_loss" in row]
         improving = len(losses) > 1 and int(np.argmin(losses)) == len(losses) - 1
         ended.setdefault((job.source, job.method), []).append(improving)
+    unfinished: dict[str, list[str]] = {}
+    for (source, method), seeds in ended.items():
+        if sum(seeds) > len(seeds) / 2:
+            unfinished.setdefault(source, []).append(f"{method} ({sum(seeds)} of {len(seeds)} seeds)")
     return [
-        f"{method} was still improving in its last epoch on {source} in {sum(seeds)} of {len(seeds)} seeds: give it "
-        "more epochs before calling it worse"
-        for (source, method), seeds in ended.items()
-        if sum(seeds) > len(seeds) / 2
+        f"On {source}, still improving in the last epoch: {', '.join(methods)}. Give more epochs before calling any of "
+        "them worse."
+        for source, methods in unfinished.items()
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +26,15 @@ from consilience.samples import Samples
 if TYPE_CHECKING:
     from consilience.training import Model
 
+# How a job is done, given what it belongs to and where its models lie.
+Measure = Callable[[Job, Any, Store], Result]
 
-def work(job: Job, plan: Plan, store: Store, threads: int | None = None) -> str:
-    """Do one job unless it is done or being done; returns "done", "failed" or "elsewhere"."""
+
+def work(job: Job, plan: Any, store: Store, threads: int | None = None, measuring: Measure | None = None) -> str:
+    """Do one job unless it is done or being done; returns "done", "failed" or "elsewhere".
+
+    measuring: does it, given the job, the plan and the store; by default `measure`, for a job of a comparison.
+    """
     if threads is not None:
         import torch
 
@@ -39,7 +45,7 @@ def work(job: Job, plan: Plan, store: Store, threads: int | None = None) -> str:
         if (known := store.read(job)) is not None and not known.failed:
             return "done"
         try:
-            result = measure(job, plan, store)
+            result = (measuring or measure)(job, plan, store)
         except (KeyboardInterrupt, StoreError):
             raise
         except Exception as error:  # whatever a method does wrong is a finding, not the end of the comparison

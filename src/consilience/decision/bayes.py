@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from consilience.batches import Batch
 from consilience.decision.kappa import Kappa
 from consilience.decision.rule import BayesRule, Calibration
-from consilience.decision.unimodal import Unimodal
-from consilience.methods import (
-    Method,
-    PerModality,
-    Prediction,
-    Spec,
-    Step,
-    expert_losses,
-    register,
-    weighted_mean,
-)
+from consilience.decision.unimodal import SeparateExperts
+from consilience.methods import Prediction, Spec, register
 from consilience.samples import Samples
+from consilience.settings import whole_number
 from consilience.training import Trainer
 
 
 @register(
     "bayes", paper="Jørgensen, Tětková, Hansen 2024, Image classification with symbolic hints using limited resources"
 )
-class Bayes(Method):
+class Bayes(SeparateExperts):
     """Bayes' theorem over the experts' opinions: each calibrated, their dependence κ estimated out-of-fold.
 
     P(c | x) ∝ κ · Π_j P(c | x_j) / π^(N−1).
@@ -46,8 +34,7 @@ class Bayes(Method):
         self, spec: Spec, *, kappa: Kappa = "gaussian", calibration: Calibration | None = "temperature", folds: int = 3
     ):
         super().__init__(spec)
-        self.spec, self.folds = spec, folds
-        self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
+        self.folds = whole_number("folds", folds, least=2)
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa, calibration=calibration)
 
     def forward(self, batch: Batch) -> Prediction:
@@ -57,30 +44,14 @@ class Bayes(Method):
         weights = self.rule.expert_weights(batch.present).to(output.dtype)
         return Prediction(output, opinions=opinions, weights=weights)
 
-    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
-        """Each expert's own loss, for a loop of one's own; `fit` trains them one by one."""
-        assert prediction.opinions is not None
-        losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
-        return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
-
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert, cross-fit it for as many epochs as it took, and learn the rule from those opinions.
 
         An interruption leaves the experts trained so far, and the theorem with κ = 1.
         """
-        heard = []
-        for name, expert in self.experts.items():
-            log = expert.run(train, validation, trainer)
-            if trainer.interrupted:
-                return
-            same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
-            try:
-                held_out, _, _ = same.cross_fit(partial(Unimodal, self.spec, name), train, self.folds)
-            except KeyboardInterrupt:
-                if trainer.on_interrupt == "raise":
-                    raise
-                return
-            heard.append(held_out.output.double().numpy())
+        heard = [said for said, _, _ in self.cross_fit(train, validation, trainer, self.folds)]
+        if len(heard) < len(self.names):
+            return
         assert train.y is not None
         rows = np.arange(len(train)) if train.weight is None else np.flatnonzero(train.weight)
         present = np.stack([train.present_in(name) for name in self.names], axis=1)

@@ -10,8 +10,8 @@ from torch import Tensor
 from consilience.batches import Batch
 from consilience.decision.evidence import Evidence, average_evidence, certainty
 from consilience.decision.evidential import EvidentialMethod
-from consilience.errors import InputError
 from consilience.methods import Prediction, Spec, Step, register, weighted_mean
+from consilience.settings import number
 
 
 @register(
@@ -38,9 +38,7 @@ class Ecml(EvidentialMethod):
         expert_loss: float = 1.0,
     ):
         super().__init__(spec, annealing=annealing, evidence=evidence, expert_loss=expert_loss)
-        if isinstance(conflict, bool) or not isinstance(conflict, int | float) or not 0 <= conflict < math.inf:
-            raise InputError(f"conflict must be a number ≥ 0, got {conflict!r}")
-        self.conflict = conflict
+        self.conflict = number("conflict", conflict, "≥ 0")
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """ln α of the mean evidence `[batch, class]`, and each modality's share of all evidence `[batch, modality]`."""

@@ -12,6 +12,7 @@ from consilience.decision.evidence import Evidence, dempster, log_dirichlet
 from consilience.decision.tmc import Tmc
 from consilience.fusion.concat import Concatenation
 from consilience.methods import Prediction, Spec, Step, register, weighted_mean
+from consilience.settings import whole_number
 
 
 @register(
@@ -37,8 +38,10 @@ class Etmc(Tmc):
         expert_loss: float = 1.0,
     ):
         super().__init__(spec, annealing=annealing, evidence=evidence, expert_loss=expert_loss)
-        self.fusion = Concatenation(sum(encoder.width for encoder in self.encoders.values()), width, dropout)
-        self.head = nn.Linear(width, spec.task.outputs)
+        self.fusion = Concatenation(
+            sum(encoder.width for encoder in self.encoders.values()), whole_number("width", width), dropout
+        )
+        self.head = nn.Linear(self.fusion.width, spec.task.outputs)
 
     def forward(self, batch: Batch) -> Prediction:
         """Join the modalities' opinions, then the pseudo-view's, which `extra["pseudo-view"]` keeps as ln α."""

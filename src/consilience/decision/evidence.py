@@ -8,31 +8,16 @@ All functions take and give ln α `[..., class]`: zeros are the vacuous opinion,
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from consilience.errors import unknown_name
-
 Evidence = Literal["softplus", "exp", "relu"]
 
 # From here on eᵗ − 1 and eᵗ are the same to double precision, whatever multiplies them.
 _LARGE = 40.0
-
-
-def check_evidence(evidence: str) -> Evidence:
-    """Refuse a way to turn logits into evidence that does not exist.
-
-    >>> check_evidence("soft")
-    Traceback (most recent call last):
-    consilience.errors.UnknownNameError: unknown evidence 'soft': did you mean 'softplus'? Known: exp, relu, softplus
-    """
-    for known in get_args(Evidence):
-        if evidence == known:
-            return known
-    raise unknown_name("evidence", evidence, get_args(Evidence))
 
 
 def log_dirichlet(logits: Tensor, evidence: Evidence = "softplus") -> Tensor:

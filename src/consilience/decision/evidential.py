@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import torch
 from torch import Tensor
 
 from consilience.batches import Batch
 from consilience.decision.dirichlet import evidential_losses
-from consilience.decision.evidence import Evidence, check_evidence, log_dirichlet
-from consilience.encoders.choice import whole_number
+from consilience.decision.evidence import Evidence, log_dirichlet
 from consilience.methods import ExpertMethod, Prediction, Spec, Step, encode, weighted_mean
+from consilience.settings import one_of, whole_number
 
 
 class EvidentialMethod(ExpertMethod):
@@ -28,7 +30,7 @@ class EvidentialMethod(ExpertMethod):
     def __init__(self, spec: Spec, *, annealing: int = 50, evidence: Evidence = "softplus", expert_loss: float = 1.0):
         super().__init__(spec, expert_loss=expert_loss)
         self.annealing = whole_number("annealing", annealing)
-        self.evidence = check_evidence(evidence)
+        self.evidence = one_of("evidence", evidence, get_args(Evidence))
 
     def forward(self, batch: Batch) -> Prediction:
         """Hear every expert's evidence, then combine."""

@@ -49,16 +49,21 @@ def share_of_recipe(present: Tensor) -> Tensor:
     return ((count - 1) / max(several, 1)).clamp(min=0)
 
 
+def recipe_weights(weights: Tensor, present: Tensor) -> Tensor:
+    """Each expert's weight, 1 alone and the recipe's `[modality]` where all are present: `[n, modality]`."""
+    share = share_of_recipe(present)[:, None].to(weights.dtype)
+    return ((1 - share) + share * weights) * present
+
+
 def combine_terms(
     weights: Tensor, alpha: Tensor, beta: Tensor, present: Tensor, estimate: Estimate
 ) -> tuple[Tensor, Tensor]:
     """What `fuse` is given: each expert's weight `[n, modality]`, and in place of ln κ the two terms `[n, class]`."""
-    share = share_of_recipe(present)[:, None]
     log_kappa, log_density = estimate
     terms = alpha * log_kappa
     if log_density is not None:
         terms = terms + beta * log_density
-    return ((1 - share) + share * weights) * present, share * centred(terms)
+    return recipe_weights(weights, present), share_of_recipe(present)[:, None] * centred(terms)
 
 
 def fit_coefficients(
@@ -73,7 +78,8 @@ def fit_coefficients(
 
     evidence: `[n, modality, class]`, z_j − ln π, finite also where absent · y: `[n]` · log_prior: `[class]` ·
     present: `[n, modality]` · estimate: ln κ̂ and ln p̂ by a model that did not see the sample ·
-    weight: `[n]`, how much each sample counts. τ, α, β ≥ 0.
+    weight: `[n]`, how much each sample counts. τ, α, β ≥ 0. Where no two experts were ever heard together, there is
+    nothing to learn them from, and they are those of the theorem with κ = 1.
     """
     from scipy.optimize import minimize
 
@@ -81,6 +87,8 @@ def fit_coefficients(
     if modalities == 1:
         return Coefficients(np.ones(1), 0.0, 0.0)
     share = share_of_recipe(present)[:, None]
+    if not bool((share > 0).any()):
+        return Coefficients(np.ones(modalities), 0.0, 0.0)
     heard = centred(evidence * present[:, :, None])
     log_kappa, log_density = estimate
     ratio = centred(log_kappa)

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.batches import Batch
-from consilience.encoders.choice import whole_number
-from consilience.errors import InputError
 from consilience.methods import ExpertMethod, PerModality, Prediction, Spec, Step, encode, register, weighted_mean
+from consilience.settings import whole_number, yes_or_no
 
 
 @register("pdf", paper="Cao et al. 2024, Predictive Dynamic Fusion", equation="z = Σ_m w_m z_m, w = softmax(co-belief)")
@@ -27,9 +26,7 @@ class Pdf(ExpertMethod):
 
     def __init__(self, spec: Spec, *, calibrate: bool = True, confidence_width: int = 64, expert_loss: float = 1.0):
         super().__init__(spec, expert_loss=expert_loss)
-        if not isinstance(calibrate, bool):
-            raise InputError(f"calibrate must be True or False, got {calibrate!r}")
-        self.calibrate = calibrate
+        self.calibrate = yes_or_no("calibrate", calibrate)
         hidden = whole_number("confidence_width", confidence_width)
         self.confidence_heads = PerModality(
             {

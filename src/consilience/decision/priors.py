@@ -76,8 +76,7 @@ def estimate_target_prior(
     posterior = posterior[_as_float(conflict) == 0]  # where the prior had to answer, nothing was said of the shares
     start = read_distribution("prior", prior, posterior.shape[1])
     estimate = maximise(posterior, start, iterations, tolerance)
-    like = next(iter(opinions.values())) if isinstance(opinions, Mapping) else opinions
-    return like.new_tensor(estimate) if hasattr(like, "new_tensor") else estimate
+    return fused.new_tensor(estimate) if hasattr(fused, "new_tensor") else estimate
 
 
 def maximise(log_posterior: np.ndarray, prior: np.ndarray, iterations: int, tolerance: float) -> np.ndarray:

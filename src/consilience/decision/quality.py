@@ -9,8 +9,7 @@ the noise turn it around.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -21,10 +20,10 @@ from consilience.batches import Batch
 from consilience.decision.late import equal_weights
 from consilience.decision.ranking import RANKINGS, ranking_loss
 from consilience.decision.uncertainty import UNCERTAINTIES
-from consilience.encoders.choice import whole_number
 from consilience.errors import InputError, unknown_name
 from consilience.methods import ExpertMethod, Prediction, Spec, Step, register, weighted_mean
 from consilience.samples import Samples
+from consilience.settings import Range, number, one_of, whole_number, yes_or_no
 from consilience.training import Trainer
 
 Numbers = float | Sequence[float] | Mapping[str, float]
@@ -89,17 +88,17 @@ class Qmf(ExpertMethod):
         expert_loss: float = 1.0,
     ):
         super().__init__(spec, expert_loss=expert_loss)
-        preset = _VARIANTS[_one_of("variant", variant, _VARIANTS)]
-        self.uncertainty = _one_of("uncertainty", uncertainty, UNCERTAINTIES)
-        self.ranking = _one_of("ranking", preset["ranking"] if ranking is None else ranking, (*RANKINGS, "none"))
-        self.history = _one_of("history", preset["history"] if history is None else history, ("cumulative", "window"))
+        preset = _VARIANTS[one_of("variant", variant, _VARIANTS)]
+        self.uncertainty = one_of("uncertainty", uncertainty, UNCERTAINTIES)
+        self.ranking = one_of("ranking", preset["ranking"] if ranking is None else ranking, (*RANKINGS, "none"))
+        self.history = one_of("history", preset["history"] if history is None else history, ("cumulative", "window"))
         self.history_start = whole_number("history_start", history_start)
         self.history_length = None if history_length is None else whole_number("history_length", history_length)
-        self.rescale = _one_of("rescale", preset["rescale"] if rescale is None else rescale, (True, False))
-        self.normalise = _one_of("normalise", normalise, (True, False))
-        self.dynamic = _one_of("dynamic", dynamic, (True, False))
-        self.detach = _one_of("detach", detach, (True, False))
-        self.strength = _number("strength", preset["strength"] if strength is None else strength, "≥ 0")
+        self.rescale = yes_or_no("rescale", preset["rescale"] if rescale is None else rescale)
+        self.normalise = yes_or_no("normalise", normalise)
+        self.dynamic = yes_or_no("dynamic", dynamic)
+        self.detach = yes_or_no("detach", detach)
+        self.strength = number("strength", preset["strength"] if strength is None else strength, "≥ 0")
         self.keeps_history = self.ranking != "none" and self.strength > 0
         self.matched = match is not None
         if self.matched and beta is not None:
@@ -109,7 +108,12 @@ class Qmf(ExpertMethod):
                 f"normalise=True would change E[w] from what match={match!r} makes it: leave out one of them"
             )
         slope, offset = _LINES[self.uncertainty]
-        static = 1 / len(self.names) if isinstance(match, str) and match == "equal" else match
+        static: Numbers | None
+        if isinstance(match, str):
+            one_of("match", match, ("equal",))
+            static = 1 / len(self.names)
+        else:
+            static = match
         self._numbers = {
             "temperature": each_modality("temperature", temperature, self.names, "> 0"),
             "alpha": each_modality("alpha", slope if alpha is None else alpha, self.names, "< 0"),
@@ -213,7 +217,7 @@ def share_out(weights: Tensor, present: Tensor) -> Tensor:
     return torch.where(some, positive / torch.where(some, total, 1), equal_weights(present, weights.dtype))
 
 
-def each_modality(setting: str, value: Numbers, names: tuple[str, ...], allowed: str = "") -> list[float]:
+def each_modality(setting: str, value: Numbers, names: tuple[str, ...], allowed: Range = "") -> list[float]:
     """A setting as one number for each modality: from one for all, a sequence in their order, or a mapping by name.
 
     >>> each_modality("beta", {"audio": 1, "image": 2}, ("image", "audio"))
@@ -225,30 +229,16 @@ def each_modality(setting: str, value: Numbers, names: tuple[str, ...], allowed:
                 raise unknown_name("modality", name, names, f"It was given in {setting}")
         if absent := [name for name in names if name not in value]:
             raise InputError(f"{setting} must name every modality, and leaves out {', '.join(absent)}")
-        given = [value[name] for name in names]
-    elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        given: list[Any] = [value[name] for name in names]
+    elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) and np.ndim(value):
         given = list(value)
         if len(given) != len(names):
             raise InputError(f"{setting} must be one number, or one for each of {', '.join(names)}, got {value!r}")
     else:
         given = [value] * len(names)
-    return [_number(setting, one, allowed) for one in given]
+    return [number(setting, one, allowed) for one in given]
 
 
 def _widened(opinions: Tensor) -> Tensor:
     """In at least 32 bits."""
     return opinions.to(torch.promote_types(opinions.dtype, torch.float32))
-
-
-def _number(setting: str, value: Any, allowed: str = "") -> float:
-    fits = {"": lambda one: True, "> 0": lambda one: one > 0, "≥ 0": lambda one: one >= 0, "< 0": lambda one: one < 0}
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not fits[allowed](value):
-        raise InputError(f"{setting} must be a number{f' {allowed}' if allowed else ''}, got {value!r}")
-    return float(value)
-
-
-def _one_of(setting: str, value: Any, allowed: Collection[Any]) -> Any:
-    if value not in allowed:
-        raise unknown_name(setting, value, allowed)
-    return value

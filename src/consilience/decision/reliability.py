@@ -208,7 +208,8 @@ class OpinionReliability(nn.Module):
         logits = torch.from_numpy(np.asarray(opinions, dtype=np.float64))
         scores = opinion_scores(logits)
         for m, one in enumerate(self.densities):
-            one.fit(scores[:, m].numpy()[present[:, m]])
+            if present[:, m].any():  # of an expert who was never heard nothing is unusual
+                one.fit(scores[:, m].numpy()[present[:, m]])
         rho = self(logits, torch.from_numpy(present)).numpy()
         self.to(kept_as)
         return rho

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,19 +18,11 @@ from consilience.decision.learned import Learned
 from consilience.decision.reliability import Reliability, all_sound, fit_kappa, posterior_trust, robust_posterior
 from consilience.decision.rule import BayesRule
 from consilience.decision.scores import REFERENCES
-from consilience.decision.unimodal import Unimodal
+from consilience.decision.unimodal import SeparateExperts
 from consilience.encoders import length_mask, masked_mean
-from consilience.methods import (
-    Method,
-    PerModality,
-    Prediction,
-    Spec,
-    Step,
-    expert_losses,
-    register,
-    weighted_mean,
-)
+from consilience.methods import Method, Prediction, Spec, register
 from consilience.samples import Modality, Samples
+from consilience.settings import whole_number, yes_or_no
 from consilience.training import Trainer
 
 # Training samples that what is usual is learned from; more would cost memory and tell little.
@@ -88,7 +79,7 @@ def _log_odds(p: Tensor) -> Tensor:
 
 
 @register("bayes-robust")
-class BayesRobust(Method):
+class BayesRobust(SeparateExperts):
     """Experts trained alone and calibrated out-of-fold; each is heard as far as its modality is probably sound.
 
     The posterior is P(all sound)·`bayes` + P(not all)·the sum over who is broken (`decision.reliability`): where
@@ -117,12 +108,16 @@ class BayesRobust(Method):
         references: int = REFERENCES,
     ):
         super().__init__(spec)
-        self.spec, self.folds = spec, folds
-        self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
+        self.folds = whole_number("folds", folds, least=2)
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa)
         self.gain, self.alarm = Gain(), Alarm()
         sizes = [view_size(one, self.experts[name].encoder.width) for name, one in spec.modalities.items()]
-        self.reliability = Reliability(sizes, spec.task.outputs, pairs=pairs, references=references)
+        self.reliability = Reliability(
+            sizes,
+            spec.task.outputs,
+            pairs=yes_or_no("pairs", pairs),
+            references=whole_number("references", references),
+        )
 
     def forward(self, batch: Batch) -> Prediction:
         """Hear every expert, look at every modality, fuse."""
@@ -145,32 +140,16 @@ class BayesRobust(Method):
             output.to(as_heard), opinions=opinions, weights=trust.to(as_heard), extra={"reliability": rho.to(as_heard)}
         )
 
-    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
-        """Each expert's own loss, for a loop of one's own; `fit` trains them one by one."""
-        assert prediction.opinions is not None
-        losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
-        return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
-
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert, cross-fit it for as many epochs as it took, calibrate, and learn what is usual.
 
         An interruption leaves the experts trained so far, uncalibrated and taken to be sound.
         """
-        opinions, fold_experts, fold_of = [], [], np.zeros(0)
-        for name, expert in self.experts.items():
-            log = expert.run(train, validation, trainer)
-            if trainer.interrupted:
-                return
-            same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
-            try:
-                held_out, experts, fold_of = same.cross_fit(partial(Unimodal, self.spec, name), train, self.folds)
-            except KeyboardInterrupt:
-                if trainer.on_interrupt == "raise":
-                    raise
-                return
-            opinions.append(held_out.output.double().numpy())
-            fold_experts.append(experts)
-        self._learn_rule(train, trainer, np.stack(opinions, axis=1), fold_experts, fold_of)
+        heard = list(self.cross_fit(train, validation, trainer, self.folds))
+        if len(heard) < len(self.names):
+            return
+        opinions, fold_experts, folds = zip(*heard)
+        self._learn_rule(train, trainer, np.stack(opinions, axis=1), fold_experts, folds[0])
 
     def _learn_rule(
         self,

@@ -25,7 +25,7 @@ from consilience.decision.kappa import (
     combine_terms,
     cross_fit,
     fit_coefficients,
-    share_of_recipe,
+    recipe_weights,
 )
 from consilience.decision.learned import Learned
 from consilience.decision.priors import empirical_prior
@@ -46,8 +46,8 @@ class BayesRule(Learned):
     kappa: "gaussian" or "copula" estimate the dependence between experts (`decision.kappa`), "none" takes them for
     independent given the class · calibration: of each expert, "temperature", "robust" (and a share of what it says that
     has nothing to do with the class, for experts who are sometimes wrong and sure of it), "bias" (and a bias per class)
-    or None. Opinions are
-    logits `[n, modality, class]` in any gauge, −inf allowed; absent ones may hold anything. Computed in float64.
+    or None. Opinions are logits `[n, modality, class]` with any offsets, −inf allowed; absent ones may hold anything.
+    Computed in float64.
     """
 
     prior: Tensor
@@ -150,9 +150,8 @@ class BayesRule(Learned):
 
     def expert_weights(self, present: Tensor) -> Tensor:
         """How much each expert's calibrated evidence counts: `[n, modality]`, 0 where absent."""
-        share = share_of_recipe(present)[:, None] if self.dependent else torch.zeros(len(present), 1)
-        share = share.to(present.device)
-        return ((1 - share) + share * self.weights.to(share)) * present
+        wide = torch.float32 if present.device.type == "mps" else torch.float64
+        return recipe_weights(self.weights.to(wide), present) if self.dependent else present.to(wide)
 
     def fit(
         self,
@@ -166,7 +165,8 @@ class BayesRule(Learned):
     ) -> BayesRule:
         """Learn from opinions `[n, modality, class]` on samples that the experts were not trained on.
 
-        y: `[n]` class indices · prior: `[class]`, by default the shares of y · weight: `[n]` · reliability:
+        y: `[n]` class indices · prior: `[class]`, by default the shares of y · weight: `[n]`, how much each sample
+        counts in prior, calibration and coefficients; in the Gaussians of the classes all count alike · reliability:
         `[n, modality]`, if `forward` will be given one.
         """
         there = np.ones(opinions.shape[:2], dtype=bool) if present is None else present

@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from consilience.decision.learned import Learned
+from consilience.transforms import FARTHEST
 
 NEIGHBOURS = 5
 # What a fitted `InputScores` keeps does not grow with the training set, nor with the size of an image.
 REFERENCES = 2000
 COMPONENTS = 256
 _TINY = 1e-12
-_HUGE = 1e6  # standard deviations: far beyond any doubt, and still small enough to square
 
 
 class InputScores(Learned):
@@ -90,12 +90,12 @@ class InputScores(Learned):
 
     def inner(self, x: Tensor) -> Tensor:
         """Inputs about the training mean, as principal components where there are many: `[n, component]`."""
-        centred = x.clamp(-_HUGE, _HUGE) - self.mean
+        centred = x.clamp(-FARTHEST, FARTHEST) - self.mean
         return centred @ self.basis if self.reduced else centred
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores `[n, score]` of inputs `[n, feature]`."""
-        x = x.clamp(-_HUGE, _HUGE)
+        x = x.clamp(-FARTHEST, FARTHEST)
         inner = self.inner(x)
         size = self.components**0.5
         near = _distances(inner, self.references).topk(min(NEIGHBOURS, len(self.references)), largest=False).values

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from consilience.decision.evidence import log_dirichlet
+
 Temperature = float | Tensor
 
 
@@ -53,8 +55,8 @@ def vacuity(opinions: Tensor, temperature: Temperature = 1.0) -> Tensor:
     >>> vacuity(torch.tensor([[-99.0, -99.0], [6.0, -99.0]])).tolist()
     [1.0, 0.249...]
     """
-    evidence = functional.softplus(_cooled(opinions, temperature))
-    return opinions.shape[-1] / (1 + evidence).sum(dim=-1)
+    alpha = log_dirichlet(_cooled(opinions, temperature)).exp()
+    return opinions.shape[-1] / alpha.sum(dim=-1)
 
 
 UNCERTAINTIES: dict[str, Callable[[Tensor, Temperature], Tensor]] = {

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -64,15 +67,50 @@ class Unimodal(Method):
         return list(modalities)
 
 
+class SeparateExperts(Method):
+    """A method whose experts are trained alone, one for each modality; what joins them is learned afterwards."""
+
+    def __init__(self, spec: Spec):
+        super().__init__(spec)
+        self.spec = spec
+        self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
+
+    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
+        """Each expert's own loss, for a loop of one's own; `fit` trains them one by one."""
+        assert prediction.opinions is not None
+        losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
+        return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
+
+    def cross_fit(
+        self, train: Samples, validation: Samples | None, trainer: Trainer, folds: int
+    ) -> Iterator[tuple[np.ndarray, Sequence[Method], np.ndarray]]:
+        """Train one expert after the other, and cross-fit each for as many epochs as that took.
+
+        Yields its out-of-fold opinions `[n, class]`, the experts of the folds, and each sample's fold `[n]`. An
+        interruption ends it before all have spoken.
+        """
+        for name, expert in self.experts.items():
+            log = expert.run(train, validation, trainer)
+            if trainer.interrupted:
+                return
+            same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
+            try:
+                held_out, of_folds, fold_of = same.cross_fit(partial(Unimodal, self.spec, name), train, folds)
+            except KeyboardInterrupt:
+                if trainer.on_interrupt == "raise":
+                    raise
+                return
+            yield held_out.output.double().numpy(), of_folds, fold_of
+
+
 @register("best-unimodal")
-class BestUnimodal(Method):
+class BestUnimodal(SeparateExperts):
     """Every expert trained alone; the one with the lowest validation loss decides, or the next best that is present."""
 
     ranking: Tensor
 
     def __init__(self, spec: Spec):
         super().__init__(spec)
-        self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
         self.register_buffer("ranking", torch.arange(len(self.experts)))
 
     def forward(self, batch: Batch) -> Prediction:
@@ -83,12 +121,6 @@ class BestUnimodal(Method):
         weights = functional.one_hot(chosen, len(self.experts)).to(opinions.dtype) * batch.present
         output = opinions[torch.arange(len(batch), device=batch.device), chosen]
         return Prediction(output, opinions=opinions, weights=weights)
-
-    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
-        """Each expert's own loss, for a loop of one's own; `fit` trains them one by one."""
-        assert prediction.opinions is not None
-        losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
-        return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert with its own early stopping, then rank them by validation loss (or training loss)."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from consilience.encoders.choice import register_encoder, whole_number
+from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, masked_mean
 from consilience.encoders.mlp import dense_block
 from consilience.encoders.tokens import token_mask, token_vectors
 from consilience.encoders.vectors import read_vectors
 from consilience.errors import InputError
 from consilience.samples import Modality
+from consilience.settings import whole_number, yes_or_no
 
 
 @register_encoder("bag")
@@ -40,9 +41,7 @@ class Bag(Encoder):
     ):
         super().__init__()
         self.width = whole_number("width", width, least=2)  # a norm over one number leaves nothing of it
-        if not isinstance(freeze, bool):
-            raise InputError(f"freeze must be True or False, got {freeze!r}")
-        if freeze and vectors is None:
+        if yes_or_no("freeze", freeze) and vectors is None:
             raise InputError("freeze=True needs vectors, a file of them: those to be learned begin at random")
         if vectors is not None and rebuilt is None:
             embed = vectors_of_file(modality, vectors)

@@ -17,6 +17,8 @@ from consilience.encoders.encoder import Encoder
 from consilience.encoders.foreign import Foreign
 from consilience.errors import ConsilienceError, InputError, SavedModelError, UnsupportedError, unknown_name
 from consilience.samples import Modality, Samples
+from consilience.settings import dropout_rate as dropout_rate
+from consilience.settings import whole_number as whole_number
 from consilience.transforms import Transform
 
 EncoderChoice = str | Mapping[str, Any] | nn.Module | None
@@ -235,25 +237,6 @@ def is_custom(described: Any) -> bool:
     (True, False)
     """
     return isinstance(described, Mapping) and _CUSTOM in described
-
-
-def whole_number(setting: str, value: Any, least: int = 1) -> int:
-    """Check a setting that counts something.
-
-    >>> whole_number("layers", 0)
-    Traceback (most recent call last):
-    consilience.errors.InputError: layers must be a whole number ≥ 1, got 0
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{setting} must be a whole number ≥ {least}, got {value!r}")
-    return int(value)
-
-
-def dropout_rate(value: Any) -> float:
-    """Check a dropout rate: a number from 0 up to, not including, 1."""
-    if isinstance(value, bool) or not isinstance(value, float | int | np.number) or not 0 <= value < 1:
-        raise InputError(f"dropout must be a number ≥ 0 and < 1, got {value!r}")
-    return float(value)
 
 
 def _settings_of(cls: type[Encoder]) -> list[str]:

@@ -21,7 +21,7 @@ from consilience.errors import InputError, unknown_name
 from consilience.estimators.bayes_saving import write_bayes
 from consilience.estimators.classes import encode_labels, find_classes, read_classes
 from consilience.estimators.experts import Heard, cross_fit_experts, fit_expert, hear, opine
-from consilience.estimators.fusion import like_input
+from consilience.estimators.reading import like_input
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.parameters import NestedParameters

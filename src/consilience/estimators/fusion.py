@@ -8,25 +8,29 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+from torch import Tensor
 
-from consilience.columns import Columns, is_frame, split_columns, take_columns
+from consilience.columns import Columns
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
-from consilience.errors import InputError, SavedModelError, unknown_name
+from consilience.errors import InputError, SavedModelError
+from consilience.estimators.imputing import fit_imputer
+from consilience.estimators.reading import ReadsSamples, like_input, without_targets
 from consilience.evaluation.experts import who_is_there
 from consilience.evaluation.trust import trust_from_weights
+from consilience.generative.imputation import fill_missing
+from consilience.generative.trained import TrainedLatent
 from consilience.methods import Prediction
-from consilience.modalities import Modality, to_numpy
-from consilience.parameters import NestedParameters, describe_parameters, draw_seed, restore_parameters
+from consilience.modalities import to_numpy
+from consilience.parameters import describe_parameters, draw_seed, restore_parameters
 from consilience.samples import Kind, Samples
 from consilience.targets import Task, TaskKind, check_labels, check_numbers
-from consilience.training import Model, Trainer, load_model
+from consilience.training import Model, load_model
+from consilience.training.saving import read_extra_tensors
 
 # What fit learns beside the model, saved with it.
 _LEARNED = ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")
@@ -41,7 +45,7 @@ def _gives_weights(estimator: Any) -> bool:
     return True
 
 
-class _FusionEstimator(NestedParameters):
+class _FusionEstimator(ReadsSamples):
     """What the classifier and the regressor share: parameters, the door, fitting, saving."""
 
     nested = ("settings", "training")
@@ -63,6 +67,7 @@ class _FusionEstimator(NestedParameters):
         patience: int | None = 15,
         validation: Any = 0.1,
         modality_dropout: float = 0.0,
+        impute: str | Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
         device: str = "auto",
         precision: str = "32",
@@ -82,6 +87,7 @@ class _FusionEstimator(NestedParameters):
         self.patience = patience
         self.validation = validation
         self.modality_dropout = modality_dropout
+        self.impute = impute
         self.training = training
         self.device = device
         self.precision = precision
@@ -89,13 +95,14 @@ class _FusionEstimator(NestedParameters):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
-        # If fitting fails, no model of an earlier fit is left to be taken for the new one.
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
+        self._forget()
         self._check_parameters()
         seed = draw_seed(self.random_state)
         train = self._read(X, present, sample_weight)
         train, validation = self._hold_out(Samples.of(train, self._targets(X, y)), seed)
+        if self.impute is not None:
+            self.imputer_ = fit_imputer(self.impute, self.get_params(deep=False), train, validation, seed)
+            train, validation = self._filled(train), None if validation is None else self._filled(validation)
         model = Model.fit(
             self.method,
             train,
@@ -111,10 +118,11 @@ class _FusionEstimator(NestedParameters):
     def _check_parameters(self) -> None:
         if not isinstance(self.method, str):
             raise InputError(f"method must be the name of a registered method, got {self.method!r}")
-        for name in ("settings", "encoders", "kinds", "training"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, Mapping):
-                raise InputError(f"{name} must be a mapping or None, got {value!r}")
+        self._check_mappings("settings", "encoders", "kinds", "training")
+
+    def _filled(self, samples: Samples) -> Samples:
+        """The samples with missing modalities filled in, if that was asked for."""
+        return fill_missing(self.imputer_, samples, self.device) if hasattr(self, "imputer_") else samples
 
     def _targets(self, X: Any, y: Any) -> np.ndarray:
         """The targets given, or those that the samples carry: labels `[n]`, or numbers `[n]` or `[n, target]`."""
@@ -134,48 +142,6 @@ class _FusionEstimator(NestedParameters):
             self.classes_ = model.task.classes
         self.n_iter_ = max(1, sum(len(log.rows) for log in model.logs))
         return self
-
-    def _trainer(self, seed: int) -> Trainer:
-        fields = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "seed"}
-        own = {name: value for name, value in self.get_params(deep=False).items() if name in fields}
-        for name, value in (self.training or {}).items():
-            if name in own or name == "seed":
-                parameter = "random_state" if name == "seed" else name
-                raise InputError(f"training: {name!r} is a parameter of its own; give {parameter}={value!r}")
-            if name not in fields:
-                raise unknown_name("training setting", name, fields - own.keys())
-        return Trainer(**own, **(self.training or {}), seed=seed)
-
-    def _read(
-        self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None
-    ) -> Samples:
-        """Whatever the user has, as samples: `Samples`, a mapping of arrays, or one table and `columns`.
-
-        known: the modalities of training, which decide how the same names are read again; None when fitting.
-        """
-        # A sparse matrix may be a mapping too; validate_data says how to make it dense.
-        named = isinstance(X, Samples) or (isinstance(X, Mapping) and not issparse(X))
-        if named and known is None and self.columns is not None:
-            raise InputError("columns= is for one 2-D array or DataFrame; a mapping names its modalities itself")
-        values = X if named else self._read_table(X, fitting=known is None)
-        kinds = self.kinds
-        if known is not None:
-            # Token lists that happen to be of equal length, say, or texts that all are missing.
-            kinds = None if isinstance(X, Samples) else {name: known[name].kind for name in values if name in known}
-        return Samples.of(values, kinds=kinds, present=present, weight=weight)
-
-    def _read_table(self, X: Any, fitting: bool) -> dict[str, np.ndarray]:
-        """A table's modalities; NaN is let through, since a modality that is all NaN is missing."""
-        if not (fitting or self.columns or hasattr(self, "n_features_in_")):
-            names = ", ".join(self.modalities_)
-            raise InputError(f"the model was fitted on modalities by name ({names}): give a mapping or Samples of them")
-        if is_frame(X):  # of whose columns only those in use must be numbers, or a text
-            validate_data(self, X, reset=fitting, skip_check_array=True)
-        else:
-            X = to_numpy("X", X) if hasattr(X, "detach") else X
-            X = validate_data(self, X, reset=fitting, ensure_all_finite=False, ensure_min_samples=2 if fitting else 1)
-        split = split_columns(self.columns, X.shape[1], list(getattr(self, "feature_names_in_", ())))
-        return {name: take_columns(X, name, positions) for name, positions in split.items()}
 
     def _hold_out(self, train: Samples, seed: int) -> tuple[Samples, Samples | None]:
         """Set part of the training samples aside for early stopping, unless a validation set was given."""
@@ -200,11 +166,7 @@ class _FusionEstimator(NestedParameters):
 
     def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
         check_is_fitted(self, "model_")
-        samples = self._read(X, present, known=self.model_.preparation.raw)
-        if samples.y is not None:  # what is to be predicted must not matter, known to training or not
-            samples = Samples(
-                samples.modalities, samples.values, samples.present, samples.lengths, None, None, samples.index
-            )
+        samples = self._filled(without_targets(self._read(X, present, known=self.model_.preparation.raw)))
         return samples, self.model_.predict(samples, device=self.device)
 
     def _decoded(self, X: Any, present: Any) -> np.ndarray:
@@ -255,7 +217,11 @@ class _FusionEstimator(NestedParameters):
         check_is_fitted(self, "model_")
         learned = {name: np.asarray(getattr(self, name)).tolist() for name in _LEARNED if hasattr(self, name)}
         parameters = describe_parameters(self.get_params(deep=False))
-        return self.model_.save(path, {"estimator": type(self).__name__, "parameters": parameters, "learned": learned})
+        extra = {"estimator": type(self).__name__, "parameters": parameters, "learned": learned}
+        tensors: dict[str, Tensor] = {}
+        if hasattr(self, "imputer_"):
+            tensors, extra["imputer"] = self.imputer_.state()
+        return self.model_.save(path, extra, tensors)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -274,7 +240,9 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
     encoder name, settings, or a module of one's own · columns: for one 2-D array or DataFrame, modality → slice,
     positions, names or a glob · kinds: modality → kind, where the shape does not tell · validation: a share of the
     training data for early stopping, None, `Samples` with y, or a pair (X, y) · class_weight: "balanced" or class →
-    weight · training: any further setting of `consilience.training.Trainer`.
+    weight · impute: "m2vae", another objective of `MultimodalVAE`, or a mapping of its settings: missing modalities are
+    filled in, in training and in use, with what that latent model expects of them · training: any further setting of
+    `consilience.training.Trainer`.
 
     In `cross_val_score` and `GridSearchCV` wrap a mapping in `Samples.of`, which can be sliced; single settings are
     searched as `settings__width`.
@@ -307,6 +275,7 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         validation: Any = 0.1,
         class_weight: Mapping[Any, float] | str | None = None,
         modality_dropout: float = 0.0,
+        impute: str | Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
         device: str = "auto",
         precision: str = "32",
@@ -327,6 +296,7 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
             patience=patience,
             validation=validation,
             modality_dropout=modality_dropout,
+            impute=impute,
             training=training,
             device=device,
             precision=precision,
@@ -380,6 +350,8 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
         parameters, learned = restore_parameters(extra["parameters"]), dict(extra["learned"])
         estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
         estimator._adopt(model, gives_weights=learned["gives_weights_"])
+        if "imputer" in extra:
+            estimator.imputer_ = TrainedLatent.from_state(read_extra_tensors(path), extra["imputer"])
     except (KeyError, TypeError, ValueError) as error:
         raise SavedModelError(f"loading {path}: the estimator cannot be rebuilt as it was saved: {error}") from error
     for name in _LEARNED:
@@ -400,11 +372,3 @@ def hold_out_rows(train: Samples, share: float, task: TaskKind, seed: int) -> np
         parts = np.where(np.arange(len(rows)) < count, "validation", "train")
         held[rows] = redraw_validation(parts, train.y[rows], task, seed) == "validation"
     return held
-
-
-def like_input(X: Any, values: np.ndarray) -> Any:
-    """Tensors, where the modalities are, if that is what came in; else numpy, as for labels that are text."""
-    given = list(X.values()) if isinstance(X, Mapping) else [X]
-    if values.dtype.kind in "biuf" and all(hasattr(one, "detach") for one in given):
-        return torch.from_numpy(values).to(given[0].device)
-    return values

@@ -94,7 +94,10 @@ class Evidence:
             if (broken & there).any():
                 rows = np.flatnonzero(broken & there)
                 shown = np.array2string(values[rows[0]], precision=4, separator=", ", threshold=6, edgeitems=3)
-                raise InputError(f"{self._place(name)}: {why} ({name_rows(rows + start)}, the first of them {shown})")
+                first = f"the first of them {shown}"
+                if why.startswith("probabilities"):
+                    first += f"; it sums to {values[rows[0]].sum():.4g}. Logits need no --probabilities"
+                raise InputError(f"{self._place(name)}: {why} ({name_rows(rows + start)}, {first})")
         if not self.probabilities:
             return values
         with np.errstate(divide="ignore"):

@@ -11,6 +11,7 @@ from consilience.evaluation.classification import (
     reliability_bins,
 )
 from consilience.evaluation.diagnostics import TrustDiagnostics, trust_diagnostics
+from consilience.evaluation.loops import depth_curve, joining_curve, probe_steps, step_features
 from consilience.evaluation.metrics import METRICS, Metric, evaluate, find_metric
 from consilience.evaluation.regression import acc2, acc7, mae, mse, pearson
 from consilience.evaluation.robustness import RobustnessCurve, robust_auc, robustness_curve
@@ -28,17 +29,21 @@ __all__ = [
     "accuracy",
     "balanced_accuracy",
     "brier",
+    "depth_curve",
     "ece",
     "evaluate",
     "find_metric",
+    "joining_curve",
     "macro_f1",
     "mae",
     "mse",
     "nll",
     "pearson",
+    "probe_steps",
     "reliability_bins",
     "robust_auc",
     "robustness_curve",
+    "step_features",
     "trust_diagnostics",
     "trust_from_weights",
     "trust_quality",

@@ -117,10 +117,11 @@ class Bound:
     @property
     def words(self) -> str:
         """What it promises, in a sentence."""
+        covariance = f"{self.covariance:+.3f}".replace("-", "−")
         parts = (
             f"Term-L {self.loss:.3f}, Term-C {self.complexity:.3f}, "
-            f"Term-Cov {self.covariance:+.3f}, confidence {self.confidence:.3f}"
-        ).replace("-0", "−0")
+            f"Term-Cov {covariance}, confidence {self.confidence:.3f}"
+        )
         about = (
             f"which is vacuous: to answer at random costs {self.guessing:.3f}"
             if self.vacuous

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Complexity(NamedTuple):
-    """estimate: over random labels, with its standard error · ceiling: the closed form that it cannot exceed."""
+    """estimate: over random labels, with its standard error · ceiling: a closed form that its mean cannot exceed."""
 
     estimate: float
     error: float

@@ -61,7 +61,7 @@ def trust_diagnostics(
     'the weights are static: they do not depend on what a sample looks like, so there is no correlation. ...'
     """
     truth = _truth(X, y, "X")
-    if level > 0:
+    if level != 0:  # a negative one is refused where all levels are checked
         scale = getattr(model, "reference_", None) if reference is None else reference
         if scale is None and hasattr(model, "reference"):
             scale = model.reference()
@@ -78,7 +78,7 @@ def trust_diagnostics(
         raise InputError(f"trust_diagnostics: {', '.join(options)} belongs to a corruption; give a level above 0")
     record = record_experts(model, X, truth)
     bound = None if train is None else _bound(model, record, train, delta, random_state)
-    where = {"corruption": corruption, "level": float(level)} if level > 0 else {}
+    where = {"corruption": corruption, "level": float(level)} if level else {}
     return diagnose(record, confidence=confidence, bound=bound, **where)
 
 
@@ -86,6 +86,8 @@ def diagnose(
     record: ExpertRecord, *, confidence: float = 0.95, bound: Bound | None = None, **where: Any
 ) -> TrustDiagnostics:
     """The diagnostics of weights and losses that are known already; where: the corruption and level they are from."""
+    if not 0 < confidence < 1:
+        raise InputError(f"trust diagnostics: confidence must be between 0 and 1, got {confidence!r}")
     there = record.present
     counted = there.any(axis=1)
     if not counted.any():
@@ -119,7 +121,7 @@ def diagnose(
             )
         )
     fused, averaged = (float(one[counted].mean()) for one in (record.fused, record.averaged))
-    return TrustDiagnostics(tuple(rows), int(counted.sum()), fused, averaged, bound, **where)
+    return TrustDiagnostics(tuple(rows), int(counted.sum()), fused, averaged, bound, confidence=confidence, **where)
 
 
 def static_weights(weights: np.ndarray, present: np.ndarray) -> np.ndarray:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from consilience.correlation import correlation
 from consilience.errors import InputError, name_rows
 from consilience.evaluation.inputs import as_array
-from consilience.evaluation.regression import pearson
 
 if TYPE_CHECKING:
     import polars
@@ -109,18 +109,13 @@ def trust_quality(
         for column in np.flatnonzero(broken.any(axis=0))[:1]:
             rows = np.flatnonzero(broken[:, column])
             raise InputError(f"{what} of {labels[column]} contain NaN or infinity ({name_rows(rows)})")
-    correlation = np.array(
-        [
-            pearson(own[seen, column], given[seen, column]) if (seen := there[:, column]).any() else np.nan
-            for column in range(modalities)
-        ]
-    )
+    r = np.array([correlation(given[:, m], own[:, m], there[:, m]).r for m in range(modalities)])
     if corrupted is None:
-        return TrustQuality(labels, correlation)
+        return TrustQuality(labels, r)
     unsound = _like(given, "corrupted", corrupted).astype(bool)
     trust = trust_from_weights(given, there)
     auc = [_auc(trust[there[:, m], m], ~unsound[there[:, m], m]) for m in range(modalities)]
-    return TrustQuality(labels, correlation, np.array(auc), _auc(trust[there], ~unsound[there]))
+    return TrustQuality(labels, r, np.array(auc), _auc(trust[there], ~unsound[there]))
 
 
 def _like(weights: np.ndarray, what: str, values: Any) -> np.ndarray:

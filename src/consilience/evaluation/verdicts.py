@@ -69,7 +69,8 @@ class TrustDiagnostics:
     """What `trust_diagnostics` found: `verdict` in words, `table()`, and eq. 2's terms.
 
     n: samples with at least one modality · loss: of the method's own output · static_loss: of the mean of the same
-    experts' opinions · bound: the whole of eq. 2, where the training samples were given.
+    experts' opinions · bound: the whole of eq. 2, where the training samples were given · confidence: of the intervals
+    of r.
     """
 
     modalities: tuple[ModalityTrust, ...]
@@ -79,6 +80,7 @@ class TrustDiagnostics:
     bound: Bound | None = None
     corruption: str | Mapping[str, str] | None = None
     level: float = 0.0
+    confidence: float = 0.95
 
     @property
     def term_loss(self) -> float:
@@ -130,7 +132,7 @@ class TrustDiagnostics:
         """Everything in plain values for JSON."""
         return {
             "modalities": [one.to_dict() for one in self.modalities],
-            **{name: getattr(self, name) for name in ("n", "loss", "static_loss", "level")},
+            **{name: getattr(self, name) for name in ("n", "loss", "static_loss", "level", "confidence")},
             "corruption": dict(self.corruption) if isinstance(self.corruption, Mapping) else self.corruption,
             **{name: getattr(self, name) for name in ("term_loss", "term_covariance", "gap", "verdict")},
             "bound": None if self.bound is None else {**asdict(self.bound), "total": self.bound.total},
@@ -140,7 +142,8 @@ class TrustDiagnostics:
         return f"TrustDiagnostics({self.verdict})"
 
     def __str__(self) -> str:
-        header = ("modality", "samples", "r(w, loss)", "95 % interval", "E[trust]", "static", "own loss", "Cov", "gap")
+        interval = f"{100 * self.confidence:g} % interval"
+        header = ("modality", "samples", "r(w, loss)", interval, "E[trust]", "static", "own loss", "Cov", "gap")
         rows = [header, *(_row(one) for one in self.modalities)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(_pad(row, widths)).rstrip() for row in rows]

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded
-from consilience.encoders.choice import whole_number
 from consilience.errors import InputError, UnsupportedError, unknown_name
 from consilience.feedback.dryrun import evaluating
 from consilience.feedback.links import check_mode
@@ -36,6 +35,7 @@ from consilience.methods import (
     weighted_mean,
 )
 from consilience.samples import Modality
+from consilience.settings import whole_number
 
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import nn
 
-from consilience.encoders.choice import whole_number
 from consilience.errors import InputError, unknown_name
 from consilience.feedback.dryrun import evaluating
 from consilience.feedback.links import check_mode
 from consilience.feedback.receivers import Receiver, Scout, Tap
 from consilience.feedback.statistics import Statistics
+from consilience.settings import whole_number
 
 
 class ProgressiveModule(nn.Module):

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded, Encoder, Pretrained, Transformer, masked_mean
-from consilience.encoders.choice import dropout_rate, whole_number
 from consilience.encoders.pretrained import somewhere
 from consilience.errors import InputError, unknown_name
 from consilience.fusion.bitransformer import BertWords, Words, as_parts, is_bert, split_bert
 from consilience.fusion.steps import Steps, without_steps
 from consilience.methods import JointMethod, PerModality, Spec, register
 from consilience.samples import Modality
+from consilience.settings import dropout_rate, whole_number
 from consilience.targets import Task
 
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded, Encoder, Pretrained, blank_padding, masked_mean
-from consilience.encoders.choice import dropout_rate, whole_number
 from consilience.encoders.tokens import token_mask, token_vectors
 from consilience.encoders.transformer import TransformerLayer, sinusoids
 from consilience.errors import InputError
 from consilience.methods import JointMethod, PerModality, Spec, register
 from consilience.samples import Modality
+from consilience.settings import dropout_rate, whole_number
 
 
 @register(

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded
-from consilience.encoders.choice import whole_number
 from consilience.errors import InputError
 from consilience.fusion.concat import Concatenation
 from consilience.methods import (
@@ -32,6 +31,7 @@ from consilience.methods import (
     weighted_mean,
 )
 from consilience.samples import Samples
+from consilience.settings import whole_number
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 from consilience.training.trainer import split_folds

@@ -16,12 +16,12 @@ from torch.nn import functional
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded, length_mask, masked_mean
-from consilience.encoders.choice import whole_number
 from consilience.encoders.mlp import dense_block
 from consilience.encoders.tokens import token_mask
 from consilience.fusion.concat import Concatenation
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.samples import Modality
+from consilience.settings import whole_number
 
 
 @register("mfm", paper="Tsai et al. 2019, Learning Factorized Multimodal Representations", equation="5")

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded
-from consilience.encoders.choice import dropout_rate, whole_number
 from consilience.methods import JointMethod, Spec, register
+from consilience.settings import dropout_rate, whole_number
 
 
 class LowRank(nn.Module):

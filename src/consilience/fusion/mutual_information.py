@@ -18,11 +18,11 @@ from torch.nn import functional
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded
-from consilience.encoders.choice import whole_number
 from consilience.errors import InputError, unknown_name
 from consilience.fusion.concat import Concatenation
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.samples import Samples
+from consilience.settings import whole_number
 from consilience.training import Trainer
 from consilience.training.phases import Phase
 

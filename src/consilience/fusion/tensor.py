@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded
-from consilience.encoders.choice import dropout_rate, whole_number
 from consilience.errors import InputError
 from consilience.methods import JointMethod, PerModality, Spec, register
+from consilience.settings import dropout_rate, whole_number
 
 # Entries of the tensor unless the user asks for more; and the most there may be.
 USUAL, MOST = 4096, 2**20
@@ -44,7 +44,7 @@ class OuterProduct(nn.Module):
 def outer_product(parts: list[Tensor]) -> Tensor:
     """All products of one entry of each [a_m, 1]: `[batch, size_m]` of each m → `[batch, Π (size_m + 1)]`.
 
-    >>> outer_product([torch.tensor([[2.0]]), torch.tensor([[3.0]])]).tolist()
+    >>> outer_product([Tensor([[2.0]]), Tensor([[3.0]])]).tolist()
     [[6.0, 2.0, 3.0, 1.0]]
     """
     product = parts[0].new_ones(len(parts[0]), 1)

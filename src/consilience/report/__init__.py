@@ -2,7 +2,19 @@
 
 from consilience.report.findings import SCHEMAS, Findings, empty_table
 from consilience.report.headline import headline
+from consilience.report.loops import draw_depth, draw_joining, draw_probes
 from consilience.report.page import render_page, write_report
 from consilience.report.tables import main_table
 
-__all__ = ["SCHEMAS", "Findings", "empty_table", "headline", "main_table", "render_page", "write_report"]
+__all__ = [
+    "SCHEMAS",
+    "Findings",
+    "draw_depth",
+    "draw_joining",
+    "draw_probes",
+    "empty_table",
+    "headline",
+    "main_table",
+    "render_page",
+    "write_report",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from consilience.report.summary import Block, Cell, Condition, Row
@@ -64,10 +64,13 @@ def latex_block(
 
 def latex_ranks(header: list[str], rows: list[list[str]]) -> str:
     """Mean ranks over sets."""
-    lines = [" & ".join(map(latex_escape, row)) + r" \\" for row in rows]
-    return _table(
-        "Mean rank over sets, 1 is best.", len(header) - 1, [" & ".join(map(latex_escape, header)) + r" \\"], lines
-    )
+    return latex_table("Mean rank over sets, 1 is best.", header, rows)
+
+
+def latex_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of plain text, names in the first column and numbers in the others."""
+    head, *lines = (" & ".join(map(latex_escape, row)) + r" \\" for row in (header, *rows))
+    return _table(latex_escape(caption), len(header) - 1, [head], lines)
 
 
 def _table(caption: str, columns: int, head: list[str], rows: list[str]) -> str:

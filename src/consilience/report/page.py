@@ -47,11 +47,11 @@ def write_report(findings: Findings, folder: str | Path) -> Path:
             write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
             write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
     page = write_file(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
-    _remove_others(folder / "figures", {drawing.name for part in parts.values() for drawing in part.drawings})
+    remove_others(folder / "figures", {drawing.name for part in parts.values() for drawing in part.drawings})
     return page
 
 
-def _remove_others(figures: Path, drawn: set[str]) -> None:
+def remove_others(figures: Path, drawn: set[str]) -> None:
     """Figures of an earlier report that had more of them; what is not a figure's file stays."""
     for file in figures.iterdir():
         if file.suffix in (".svg", ".png") and file.stem not in drawn:

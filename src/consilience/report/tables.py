@@ -198,16 +198,16 @@ def _column(block: Block, condition: Condition) -> list[Cell | None]:
 def _markdown(findings: Findings, blocks: Sequence[Block], worst: bool, p_values: bool) -> str:
     parts = []
     for block in blocks:
-        header = ["method", *(_markdown_escape(_wide_heading(one)) for one in block.conditions)]
+        header = ["method", *(markdown_escape(_wide_heading(one)) for one in block.conditions)]
         rows = [_markdown_row(block, row, worst, p_values) for row in block.rows]
-        parts += [f"**{_markdown_escape(one_line(block.set))}**", _even(header, rows)]
+        parts += [f"**{markdown_escape(one_line(block.set))}**", markdown_table(header, rows)]
         if block.remarks:
-            parts.append("\n".join(f"- {_markdown_escape(remark.replace('`', ''))}" for remark in block.remarks))
+            parts.append("\n".join(f"- {markdown_escape(remark.replace('`', ''))}" for remark in block.remarks))
     if len(blocks) > 1 and len(findings.ranks):
         header, rows = rank_table(findings)
-        escaped = [[_markdown_escape(cell) for cell in row] for row in rows]
-        parts += ["**mean rank over sets**", _even([_markdown_escape(name) for name in header], escaped)]
-    return "\n\n".join([*parts, _markdown_escape(legend(findings, worst))]) + "\n"
+        escaped = [[markdown_escape(cell) for cell in row] for row in rows]
+        parts += ["**mean rank over sets**", markdown_table([markdown_escape(name) for name in header], escaped)]
+    return "\n\n".join([*parts, markdown_escape(legend(findings, worst))]) + "\n"
 
 
 def _wide_heading(condition: Condition) -> str:
@@ -215,17 +215,17 @@ def _wide_heading(condition: Condition) -> str:
 
 
 def _markdown_row(block: Block, row: Row, worst: bool, p_values: bool) -> list[str]:
-    name = _markdown_escape(one_line(row.method)) + (" (reference)" if row.reference else "")
+    name = markdown_escape(one_line(row.method)) + (" (reference)" if row.reference else "")
     if row.fate:
         return [name, row.fate, *[""] * (len(row.cells) - 1)]
     cells = []
     for cell in row.cells:
-        text = _markdown_escape(cell_text(block, cell, worst, p_values))
+        text = markdown_escape(cell_text(block, cell, worst, p_values))
         cells.append(f"**{text}**" if cell is not None and cell.best else text)
     return [name, *cells]
 
 
-def _even(header: list[str], rows: list[list[str]]) -> str:
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table whose columns are of one width, names on the left and numbers on the right."""
     from rich.cells import cell_len
 
@@ -242,7 +242,8 @@ def _even(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join([line(header), line(rule), *map(line, rows)])
 
 
-def _markdown_escape(text: str) -> str:
+def markdown_escape(text: str) -> str:
+    """Text that Markdown shows as it stands."""
     return "".join(f"\\{one}" if one in "\\`*_{}[]<>#|~$&" else one for one in text)
 
 

@@ -180,7 +180,7 @@ class Loop:
                 prediction = self._forward(batch)
                 losses = self.module.objective(prediction, batch, step)
                 loss = torch.stack(list(losses.values())).sum() if len(losses) > 1 else next(iter(losses.values()))
-                if watched and not math.isfinite(loss):
+                if watched and not math.isfinite(float(loss.detach())):
                     raise self._diverged(*first_broken(losses), step, position)
                 fabric.backward(loss if plan.share == 1 else loss * plan.share)
             for name, value in losses.items():
@@ -306,7 +306,7 @@ def build_history(module: Method, samples: int, device: torch.device) -> LossHis
 
 def first_broken(losses: dict[str, Tensor]) -> tuple[str, float]:
     """The first loss term that is not finite, and its value; their sum where each of them is."""
-    values = {name: float(value) for name, value in losses.items()}
+    values = {name: value.item() for name, value in losses.items()}
     found = next((one for one in values.items() if not math.isfinite(one[1])), None)
     return found or ("sum of " + " + ".join(values), sum(values.values()))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from consilience.correlation import Correlation
 from consilience.corruption import Statistics
@@ -110,9 +111,11 @@ class Model:
             )
         return read_with_recipe(self.recipe, path)
 
-    def save(self, path: str | Path, extra: Mapping[str, Any] | None = None) -> Path:
-        """Write a folder of safetensors and JSON; `extra` is JSON of the caller's own."""
-        return write_folder(Path(path), self, dict(extra or {}))
+    def save(
+        self, path: str | Path, extra: Mapping[str, Any] | None = None, tensors: Mapping[str, Tensor] | None = None
+    ) -> Path:
+        """Write a folder of safetensors and JSON; `extra` and `tensors` are JSON and tensors of the caller's own."""
+        return write_folder(Path(path), self, dict(extra or {}), dict(tensors or {}))
 
 
 def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = None) -> tuple[Model, dict[str, Any]]:

@@ -27,7 +27,7 @@ DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
 EXPERTS = "experts.skops"  # scikit-learn's, where there are any
 FORMAT = 1
-_METHOD, _PREPARATION = "method.", "preparation."
+_METHOD, _PREPARATION, _EXTRA = "method.", "preparation.", "extra."
 _FIELDS = {"format": int, "version": str, "sha256": str, "checksum": str}
 _MODEL_FIELDS = {"method": str, "settings": dict, "encoders": dict, "preparation": dict, "extra": dict}
 
@@ -73,11 +73,12 @@ class Saved:
             ) from error
 
 
-def write_folder(path: Path, model: Model, extra: dict[str, Any]) -> Path:
-    """Write a trained method with everything needed to use it."""
+def write_folder(path: Path, model: Model, extra: dict[str, Any], extra_tensors: Mapping[str, Tensor]) -> Path:
+    """Write a trained method with everything needed to use it, and what the caller has beside it."""
     learned, prepared = model.preparation.state()
     tensors = {_METHOD + key: value for key, value in model.method.state_dict().items()}
     tensors |= {_PREPARATION + key: value for key, value in learned.items()}
+    tensors |= {_EXTRA + key: value for key, value in extra_tensors.items()}
     described = {
         "method": model.name,
         "settings": model.settings,
@@ -97,6 +98,12 @@ def read_folder(path: Path, encoders: Mapping[str, EncoderChoice]) -> Saved:
     _check_fields(path, described, _MODEL_FIELDS)
     content = read_sealed(path)
     return Saved(path, content.described, reunite(path, described["encoders"], encoders), content.tensors)
+
+
+def read_extra_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors that the caller of `write_folder` had beside the model."""
+    tensors = read_sealed(path).tensors
+    return {key[len(_EXTRA) :]: value for key, value in tensors.items() if key.startswith(_EXTRA)}
 
 
 def write_sealed(path: Path, content: Folder) -> Path:

@@ -97,7 +97,7 @@ def train_side_by_side(
     """
     check_trials(methods, train, validation, schedule)
     skeleton = copy.deepcopy(methods[0]).train()
-    stacked, _ = stack_module_state(list(methods))  # type: ignore[arg-type]
+    stacked, _ = stack_module_state(list(methods))
     weights = {name: weight.detach().to(train.y.device).requires_grad_() for name, weight in stacked.items()}
     best = {name: weight.detach().clone() for name, weight in weights.items()}
     losses = torch.full((len(methods),), math.inf, device=train.y.device)

@@ -3,9 +3,16 @@
 import importlib
 import pkgutil
 
-from consilience.comparison.experiments.experiment import Experiment, experiments, find_experiment, register_experiment
+from consilience.comparison.experiments.experiment import (
+    Experiment,
+    Reproducible,
+    Reproduction,
+    experiments,
+    find_experiment,
+    register_experiment,
+)
 
 for _module in pkgutil.iter_modules(__path__, __name__ + "."):
     importlib.import_module(_module.name)
 
-__all__ = ["Experiment", "experiments", "find_experiment", "register_experiment"]
+__all__ = ["Experiment", "Reproducible", "Reproduction", "experiments", "find_experiment", "register_experiment"]

@@ -1,10 +1,11 @@
-"""A named experiment: data, methods and protocol, the figures published for it, and what is known of differences."""
+"""Named experiments: what `consilience reproduce NAME` runs, and the registry of all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from consilience.errors import ConsilienceError, unknown_name
 
@@ -12,11 +13,44 @@ if TYPE_CHECKING:
     import polars
 
     from consilience.comparison.comparison import Comparison
+    from consilience.report.account import Account
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """An experiment that was run: its run folder, what it found, and the page that says so."""
+
+    folder: Path
+    account: Account
+    page: Path
+
+
+class Reproducible(Protocol):
+    """Whatever has a name, a title and notes, and can be run: a comparison by a protocol, or a study of its own."""
+
+    @property
+    def name(self) -> str:
+        """What it is asked for by."""
+
+    @property
+    def title(self) -> str:
+        """What it asks, in a line."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is known of differences to what was published."""
+
+    def run(self, *, quick: bool = False, **how: Any) -> Comparison | Reproduction:
+        """Run it, or go on where an earlier run stopped.
+
+        quick: in minutes on two cores, instead of at full size · how: `out`, the run folder, `jobs`, `cluster`,
+        `verbose` and `command`, as `compare` takes them.
+        """
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What `consilience reproduce NAME` runs.
+    """A comparison by a protocol, beside the figures published for it.
 
     full, quick: the arguments of `compare`, at full size and in minutes on two cores · published: (method,
     corruption, level) → the figure in the paper, in the metric's own unit · notes: known reasons for differences.
@@ -52,10 +86,11 @@ class Experiment:
         )
 
 
-_EXPERIMENTS: dict[str, Experiment] = {}
+_Some = TypeVar("_Some", bound=Reproducible)
+_EXPERIMENTS: dict[str, Reproducible] = {}
 
 
-def register_experiment(experiment: Experiment) -> Experiment:
+def register_experiment(experiment: _Some) -> _Some:
     """Make an experiment known by its name."""
     if experiment.name in _EXPERIMENTS:
         raise ConsilienceError(f"experiment {experiment.name!r} is registered twice")
@@ -63,12 +98,12 @@ def register_experiment(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def experiments() -> dict[str, Experiment]:
+def experiments() -> dict[str, Reproducible]:
     """All experiments by name."""
     return dict(sorted(_EXPERIMENTS.items()))
 
 
-def find_experiment(name: str) -> Experiment:
+def find_experiment(name: str) -> Reproducible:
     """The experiment of this name."""
     if name not in _EXPERIMENTS:
         raise unknown_name("experiment", name, _EXPERIMENTS)

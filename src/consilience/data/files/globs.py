@@ -27,8 +27,8 @@ def choose_columns(
     """
     if not isinstance(modalities, Mapping) or not modalities:
         raise InputError(
-            "a table needs modalities=, a mapping of name → columns or globs such as {'audio': 'mfcc_*'}; the columns "
-            f"are {listed(header)}"
+            "a table needs modalities=, a mapping of name → columns or globs such as {'audio': 'mfcc_*'} (--modality "
+            f"audio=mfcc_*); the columns are {listed(header)}"
         )
     known = dict.fromkeys(header)
     chosen: dict[str, list[str]] = {}

@@ -42,7 +42,7 @@ def load_table(
         check_fill(fill)
     header = read_header(path)
     if target is None:
-        raise InputError(f"a table needs target=, the column to predict; the columns are {listed(header)}")
+        raise InputError(f"a table needs target= (--target), the column to predict; the columns are {listed(header)}")
     reserved = [target] if split is None else [target, split]
     for column, what in zip(reserved, ("target column", "split column")):
         if column not in header:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from consilience.comparison.experiments.progressive_synthetic.nets import NETS
+from consilience.comparison.experiments.progressive_synthetic.nets import MAIN, NETS
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
 from consilience.data import load_data
@@ -23,7 +23,7 @@ DATA = "progressive-synthetic"
 
 @dataclass(frozen=True)
 class Protocol:
-    """What decides the numbers.
+    """What decides the numbers; the defaults are the experiment at full size.
 
     sizes: training samples n; a quarter as many validate · etas: η, how far x2's content disturbs x1 · sigmas: σ₂,
     the noise of x2 · trials: draws of matrices, data and first weights; trial k is the same draw in every cell.
@@ -56,6 +56,19 @@ class Protocol:
         """What a run folder must have been made with, in JSON values."""
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return {"experiment": DATA, **plain, "version": __version__}
+
+
+FULL = Protocol()
+QUICK = Protocol(
+    sizes=(200, 4000),
+    etas=(0.0, 1.0, 2.0),
+    sigmas=(0.0, 0.5, 1.0),
+    trials=6,
+    test=4000,
+    nets=(*MAIN, "add-2"),
+    epochs=40,
+    patience=8,
+)
 
 
 @dataclass(frozen=True)
@@ -106,9 +119,15 @@ def measure_net(
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """One net on every trial: its errors and epochs `[trial]`, and what is to be known of it."""
     began = time.perf_counter()
-    methods = NETS[name].build(protocol.d, [place % protocol.trials for place in range(len(train))])
-    settings = {"epochs": protocol.epochs, "patience": protocol.patience, "lr": protocol.lr} | NETS[name].training
-    settings["batch_size"] = protocol.batch_size(train.samples)
+    # Trial k begins with the same weights in every cell; stacking copies them.
+    methods = NETS[name].build(protocol.d, range(protocol.trials)) * (len(train) // protocol.trials)
+    settings: dict[str, Any] = {
+        "epochs": protocol.epochs,
+        "patience": protocol.patience,
+        "lr": protocol.lr,
+        "batch_size": protocol.batch_size(train.samples),
+        **NETS[name].training,
+    }
     trained = train_side_by_side(methods, train, validation, **settings)
     found = {"validation": trained.losses, "test": trained.measure(test), "epochs": trained.epochs}
     about = {

@@ -64,7 +64,7 @@ SEARCH = {
     "concat-r3": Net("concat, R = 3", "pro:concat", {"mode": "concat", "steps": 3}),
     "add-losses": Net("add, loss at each pass", "pro:concat", {"mode": "add", "step_loss": 0.5}),
     "add-detach": Net("add, passes detached", "pro:concat", {"mode": "add", "detach": True}),
-    "late-cosine": Net("late net, cosine", "concat", training=_COSINE),
+    "late-cosine": Net("no loop, cosine", "concat", training=_COSINE),
     "add-cosine": Net("add, cosine", "pro:concat", {"mode": "add"}, _COSINE, "late-cosine"),
 }
 NETS = MAIN | SEARCH

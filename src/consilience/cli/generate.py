@@ -1,0 +1,155 @@
+"""Generate modalities from others with a saved latent model: arrays, and a picture of true ones beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.cli import options
+from consilience.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+    from consilience.generative.trained import TrainedLatent
+    from consilience.report.latents import Column
+    from consilience.samples import Samples
+
+USAGE = "MODEL [--given NAME …] [--of NAME …] [options]"
+EXAMPLES = """  consilience train digits --method m2vae --out model
+  consilience generate model --given top_left top_right --of bottom_left bottom_right --out generated
+  consilience generate model --of top_left top_right --number 5"""
+ARRAYS, PICTURE = "generated.npz", "generated.png"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The model, what from what, and where to write."""
+    parser.add_argument("model", type=str, help="a folder with a model of method m2vae, or a saved MultimodalVAE")
+    parser.add_argument("--given", type=str, nargs="+", metavar="NAME", help="modalities to start from; none: made up")
+    parser.add_argument(
+        "--of", type=str, nargs="+", metavar="NAME", help="modalities to generate; the others if absent"
+    )
+    parser.add_argument(
+        "--data", type=str, metavar="DATA", help="a set's name (its test part) or a file; that of training if absent"
+    )
+    parser.add_argument("--samples", type=int, metavar="K", help="draws of each sample instead of the expected one")
+    parser.add_argument("--number", type=int, default=8, metavar="N", help="rows of the picture; samples to make up")
+    parser.add_argument("--out", type=str, default="generated", metavar="FOLDER", help="where to write")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn")
+
+
+def run(chosen: Namespace, command: list[str]) -> None:
+    """Generate, and write arrays and picture."""
+    import numpy as np
+
+    from consilience.estimators import load
+    from consilience.report.latents import Column, draw_samples
+
+    for name in ("number", "samples"):
+        if chosen[name] is not None and chosen[name] < 1:
+            raise InputError(f"generate: --{name} must be a whole number ≥ 1, got {chosen[name]}")
+    folder = Path(chosen.out)
+    options.check_out(folder)
+    model = load(chosen.model)
+    trained = latent_of(model, chosen.model)
+    given = checked(trained, chosen.given or [])
+    of = checked(trained, chosen.of or [name for name in trained.names if name not in given])
+    if twice := [name for name in of if name in given]:
+        raise InputError(f"generate: {', '.join(twice)} is both given and to be generated")
+    if given:
+        samples = read(model, trained, chosen.data)
+        made = trained.generate(samples, of, given, draws=chosen.samples, seed=chosen.seed)
+        columns = beside_true(trained, samples, made, given, chosen.number, chosen.samples or 0)
+    else:
+        made = trained.sample(chosen.number, of, seed=chosen.seed)
+        columns = [Column(name, trained.preparation.raw[name], values) for name, values in made.items()]
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays: Any = {name: one.astype(str) if one.dtype == object else one for name, one in made.items()}
+    np.savez(folder / ARRAYS, **arrays)
+    draw_samples(columns).savefig(folder / PICTURE, dpi=150)
+    print(f"arrays: {folder / ARRAYS}\npicture: {folder / PICTURE}")
+
+
+def latent_of(model: Any, path: str) -> TrainedLatent:
+    """The latent model in whatever was loaded."""
+    from consilience.estimators import MultimodalVAE
+    from consilience.generative.method import LatentFusion
+    from consilience.generative.trained import TrainedLatent
+
+    if isinstance(model, MultimodalVAE):
+        return model.trained_
+    method = getattr(getattr(model, "model_", None), "method", None)
+    if isinstance(method, LatentFusion):
+        return TrainedLatent(method.latent_model, model.model_.preparation)
+    if hasattr(model, "imputer_"):
+        return model.imputer_
+    raise InputError(
+        f"generate: the model in {path} has no decoders; train one with --method m2vae, or save a MultimodalVAE"
+    )
+
+
+def checked(trained: TrainedLatent, names: list[str]) -> list[str]:
+    """Names of modalities that the model knows, each once."""
+    for name in names:
+        if name not in trained.names:
+            raise unknown_name("modality", name, trained.names)
+    return list(dict.fromkeys(names))
+
+
+def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
+    """The test part of a named set, by default of the one that the model was trained on, or a file's samples."""
+    from consilience.data import load_data
+    from consilience.data.registry import registry
+    from consilience.estimators.reading import without_targets
+
+    recipe = getattr(getattr(model, "model_", None), "recipe", None) or {}
+    name = data or recipe.get("data")
+    if name in registry():
+        samples = load_data(name).test
+    elif data is None:
+        raise InputError("generate: say what to start from with --data, a set's name or a file")
+    elif recipe:
+        samples = model.read(data)
+    else:
+        samples = read_arrays(trained, Path(data))
+    known = [name for name in samples.names if name in trained.names]
+    if not known:
+        raise InputError(f"generate: {name} has none of the model's modalities, {', '.join(trained.names)}")
+    return without_targets(samples.only(known))
+
+
+def read_arrays(trained: TrainedLatent, path: Path) -> Samples:
+    """One array for each modality from an .npz file."""
+    import numpy as np
+
+    from consilience.samples import Samples
+
+    if path.suffix != ".npz" or not path.exists():
+        raise InputError(f"generate: --data must be the name of a set or an .npz file that exists, got {path}")
+    with np.load(path) as arrays:
+        values = {name: arrays[name] for name in arrays.files if name in trained.names}
+    if not values:
+        raise InputError(f"generate: {path} has none of the model's modalities, {', '.join(trained.names)}")
+    return Samples.of(values, kinds={name: trained.preparation.raw[name].kind for name in values})
+
+
+def beside_true(
+    trained: TrainedLatent, samples: Samples, made: dict[str, Any], given: list[str], number: int, draws: int
+) -> list[Column]:
+    """The first samples: what was given, then each generated modality beside the true one, where there is one."""
+    from consilience.report.latents import Column
+
+    rows = slice(min(number, len(samples)))
+
+    def true(name: str, title: str) -> Column:
+        return Column(title, samples.modalities[name], samples.read(name, rows), ~samples.present_in(name)[rows])
+
+    columns = [true(name, name) for name in given if name in samples]
+    for name, values in made.items():
+        columns += [true(name, f"{name},\ntrue")] if name in samples else []
+        each = values[:3] if draws else values[None]
+        titles = [f"draw {one + 1}" for one in range(len(each))] if draws else ["generated"]
+        columns += [
+            Column(f"{name},\n{title}", trained.preparation.raw[name], one[rows]) for title, one in zip(titles, each)
+        ]
+    return columns

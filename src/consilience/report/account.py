@@ -1,0 +1,136 @@
+"""What an experiment found that is no comparison of methods: words, tables and figures, as a page and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.errors import unknown_name
+from consilience.report.drawing import Drawing
+from consilience.report.latex import latex_table
+from consilience.report.page import environment, remove_others, write_file
+from consilience.report.palette import SERIES_ON_DARK
+from consilience.report.tables import markdown_escape, markdown_table
+from consilience.report.wording import one_line
+from consilience.version import __version__
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table as text: names in the first column, numbers in the others. marked: rows to be told from the others."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page. name: its anchor · figures stand below the words and the tables."""
+
+    name: str
+    title: str
+    words: tuple[str, ...] = ()
+    tables: tuple[TextTable, ...] = ()
+    figures: tuple[Drawing, ...] = ()
+
+
+@dataclass(frozen=True)
+class Account:
+    """An experiment's findings. answer: the sentences to read first · paper: what was reproduced, "" for nothing."""
+
+    title: str
+    answer: tuple[str, ...]
+    sections: tuple[Section, ...]
+    command: str
+    paper: str = ""
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def tables(self) -> list[TextTable]:
+        """All tables in order."""
+        return [table for section in self.sections for table in section.tables]
+
+    def table(self, format: str = "console") -> Any:
+        """The tables: "console" gives something for rich to print, "markdown" and "latex" give text."""
+        drawers: dict[str, Callable[[list[TextTable]], Any]] = {
+            "console": _console,
+            "markdown": _markdown,
+            "latex": _latex,
+        }
+        if format not in drawers:
+            raise unknown_name("format", format, drawers)
+        return drawers[format](self.tables)
+
+
+def write_account(account: Account, folder: str | Path) -> Path:
+    """Write `report.html`, `report.md` and every figure as SVG and PNG under `figures/`; returns the page's path."""
+    folder = Path(folder)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    drawings = [drawing for section in account.sections for drawing in section.figures]
+    for drawing in drawings:
+        write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
+        write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
+    write_file(folder / "report.md", account_markdown(account).encode("utf-8", "replace"))
+    page = write_file(folder / "report.html", render_account(account).encode("utf-8", "replace"))
+    remove_others(folder / "figures", {drawing.name for drawing in drawings})
+    return page
+
+
+def render_account(account: Account) -> str:
+    """The page as text."""
+    template = environment().get_template("account.html.jinja")
+    return template.render(account=account, title=account.title, version=__version__, dark_series=SERIES_ON_DARK)
+
+
+def account_markdown(account: Account) -> str:
+    """The same in Markdown, with the figures that lie beside it."""
+    parts = [f"# {markdown_escape(one_line(account.title))}", *account.answer]
+    for section in account.sections:
+        parts += [f"## {markdown_escape(one_line(section.title))}", *section.words]
+        parts += [_markdown([table]).rstrip("\n") for table in section.tables]
+        for drawing in section.figures:
+            parts += [f"![{markdown_escape(one_line(drawing.alt))}](figures/{drawing.name}.png)", drawing.caption]
+    return "\n\n".join([*parts, f"    {one_line(account.command)}"]) + "\n"
+
+
+def _console(tables: list[TextTable]) -> RenderableType:
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = []
+    for one in tables:
+        table = Table(
+            box=box.SIMPLE_HEAD, title=Text(one.caption), title_justify="left", title_style="bold", pad_edge=False
+        )
+        for place, heading in enumerate(one.header):
+            table.add_column(Text(heading), justify="right" if place else "left", overflow="fold")
+        for place, row in enumerate(one.rows):
+            table.add_row(*map(Text, row), style="bold" if place in one.marked else "")
+        drawn.append(table)
+    return Group(*drawn)
+
+
+def _markdown(tables: list[TextTable]) -> str:
+    parts = []
+    for one in tables:
+        rows = [[markdown_escape(cell) for cell in row] for row in one.rows]
+        for place in one.marked:
+            rows[place] = [f"**{cell}**" for cell in rows[place]]
+        header = [markdown_escape(name) for name in one.header]
+        parts += [f"**{markdown_escape(one.caption)}**", markdown_table(header, rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _latex(tables: list[TextTable]) -> str:
+    written = [latex_table(one.caption, one.header, one.rows) for one in tables]
+    return "\n\n".join(["% needs \\usepackage{booktabs}", *written]) + "\n"

@@ -1,0 +1,55 @@
+"""Accounts of experiments: tables in every format, a page and Markdown with what they say; contours on round levels."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consilience.errors import UnknownNameError
+from consilience.report.account import Account, Section, TextTable, account_markdown, render_account
+from consilience.report.contours import Surface, contour_levels, plot_contours
+
+TABLE = TextTable("A <table>", ("net", "gain_%"), (("a|b", "1"), ("c", "2")), marked=(1,))
+ACCOUNT = Account("A & B", ("It `works`.",), (Section("one", "One <thing>", ("Said.",), (TABLE,)),), "consilience x")
+
+
+def test_tables_in_every_format():
+    assert ACCOUNT.table("markdown").splitlines()[2:] == [
+        "| net   | gain\\_% |",
+        "| ----- | ------: |",
+        "| a\\|b  |       1 |",
+        "| **c** |   **2** |",
+    ]
+    assert "net & gain\\_\\% \\\\" in ACCOUNT.table("latex")
+    assert "\\caption{A \\textless{}table\\textgreater{}}" in ACCOUNT.table("latex")
+    with pytest.raises(UnknownNameError, match="format"):
+        ACCOUNT.table("word")
+
+
+def test_the_page_and_the_markdown():
+    page = render_account(ACCOUNT)
+    for text in ("<h1>A &amp; B</h1>", "It <code>works</code>.", '<a href="#one">One &lt;thing&gt;</a>', "a|b"):
+        assert text in page
+    assert page.count('class="reference"') == 1
+    markdown = account_markdown(ACCOUNT)
+    assert markdown.startswith("# A \\& B\n\nIt `works`.\n\n## One \\<thing\\>\n\nSaid.\n")
+    assert markdown.endswith("    consilience x\n")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=5))
+def test_contour_levels_are_few_round_and_around_all_values(values):
+    levels = contour_levels(np.array(values))
+    assert 0 in levels
+    assert levels[0] <= min(values) + 1e-9
+    assert levels[-1] >= max(values) - 1e-9
+    assert 2 <= len(levels) <= 12
+    np.testing.assert_allclose(np.diff(levels), levels[1] - levels[0])
+
+
+def test_contours_share_one_scale():
+    surfaces = [Surface(str(k), (0, 1), (0, 1, 2), np.full((3, 2), 4.0) * k + np.eye(3, 2)) for k in (-1, 1)]
+    figure = plot_contours(surfaces, "x", "y", 2)
+    first, second = figure.axes
+    assert (first.get_xlabel(), second.get_title(loc="left")) == ("x", "1")
+    assert figure.get_figwidth() > plot_contours(surfaces, "x", "y", 1).get_figwidth()
