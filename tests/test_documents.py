@@ -170,11 +170,15 @@ def kinds(reads: tuple[str, ...]) -> str:
 
 
 def gives_trust(name: str) -> bool:
-    """Whether a method weighs its modalities."""
-    train = load_data("digits").train
-    task = Task.of(train.y)
-    preparation = Preparation.fit(train, task)
-    member = name + train.names[0] if name.endswith(":") else name
+    """Whether a method weighs its modalities, on the first built-in set that it reads."""
+    cls = methods.registry()[name]
+    for source in ("digits", "sequences"):
+        train = load_data(source).train[:20]
+        task = Task.of(train.y)
+        preparation = Preparation.fit(train, task)
+        if cls.reason_against(preparation.modalities, task) is None:
+            break
+    member = name + cls.arguments(train.names)[0] if name.endswith(":") else name
     method = methods.build(member, methods.Spec(preparation.modalities, task))
     return method(preparation.batch(train, slice(0, 2))).weights is not None
 
