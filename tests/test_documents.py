@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import inspect
 import re
 import runpy
@@ -272,3 +273,13 @@ def test_the_citation_file_is_sound():
     for reference in cited["references"]:
         assert {"type", "title", "authors", "year"} <= set(reference)
         assert all(set(author) == {"family-names", "given-names"} for author in reference["authors"])
+
+
+def test_results_come_from_the_result_files():
+    spec = importlib.util.spec_from_file_location("results", ROOT / "docs" / "results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    results = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(results)
+    assert text_of(ROOT / "docs" / "results.md") == results.page(), "run python docs/results.py"
+    assert results.shown() in text_of(ROOT / "README.md"), "run python docs/results.py"

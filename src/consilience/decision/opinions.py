@@ -82,8 +82,8 @@ def read_opinions(opinions: Any) -> Opinions:
     if not isinstance(opinions, Mapping):
         if isinstance(opinions, list | tuple) and any(np.ndim(one) >= 2 for one in opinions):
             raise InputError(
-                f"opinions came as a {type(opinions).__name__} of arrays, whose first axis would be read as samples, not "
-                "experts: give a mapping name → [..., class]"
+                f"opinions came as a {type(opinions).__name__} of arrays, whose first axis would be read as samples, "
+                "not experts: give a mapping name → [..., class]"
             )
         whole = as_floats("opinions", opinions)
         if whole.ndim < 2 or not whole.shape[-2]:

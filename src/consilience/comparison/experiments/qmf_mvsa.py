@@ -21,7 +21,7 @@ register_experiment(
                 "bayes",
                 "bayes-robust",
             ],
-            "corruption": "gaussian",
+            "corruption": ["gaussian"],
             "levels": (0, 5, 10),
             "seeds": 10,
             "encoders": {name: {"name": "mlp", "hidden": [64], "dropout": 0.1} for name in ("image", "text")},
