@@ -60,7 +60,7 @@ def test_every_python_block_runs(document, tmp_path, monkeypatch):
     methods._REGISTRY.pop("max", None)  # whoever follows CONTRIBUTING literally has it already
     namespace: dict[str, object] = {"__name__": "document"}
     found = blocks(document, "python")
-    assert found
+    assert found or document.name == "results.md"  # which is tables and nothing else
     for block in found:
         if block.needs is None:
             run_python(block.code, namespace, document, block.lines_before)

@@ -186,8 +186,8 @@ class JointMethod(Method):
     """A method that joins features: encoders → fusion → head.
 
     A subclass sets `self.fusion`, a module called with name → `Encoded` and the batch that returns the joint
-    representation `[batch, width]`, and `self.head`. Where more happens it overrides `represent` or `read`, not
-    `forward`: progressive fusion repeats `represent` and the fusion, and reads once.
+    representation `[batch, width]`, and `self.head`. Where more happens it overrides `represent`, `read` or `opine`,
+    not `forward`: progressive fusion repeats `represent` and the fusion, and reads once.
     """
 
     fusion: nn.Module
@@ -207,10 +207,20 @@ class JointMethod(Method):
         """The joint representation `[batch, width]` as a prediction."""
         return Prediction(self.head(joint), features=features, joint=joint)
 
+    def opine(self, features: Mapping[str, Encoded]) -> Tensor | None:
+        """Opinions of each modality alone, `[batch, modality, class]`, where a method has heads for that.
+
+        In a loop they are asked of the first pass: after it, no modality's features are its own alone.
+        """
+        return None
+
     def forward(self, batch: Batch) -> Prediction:
         """Encode each modality, join, read out."""
         features = self.represent(batch)
-        return self.read(self.fusion(features, batch), features, batch)
+        prediction = self.read(self.fusion(features, batch), features, batch)
+        if prediction.opinions is None:
+            prediction.opinions = self.opine(features)
+        return prediction
 
 
 class ExpertMethod(Method):

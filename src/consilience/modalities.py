@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -59,10 +59,28 @@ class Modality:
         return f"{self.name} ({self.kind}{' ' + size if size else ''})"
 
 
-class MappedRows:
-    """Some rows of a memory-mapped array, read only when asked for."""
+class RowSource(Protocol):
+    """What rows `[rows, *shape]` are read from: a memory-mapped array, files, a recipe that makes them."""
 
-    def __init__(self, base: np.ndarray, rows: np.ndarray):
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`(n, *shape)`."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of the values."""
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions they have, the rows' one included."""
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+class MappedRows:
+    """Some rows of a memory-mapped array, or of another source, read only when asked for."""
+
+    def __init__(self, base: RowSource, rows: np.ndarray):
         self.base, self.rows = base, rows
         self.shape = (len(rows), *base.shape[1:])
         self.dtype, self.ndim = base.dtype, base.ndim

@@ -9,6 +9,7 @@ from consilience.methods import Spec, Step, build
 from consilience.preparation import Preparation
 from consilience.targets import Task
 from consilience.training import Trainer
+from feedback.foreign import stir
 from toy_batches import CLASSES, VECTORS, batch_of
 
 
@@ -45,6 +46,22 @@ def test_the_objective_is_the_blend_of_the_heads_losses():
     logs = torch.log_softmax(prediction.opinions, 2)[torch.arange(4), :, batch.y]
     np.testing.assert_allclose(got["image"].detach(), 0.2 * -(logs[:, 0] * present[:, 0]).mean().detach(), rtol=1e-5)
     np.testing.assert_allclose(got["audio"].detach(), 0.3 * -(logs[:, 1] * present[:, 1]).mean().detach(), rtol=1e-5)
+
+
+def test_in_a_loop_each_modality_is_asked_before_it_has_heard_of_the_others():
+    loop = stir(build("pro:gradient-blend", Spec(VECTORS, CLASSES)).eval())
+    batch = batch_of(4)
+    before = loop(batch)
+    batch.values["audio"] += 1.0
+    after = loop(batch)
+    assert torch.equal(after.opinions[:, 0], before.opinions[:, 0])
+    assert not torch.equal(after.features["image"].pooled, before.features["image"].pooled)
+    torch.testing.assert_close(before.opinions[:, 0], loop.heads["image"](loop.represent(batch)["image"].pooled))
+    # What is held against a modality alone teaches its encoder and its head, no link.
+    losses = loop.objective(after, batch, Step())
+    (losses["image"] + losses["audio"]).backward()
+    assert not any(one.grad.any() for one in loop.link_parameters())
+    assert all(one.grad.abs().sum() > 0 for one in loop.heads.parameters())
 
 
 def test_weights_are_found_from_the_training_samples():

@@ -1,9 +1,11 @@
 """Factorised representations: the prior's distance and the reconstruction losses, each against its definition."""
 
 import numpy as np
+import pytest
 import torch
 
 from consilience.batches import Batch
+from consilience.errors import InputError
 from consilience.fusion.factorized import discrepancy, misfit
 from consilience.methods import Spec, Step, build
 from consilience.samples import Modality
@@ -60,3 +62,13 @@ def test_an_absent_modality_is_neither_reconstructed_nor_asked():
     image = (decoded["image"] - batch["image"]).square().mean(1)
     audio = (decoded["audio"] - batch["audio"]).square().mean(1) * present[:, 1]
     torch.testing.assert_close(got, 0.1 * (image + audio).mean())
+
+
+def test_factors_can_follow_the_prior_and_bad_weights_are_named():
+    torch.manual_seed(0)
+    method = build("mfm", Spec(VECTORS, CLASSES), {"latent": 8})
+    joint = method(batch_of(40)).joint
+    assert (joint > 0).any(0).logical_and((joint < 0).any(0)).all()  # a normal has both signs in every coordinate
+    for setting in ("reconstruction", "prior"):
+        with pytest.raises(InputError, match=f"{setting} must be a number ≥ 0, got -1"):
+            build("mfm", Spec(VECTORS, CLASSES), {setting: -1})

@@ -112,7 +112,7 @@ def test_the_contrast_against_loops():
             assert found[i] == 0
             continue
         scores = {
-            j: math.exp(features[i] @ predicted[j] / (features[i].norm() * predicted[j].norm()))
+            j: math.exp(predicted[i] @ features[j] / (predicted[i].norm() * features[j].norm()))
             for j in range(6)
             if present[j]
         }

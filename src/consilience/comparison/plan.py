@@ -61,9 +61,9 @@ class Source:
         files: list[Path] = []
         if named is not None and named.files is not None:
             folder = find_folder(named.files, self.options.get("data_dir"))
-            files = [folder / name for name in named.files.names]
+            files = [one for name in named.files.names for one in _files_below(folder / name)]
         elif named is None and path.exists():
-            files = sorted(path.rglob("*")) if path.is_dir() else [path]
+            files = _files_below(path)
         contents = [[one.name, _digest_of_file(one)] for one in files if one.is_file()]
         # Where the files lie is no part of what they are.
         options = {name: value for name, value in self.options.items() if name != "data_dir"}

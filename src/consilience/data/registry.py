@@ -19,7 +19,10 @@ DATA_VARIABLE = "CONSILIENCE_DATA"
 
 @dataclass(frozen=True)
 class Files:
-    """Files that a data set is read from: what they are, who offers them, and the folder they lie in."""
+    """Files that a data set is read from: what they are, who offers them, and the folder they lie in.
+
+    A name that ends in a slash is a folder of files.
+    """
 
     folder: str
     names: tuple[str, ...]
@@ -29,7 +32,11 @@ class Files:
 
     def check(self, found: Path) -> None:
         """Say what to get when a file is not in the folder found."""
-        missing = [name for name in self.names if not (found / name).is_file()]
+        missing = [
+            name
+            for name in self.names
+            if not ((found / name).is_dir() if name.endswith("/") else (found / name).is_file())
+        ]
         if missing:
             raise self.missing(missing, f"was not found in {found}")
 

@@ -101,6 +101,8 @@ class Progressive(Family, JointMethod):
             return super().forward(batch)
         *earlier, (features, joint) = self.passes(batch)
         prediction = self.read(joint, features, batch)
+        if prediction.opinions is None:
+            prediction.opinions = self.opine(earlier[0][0])
         if self.step_loss and self.training:
             with self.norms.aside():
                 readings = [self.read(fused, made, batch).output for made, fused in earlier]

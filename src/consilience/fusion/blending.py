@@ -74,11 +74,9 @@ class GradientBlend(JointMethod):
         heads = len(self.heads) + 1
         self.register_buffer("blend", torch.full((heads,), 1 / heads))  # modalities in order, then all together
 
-    def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
-        """The joint head decides; each modality's head gives its opinion, for the loss alone."""
-        prediction = super().read(joint, features, batch)
-        prediction.opinions = torch.stack([head(features[name].pooled) for name, head in self.heads.items()], dim=1)
-        return prediction
+    def opine(self, features: Mapping[str, Encoded]) -> Tensor:
+        """What each modality's head says, for the loss alone: the joint head decides."""
+        return torch.stack([head(features[name].pooled) for name, head in self.heads.items()], dim=1)
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """The heads' losses, each times its weight."""

@@ -21,6 +21,7 @@ from consilience.encoders.tokens import token_mask
 from consilience.fusion.concat import Concatenation
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.samples import Modality
+from consilience.settings import number, whole_number
 from consilience.settings import whole_number
 
 
@@ -46,7 +47,7 @@ class Factorized(JointMethod):
     ):
         super().__init__(spec)
         latent = whole_number("latent", latent)
-        self.fusion = Concatenation(sum(encoder.width for encoder in self.encoders.values()), latent, dropout)
+        self.fusion = SharedFactor(sum(encoder.width for encoder in self.encoders.values()), latent, dropout)
         self.head = nn.Linear(latent, spec.task.outputs)
         self.own = PerModality({name: nn.Linear(encoder.width, latent) for name, encoder in self.encoders.items()})
         self.decoders = PerModality(
@@ -55,7 +56,7 @@ class Factorized(JointMethod):
                 for name, one in spec.modalities.items()
             }
         )
-        self.reconstruction, self.prior = reconstruction, prior
+        self.reconstruction, self.prior = number("reconstruction", reconstruction, "≥ 0"), number("prior", prior, "≥ 0")
 
     def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
         """Read out the shared factor; reconstruct each modality from it and the modality's own."""
@@ -82,6 +83,14 @@ class Factorized(JointMethod):
             shared = discrepancy(prediction.joint, torch.ones_like(batch.present[:, 0]))
             losses["prior"] = self.prior * torch.stack([*own, shared]).mean()
         return losses
+
+
+class SharedFactor(Concatenation):
+    """Concatenation and a linear layer behind it: `[batch, width]`, of either sign, as the prior is."""
+
+    def __init__(self, inputs: int, width: int, dropout: float):
+        super().__init__(inputs, width, dropout)
+        self.mix = nn.Sequential(self.mix, nn.Linear(width, width))
 
 
 def entries(modality: Modality) -> int:

@@ -155,15 +155,16 @@ def pairs_of(names: tuple[str, ...], anchor: str | None) -> list[tuple[str, str]
 
 
 def contrastive_losses(features: Tensor, predicted: Tensor, present: Tensor) -> Tensor:
-    """−ln softmax_j(cos(h_i, ĥ_j)) at j = i, over the samples that are present: `[batch]`, 0 where missing.
+    """−ln softmax_j(cos(ĥ_i, h_j)) at j = i, over the samples that are present: `[batch]`, 0 where missing.
 
-    features h, predicted ĥ: `[batch, width]`, the second from the joint representation.
+    features h, predicted ĥ: `[batch, width]`, the second from the joint representation, which has to find its own
+    sample's features among those of the batch.
 
     >>> same, everyone = torch.eye(2), torch.ones(2, dtype=torch.bool)
     >>> round(contrastive_losses(same, same, everyone)[0].item(), 4), round(math.log(1 + math.exp(-1)), 4)
     (0.3133, 0.3133)
     """
-    cosines = functional.normalize(features, dim=1, eps=1e-6) @ functional.normalize(predicted, dim=1, eps=1e-6).T
+    cosines = functional.normalize(predicted, dim=1, eps=1e-6) @ functional.normalize(features, dim=1, eps=1e-6).T
     # Whoever is missing is no rival. A row alone, or without anyone, has nothing to lose.
     oneself = torch.eye(len(present), dtype=torch.bool, device=present.device)
     rivals = cosines.masked_fill(~present & ~oneself, -torch.inf)

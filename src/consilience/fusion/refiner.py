@@ -17,6 +17,7 @@ from consilience.encoders import Encoded
 from consilience.encoders.mlp import dense_block
 from consilience.fusion.concat import Concatenation
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
+from consilience.settings import number
 
 
 @register("refnet", paper="Sankaran et al. 2021, Multimodal Fusion Refiner Networks", equation="modality-centric loss")
@@ -36,7 +37,7 @@ class RefNet(JointMethod):
                 for name, encoder in self.encoders.items()
             }
         )
-        self.strength = strength
+        self.strength = number("strength", strength, "≥ 0")
 
     def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
         """Read out, and decode each modality's features from the joint representation."""

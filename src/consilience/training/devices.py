@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import tempfile
@@ -89,12 +90,31 @@ def launch(fabric: Fabric, work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _call(fabric: Fabric, work: Callable[..., Any], parent: int, handover: Path, *arguments: Any) -> Any:
-    result = work(fabric, *arguments)
     if os.getpid() == parent:
-        return result
+        return work(fabric, *arguments)
+    leave = _Leave()
+    atexit.register(leave)  # the last one registered is the first to run
+    result = work(fabric, *arguments)
     if fabric.is_global_zero:
         torch.save(result, handover)
+    leave.status = 0
     return None
+
+
+class _Leave:
+    """Ends a spawned process as soon as it has nothing more to say, without taking the interpreter apart.
+
+    While that happens a thread of the process group may still be letting go of a tensor. Python ends such a thread in
+    the middle of C++ code, and that ends the process (pytorch/pytorch issue 190489): now and then a training that had
+    succeeded was reported as aborted.
+    """
+
+    status = 1
+
+    def __call__(self) -> None:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        os._exit(self.status)
 
 
 @contextmanager
