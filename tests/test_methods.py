@@ -96,8 +96,8 @@ def test_settings():
 
 
 @pytest.mark.parametrize("wrong", [{"width": "wide"}, {"width": -1}, {"dropout": 2.0}, {"width": 2.5}])
-def test_values_that_torch_refuses_become_clear_errors(wrong):
-    with pytest.raises(InputError, match="method 'concat' does not accept these settings"):
+def test_settings_out_of_range_name_the_method_and_the_setting(wrong):
+    with pytest.raises(InputError, match=rf"method 'concat': {next(iter(wrong))} must be"):
         methods.build("concat", SPEC, wrong)
 
 

@@ -426,7 +426,9 @@ def build(name: str, spec: Spec, settings: Mapping[str, Any] | None = None) -> M
         raise UnsupportedError(f"method {name!r} cannot be used here: {reason}")
     try:
         return cls(spec, **given) if argument is None else cls(spec, argument, **given)  # type: ignore[call-arg]
-    except ConsilienceError:
-        raise
+    except ConsilienceError as error:
+        if type(error) is not InputError or str(error).startswith(("method", "encoder")):
+            raise
+        raise InputError(f"method {name!r}: {error}") from error
     except (TypeError, ValueError, RuntimeError) as error:  # what torch says to a width of -1 or a dropout of 2
         raise InputError(f"method {name!r} does not accept these settings {given}: {error}") from error

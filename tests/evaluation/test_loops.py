@@ -137,3 +137,5 @@ def test_feedback_joins_at_every_stage_in_turn(data):
     assert chosen.select("stage", "metric").rows() == [("input", "nll")]
     with pytest.raises(UnsupportedError, match="late"):
         joining_curve(data, "late", seeds=1)
+    with pytest.raises(UnsupportedError, match="the encoder of modality 'sight' in method 'ef-lstm' has no layer"):
+        joining_curve(data, "ef-lstm", seeds=1, settings={"mode": "concat"})

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from consilience import FusionClassifier
 from consilience.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.feedback.progressive import progressive
 from consilience.methods import JointMethod, Spec, build, find
@@ -30,6 +31,10 @@ def loop(base=None, case="plain", encoders=None, fusion="join", **options):
         ({"mode": "multiply"}, "mode must be 'add' or 'concat', got 'multiply'"),
         ({"link_rank": 0}, "link_rank must be a whole number ≥ 1, got 0"),
         ({"project": 1.5}, "project must be a whole number ≥ 1, got 1.5"),
+        ({"detach": "no"}, "detach must be True or False, got 'no'"),
+        ({"encoders": ["sound"]}, r"encoders must be a mapping modality → submodule, got \['sound'\]"),
+        ({"step_loss": 0.5}, r"step_loss is a setting of a method's loop; of a module, add losses of what passes\("),
+        ({"link_rnak": 2}, r"unknown option 'link_rnak': did you mean 'link_rank'\? Known: detach, example, link_rank"),
         ({"statistics": "all"}, "statistics must be one of 'first', 'last', 'per-step', got 'all'"),
         ({"encoders": {"image": "sight.1"}, "mode": "concat"}, "'sight.1', which begins with BatchNorm2d"),
         ({"encoders": {"image": "sight.3"}, "mode": "concat"}, "'sight.3', which has no weights"),
@@ -116,6 +121,10 @@ def test_a_module_needs_names_and_a_method_needs_none():
         progressive(build("concat", Spec(VECTORS, CLASSES)), fusion="fusion")
     with pytest.raises(UnknownNameError, match=r"unknown setting 'stepz': did you mean 'steps'\?"):
         progressive(build("concat", Spec(VECTORS, CLASSES)), stepz=3)
+    with pytest.raises(InputError, match=r"got 'concat': by name there is 'pro:NAME'"):
+        progressive("concat")
+    with pytest.raises(InputError, match=r"got a FusionClassifier: .* a fitted estimator's method is model_\.method"):
+        progressive(FusionClassifier("concat"))
     with pytest.raises(InputError, match="name at least one submodule"):
         progressive(Plain(), encoders={}, fusion="join")
 
@@ -134,7 +143,7 @@ def test_methods_that_are_looped_already_or_built_otherwise():
     looped = build("pro:concat", Spec(VECTORS, CLASSES))
     with pytest.raises(UnsupportedError, match="'pro:concat' is a loop already"):
         progressive(looped)
-    with pytest.raises(InputError, match="method 'late' has no fusion of features to feed back"):
+    with pytest.raises(UnsupportedError, match="'late' has no fusion of features to feed back"):
         progressive(build("late", Spec(VECTORS, CLASSES)))
 
     class Own(JointMethod):
@@ -154,6 +163,7 @@ def test_methods_that_are_looped_already_or_built_otherwise():
         ({"mode": "times"}, "mode must be 'add' or 'concat', got 'times'"),
         ({"into": "blok1"}, r"unknown stage 'blok1': did you mean 'block1'\?.* the encoder of 'image'"),
         ({"into": {"smell": "block1"}}, "unknown modality 'smell'.*given in into"),
+        ({"detach": 1}, "detach must be True or False, got 1"),
         ({"step_loss": -1}, "step_loss must be a number ≥ 0, got -1"),
         ({"link_penalty": True}, "link_penalty must be a number ≥ 0, got True"),
         ({"statistics": "mean", "steps": 1}, "statistics must be one of"),

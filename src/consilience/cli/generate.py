@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from consilience.samples import Samples
 
 USAGE = "MODEL [--given NAME …] [--of NAME …] [options]"
-EXAMPLES = """  consilience train digits --method m2vae --out model
-  consilience generate model --given top_left top_right --of bottom_left bottom_right --out generated
+EXAMPLES = """  consilience generate model --given top_left top_right --of bottom_left bottom_right --out generated
   consilience generate model --of top_left top_right --number 5"""
 ARRAYS, PICTURE = "generated.npz", "generated.png"
 

@@ -201,6 +201,10 @@ def digest(value: Any) -> str:
     return hashlib.sha256(to_json(value).encode()).hexdigest()[:24]
 
 
+def _files_below(path: Path) -> list[Path]:
+    return sorted(path.rglob("*")) if path.is_dir() else [path]
+
+
 def _digest_of_file(path: Path) -> str:
     stat = path.stat()
     if stat.st_size > _HASHED_BYTES:

@@ -199,6 +199,11 @@ def joining_points(
         # Token ids are no numbers to be added to: feedback joins at the earliest where they have become vectors.
         ids = preparation.modalities[name].kind == "tokens"
         stages[name] = [*encoder.stages, *end][int(ids) :]
+        if not stages[name]:
+            raise UnsupportedError(
+                f"the encoder of modality {name!r} in method {method!r} has no layer that could read a context beside "
+                "its input: mode='concat' joins nowhere, use mode='add'"
+            )
     longest = max(map(len, stages.values()))
     return [{name: each[min(place, len(each) - 1)] for name, each in stages.items()} for place in range(longest)]
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.encoders import Encoded
-from consilience.errors import InputError, UnsupportedError, unknown_name
+from consilience.errors import UnsupportedError, unknown_name
 from consilience.feedback.dryrun import evaluating
 from consilience.feedback.links import check_mode
 from consilience.feedback.looped import loop_encoder
@@ -35,7 +35,7 @@ from consilience.methods import (
     weighted_mean,
 )
 from consilience.samples import Modality
-from consilience.settings import whole_number
+from consilience.settings import number, whole_number, yes_or_no
 
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration"
 
@@ -192,13 +192,11 @@ def close_loop(
     method.steps = whole_number("steps", steps)
     check_mode(mode)
     check_statistics(statistics)
-    for setting, value in (("step_loss", step_loss), ("link_penalty", link_penalty)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise InputError(f"progressive: {setting} must be a number ≥ 0, got {value!r}")
     rank = None if link_rank is None else whole_number("link_rank", link_rank)
     width = None if project is None else whole_number("project", project)
-    method.detach_steps = bool(detach)
-    method.step_loss, method.link_penalty = float(step_loss), float(link_penalty)
+    method.detach_steps = yes_or_no("detach", detach)
+    method.step_loss = number("step_loss", step_loss, "≥ 0")
+    method.link_penalty = number("link_penalty", link_penalty, "≥ 0")
     stages = joining_stages(into, method.names)
     if method.steps == 1:
         return
@@ -270,7 +268,7 @@ def no_loop(base: type[Method]) -> str | None:
     return None
 
 
-def loop_method(base: JointMethod, **loop: Any) -> Progressive:
+def loop_method(base: Method, **loop: Any) -> Progressive:
     """A copy of a built method in a loop; the method itself is left as it is."""
     why = no_loop(type(base))
     if why is not None:

@@ -15,7 +15,7 @@ from consilience.feedback.dryrun import evaluating
 from consilience.feedback.links import check_mode
 from consilience.feedback.receivers import Receiver, Scout, Tap
 from consilience.feedback.statistics import Statistics
-from consilience.settings import whole_number
+from consilience.settings import whole_number, yes_or_no
 
 
 class ProgressiveModule(nn.Module):
@@ -51,7 +51,7 @@ class ProgressiveModule(nn.Module):
         self.steps, self.mode = whole_number("steps", steps), check_mode(mode)
         self.link_rank = None if link_rank is None else whole_number("link_rank", link_rank)
         self.project = None if project is None else whole_number("project", project)
-        self.detach_steps = bool(detach)
+        self.detach_steps = yes_or_no("detach", detach)
         self.paths = encoder_paths(base, encoders)
         self.fusion_path = submodule_path(base, fusion, "fusion")
         self.norms = Statistics(base, self.steps, statistics)
@@ -141,6 +141,8 @@ class ProgressiveModule(nn.Module):
 
 def encoder_paths(base: nn.Module, encoders: Mapping[str, str | nn.Module]) -> dict[str, str]:
     """Modality → the dotted path of its submodule, each another one."""
+    if not isinstance(encoders, Mapping):
+        raise InputError(f"progressive: encoders must be a mapping modality → submodule, got {encoders!r}")
     if not encoders:
         raise InputError("progressive: name at least one submodule that receives the feedback in encoders={…}")
     paths = {name: submodule_path(base, one, f"encoders[{name!r}]") for name, one in encoders.items()}

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
-from consilience.errors import InputError
+from consilience.errors import InputError, unknown_name
 from consilience.feedback.method import loop_method
 from consilience.feedback.module import ProgressiveModule
-from consilience.methods import JointMethod, Method
+from consilience.methods import Method
+
+# What only a method's loop can be set to, and what a module of the user's offers in its place.
+INSTEAD = {
+    "into": "name the inner submodule itself in encoders",
+    "step_loss": "add losses of what passes(…) gives to your own",
+    "link_penalty": "add the mean square of link_parameters() to your own loss",
+}
 
 
 def progressive(
@@ -51,12 +59,32 @@ def progressive(
     if isinstance(model, Method):
         if encoders is not None or fusion is not None or example is not None:
             raise InputError("progressive: a method's encoders, fusion and shapes are known: leave them out")
-        if not isinstance(model, JointMethod):
-            raise InputError(f"progressive: method '{type(model).name}' has no fusion of features to feed back")
         return loop_method(model, steps=steps, mode=mode, **options)
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"progressive: the model must be a built method or an nn.Module, got {describe_model(model)}: by name "
+            "there is 'pro:NAME', as in FusionClassifier('pro:concat'); a fitted estimator's method is model_.method"
+        )
     if encoders is None or fusion is None:
         raise InputError(
             f"progressive: {type(model).__name__} is not a method of this library: say which submodules receive the "
             "feedback, encoders={'image': 'path.to.submodule', …}, and which one is fed back, fusion='path'"
         )
+    check_options(options)
     return ProgressiveModule(model, encoders, fusion, steps=steps, mode=mode, example=example, **options)
+
+
+def describe_model(model: object) -> str:
+    """What was given in place of a module: a name by itself, anything else by its type."""
+    return repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what a module's loop cannot be set to, and say how to have what only a method's loop has."""
+    known = inspect.signature(ProgressiveModule.__init__).parameters
+    for option in options:
+        if option in INSTEAD:
+            raise InputError(f"progressive: {option} is a setting of a method's loop; of a module, {INSTEAD[option]}")
+        if option not in known:
+            allowed = [name for name, one in known.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+            raise unknown_name("option", option, allowed, "It was given to progressive")

@@ -22,7 +22,6 @@ from consilience.fusion.concat import Concatenation
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.samples import Modality
 from consilience.settings import number, whole_number
-from consilience.settings import whole_number
 
 
 @register("mfm", paper="Tsai et al. 2019, Learning Factorized Multimodal Representations", equation="5")

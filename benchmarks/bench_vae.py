@@ -1,0 +1,161 @@
+"""What a step of latent fusion costs against the number of modalities, and what the chain estimator's noise costs.
+
+1. Cost: CPU-seconds per 100 steps of the training loop, one thread, batch 128, modalities of 784 numbers, encoders
+   784 → 512, decoders 20 → 512 → 784, Gaussian likelihoods, normalised to a machine that multiplies matrices at
+   92 GFLOP/s by a product timed before and after each run.
+2. Noise: the variance of the gradient of one batch due to the estimator alone (same data, same noise of z in every
+   draw), relative to the squared norm of the full objective's gradient, beside the cost of both. The full objective
+   has none.
+
+    python benchmarks/bench_vae.py             # both
+    python benchmarks/bench_vae.py --only cost --modalities 2 3 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from consilience.batches import Batch
+from consilience.generative.model import LatentModel
+from consilience.generative.objectives.m2vae import M2Vae
+from consilience.generative.objectives.objective import evaluate
+from consilience.methods import Spec
+from consilience.preparation import Preparation
+from consilience.samples import Samples
+from consilience.targets import Task
+from consilience.training import Trainer
+
+WIDTH, HIDDEN, LATENT, BATCH = 784, 512, 20, 128
+REFERENCE = 92e9
+# CPU-seconds per 100 steps at 92 GFLOP/s to stay under, by configuration and number of modalities.
+TARGETS = {"tight, chain": {2: 2.0, 3: 3.2, 5: 5.5}, "paper, all": {2: 3.0, 3: 6.5, 5: 38.0}}
+WAYS: dict[str, dict[str, str]] = {
+    "tight, chain": {"bound": "tight", "subsets": "chain"},
+    "paper, chain": {"bound": "paper", "subsets": "chain"},
+    "tight, all": {"bound": "tight", "subsets": "all"},
+    "paper, all": {"bound": "paper", "subsets": "all"},
+}
+
+
+def flops(rounds: int = 12, size: int = 1024) -> float:
+    """Multiplications and additions a CPU-second of a square matrix product."""
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    (a @ b).sum()
+    seconds = []
+    for _ in range(rounds):
+        began = time.process_time()
+        a @ b
+        seconds.append(time.process_time() - began)
+    return 2 * size**3 / statistics.median(seconds)
+
+
+def samples_of(modalities: int, n: int = 10 * BATCH) -> Samples:
+    random = np.random.default_rng(0)
+    shared = random.normal(size=(n, 10))
+    return Samples.of(
+        {f"m{m}": shared @ random.normal(size=(10, WIDTH)) + random.normal(size=(n, WIDTH)) for m in range(modalities)}
+    )
+
+
+def model_of(preparation: Preparation, settings: dict[str, str], subset_encoder: str | None = None) -> LatentModel:
+    torch.manual_seed(0)
+    mlp = {"name": "mlp", "hidden": [HIDDEN], "dropout": 0.0, "normalise": False}
+    names = preparation.modalities
+    return LatentModel(
+        Spec(names, Task.none(), dict.fromkeys(names, mlp)),
+        settings=settings,
+        latent=LATENT,
+        subset_encoder=subset_encoder,
+        decoders={name: {"name": "mlp", "hidden": [HIDDEN]} for name in names},
+    )
+
+
+def cost(modalities: int, settings: dict[str, str], subset_encoder: str | None = None, epochs: int = 5) -> float:
+    """CPU-seconds per 100 steps, normalised; a long run less a run of one epoch, so that setting up is left out."""
+    train = samples_of(modalities)
+    preparation = Preparation.fit(train, Task.none())
+
+    def run(length: int) -> float:
+        model = model_of(preparation, settings, subset_encoder)
+        trainer = Trainer(preparation, epochs=length, batch_size=BATCH, patience=None, device="cpu")
+        began = time.process_time()
+        trainer.run(model, train)
+        return time.process_time() - began
+
+    run(1)  # what the first call of all imports
+    before = flops()
+    once = run(1)
+    seconds = (run(1 + epochs) - once) / epochs * 10  # an epoch is 10 steps
+    return seconds * (before + flops()) / 2 / REFERENCE
+
+
+def gradient(model: LatentModel, batch: Batch, objective: M2Vae, noise: Tensor) -> Tensor:
+    """The gradient of the mean loss by all weights, flat."""
+    model.zero_grad()
+    plan = objective.plan(model, batch)
+    sum(evaluate(model, batch, plan, noise).values()).mean().backward()
+    return torch.cat(
+        [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in model.parameters()]
+    )
+
+
+def noise_of(modalities: int, bound: str, chains: str, warm: int = 1, draws: int = 40) -> float:
+    """Variance of the chain estimator's gradient, relative to the squared norm of the full gradient."""
+    train = samples_of(modalities)
+    preparation = Preparation.fit(train, Task.none())
+    full = {"bound": bound, "subsets": "all"}
+    model = model_of(preparation, full)
+    Trainer(preparation, epochs=warm, batch_size=BATCH, patience=None, device="cpu").run(model, train)
+    batch = preparation.batch(train, slice(0, BATCH))
+    noise = torch.randn(1, BATCH, LATENT)
+    exact = gradient(model, batch, M2Vae(**full), noise)
+    chain = M2Vae(bound=bound, subsets="chain", chains=chains)
+    apart = [(gradient(model, batch, chain, noise) - exact).square().sum().item() for _ in range(draws)]
+    return statistics.fmean(apart) / exact.square().sum().item()
+
+
+def show_costs(numbers: list[int]) -> dict[tuple[str, int], float]:
+    print(f"{flops() / 1e9:.0f} GFLOP/s here; CPU-seconds per 100 steps, normalised to {REFERENCE / 1e9:.0f}")
+    print(f"{'':28}" + "".join(f"{'N = ' + str(n):>16}" for n in numbers))
+    found = {}
+    for way, settings in WAYS.items():
+        cells = []
+        for n in numbers:
+            if settings["subsets"] == "all" and n > 5:
+                cells.append("–")
+                continue
+            found[way, n] = cost(n, settings)
+            target = TARGETS.get(way, {}).get(n)
+            cells.append(f"{found[way, n]:.2f}" + (f" (≤ {target:g})" if target else ""))
+        print(f"{'m2vae, ' + way:28}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
+    many = cost(10, WAYS["tight, chain"], "set")
+    print(f"{'m2vae, tight, chain, set':28} N = 10: {many:.2f}")
+    return found
+
+
+def show_noise(numbers: list[int], costs: dict[tuple[str, int], float]) -> None:
+    print("\nvariance of the chain's gradient / squared norm of the full gradient")
+    for n in numbers:
+        for bound in ("tight", "paper"):
+            for chains in ("sample", "batch"):
+                relative = noise_of(n, bound, chains)
+                here = costs.get((f"{bound}, chain", n)), costs.get((f"{bound}, all", n))
+                price = "" if None in here else f"   cost {here[0]:.2f} against {here[1]:.2f}"
+                print(f"N = {n}, {bound}, a permutation a {chains}: {relative:.4f}{price}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("cost", "noise"))
+    parser.add_argument("--modalities", type=int, nargs="+", default=[2, 3, 5])
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    measured = {} if given.only == "noise" else show_costs(given.modalities)
+    if given.only != "cost":
+        show_noise([n for n in given.modalities if n <= 5], measured)

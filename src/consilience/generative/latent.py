@@ -1,0 +1,104 @@
+"""Diagonal Gaussians over the latent: Kullback–Leibler divergence, product of experts, draws and densities."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def widened(values: Tensor) -> Tensor:
+    """Numbers in at least 32 bits: divergences and sums of many log-densities leave 16 without digits."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Diagonal Gaussians: mean and log_variance `[…, latent]`. Indexing acts on the leading dimensions.
+
+    >>> Gaussian.standard(3, 2).draw(torch.zeros(3, 2)).tolist()
+    [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+    """
+
+    mean: Tensor
+    log_variance: Tensor
+
+    @classmethod
+    def standard(cls, *shape: int, like: Tensor | None = None) -> Gaussian:
+        """The prior p(z) = N(0, 1), of this shape and of the type and device of `like`."""
+        zeros = torch.zeros(shape) if like is None else like.new_zeros(shape)
+        return cls(zeros, zeros)
+
+    @property
+    def variance(self) -> Tensor:
+        """σ², `[…, latent]`."""
+        return self.log_variance.exp()
+
+    def __getitem__(self, key: Any) -> Gaussian:
+        return Gaussian(self.mean[key], self.log_variance[key])
+
+    def select(self, rows: Tensor) -> Gaussian:
+        """These of the first dimension; the gradient of an index selection is cheaper than that of indexing."""
+        return Gaussian(self.mean.index_select(0, rows), self.log_variance.index_select(0, rows))
+
+    def draw(self, noise: Tensor | torch.Generator | None = None, samples: int | None = None) -> Tensor:
+        """z = mean + σ·noise: `[…, latent]`, or `[samples, …, latent]`.
+
+        noise: standard normal numbers that broadcast against the mean, or the generator to draw them from.
+        """
+        if not isinstance(noise, Tensor):
+            shape = self.mean.shape if samples is None else (samples, *self.mean.shape)
+            noise = torch.randn(shape, generator=noise, dtype=self.mean.dtype, device=self.mean.device)
+        return self.mean + (0.5 * self.log_variance).exp() * noise
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """log N(z; mean, σ²), summed over the latent: `[…]`."""
+        squares = (z - self.mean).square() * (-self.log_variance).exp()
+        return -0.5 * (squares + self.log_variance + math.log(2 * math.pi)).sum(-1)
+
+
+def kl(q: Gaussian, p: Gaussian | None = None) -> Tensor:
+    """KL(q ‖ p), summed over the latent (Korthals 2019, eq. 92, over all dimensions): `[…]`. p None: the prior N(0, 1).
+
+    >>> kl(Gaussian(torch.tensor([1.0]), torch.tensor([0.0]))).item()
+    0.5
+    """
+    if p is None:
+        return 0.5 * (q.mean.square() + q.variance - 1 - q.log_variance).sum(-1)
+    apart = q.log_variance - p.log_variance
+    distance = (q.mean - p.mean).square() * (-p.log_variance).exp()
+    return 0.5 * (distance + apart.exp() - 1 - apart).sum(-1)
+
+
+def product(mean: Tensor, log_variance: Tensor, present: Tensor, prior: bool = True) -> Gaussian:
+    """The normalised product of the Gaussian experts that are present, and of the prior N(0, 1) if it takes part.
+
+    mean, log_variance: `[expert, …, latent]` · present: booleans `[expert, …]` · returns `[…, latent]`. Where no expert
+    is present the product is the prior, whether or not it takes part.
+
+    >>> one = torch.ones(2, 1)
+    >>> product(one, 0 * one, torch.tensor([True, False])).mean.item()
+    0.5
+    """
+    there = present[..., None]
+    precision = (-log_variance).exp().masked_fill(~there, 0)
+    pulls = (precision * mean).masked_fill(~there, 0).sum(0)
+    total = precision.sum(0)
+    total = total + 1 if prior else torch.where(there.any(0), total, 1)
+    return Gaussian(pulls / total, -total.log())
+
+
+def bayes_product(mean: Tensor, log_variance: Tensor, present: Tensor) -> Gaussian:
+    """p(z | S) from the posteriors p(z | m) of independent witnesses m ∈ S: Π_m p(z | m) / p(z)^(|S|−1).
+
+    Unlike in `product` the prior N(0, 1), which every posterior contains, is counted once. A posterior that is wider
+    than the prior, which no exact one is, adds no precision. Shapes as in `product`.
+    """
+    there = present[..., None]
+    precision = (-log_variance).exp()
+    pulls = (precision * mean).masked_fill(~there, 0).sum(0)
+    total = 1 + (precision - 1).clamp(min=0).masked_fill(~there, 0).sum(0)
+    return Gaussian(pulls / total, -total.log())
