@@ -30,10 +30,15 @@ def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
     pl.read_csv("machines.csv").drop("fault").head(20).write_csv("new.csv")
     rng = np.random.default_rng(0)
     np.savez("rig.npz", image=rng.random((60, 1, 8, 8)), sound=rng.random((60, 5)), y=np.arange(60) % 3)
+    y = np.arange(90) % 3
+    np.save("y.npy", y)
+    for name in ("image", "audio"):
+        np.save(f"{name}.npy", np.eye(3)[y] + rng.normal(size=(90, 3)))
     commands = [line[0] for line in lines]
-    assert {"compare", "train", "predict", "data", "methods", "report", "reproduce"} == set(commands)
+    assert {"compare", "fuse", "train", "predict", "data", "methods", "report", "reproduce"} == set(commands)
     for line in lines:
         done = run(*line, *SMALLER.get(line[0], ()))
         assert done.code == 0, f"{shlex.join(line)}: {done.err}"
     assert len(pl.read_csv("predictions.csv")) == 20
     assert (tmp_path / "runs" / "machines" / "report.html").exists()
+    assert np.load("fused.npy").shape == (90, 3)

@@ -156,6 +156,20 @@ def test_an_inner_stage_by_hand_and_what_precedes_it_runs_once():
     assert image._memory is None
 
 
+def test_what_precedes_runs_once_where_a_method_goes_from_stage_to_stage():
+    modalities = {"image": Modality("image", "image", (1, 16, 16)), "audio": VECTORS["audio"]}
+    loop = stir(seeded("pro:mfas", Spec(modalities, CLASSES), steps=3, into={"image": "conv2"})).train()
+    image = loop.encoders["image"]
+    norms = [next(one for one in image.stages[stage] if hasattr(one, "running_mean")) for stage in ("conv1", "conv2")]
+    runs = []
+    for norm in norms:
+        norm.register_forward_hook(lambda norm, *_: runs.append(norm))
+    loop(make_batch(modalities))
+    assert [runs.count(norm) for norm in norms] == [1, 3]
+    assert [int(norm.num_batches_tracked) for norm in norms] == [1, 1]
+    assert not image._early
+
+
 def test_the_control_hears_nothing_of_others():
     loop = stir(seeded("unimodal-feedback:concat", Spec(VECTORS, CLASSES)))
     assert isinstance(loop, UnimodalFeedback)

@@ -49,6 +49,7 @@ def test_the_objective_is_the_blend_of_the_heads_losses():
 
 
 def test_in_a_loop_each_modality_is_asked_before_it_has_heard_of_the_others():
+    torch.manual_seed(0)
     loop = stir(build("pro:gradient-blend", Spec(VECTORS, CLASSES)).eval())
     batch = batch_of(4)
     before = loop(batch)

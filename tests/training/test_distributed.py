@@ -1,6 +1,9 @@
 """Two CPU processes against one."""
 
+import atexit
+import contextlib
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from consilience.errors import TrainingError
 from consilience.fusion.concat import Concat
 from consilience.samples import Samples
 from consilience.training import Model, Phase, Trainer
+from consilience.training.devices import _call
 from training.toys import Explosive, Witness, make, make_samples, prepare, trainer, weights
 
 pytestmark = pytest.mark.slow
@@ -80,3 +84,20 @@ def test_an_error_in_a_process_comes_back():
     preparation = prepare(samples)
     with pytest.raises(TrainingError, match=r"on 2 processes failed: .*the loss term 'fuse' became nan in epoch 2"):
         trainer(preparation, devices=2).run(make(Explosive, preparation), samples)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize(("work", "status"), [(lambda fabric: {"log": 1}, 0), (lambda fabric: 1 / 0, 1)])
+def test_a_process_of_ours_leaves_before_the_interpreter_is_taken_apart(work, status, tmp_path):
+    handover = tmp_path / "result.pt"
+    child = os.fork()
+    if child == 0:
+        try:
+            atexit.register(os._exit, 7)  # stands for all that would follow
+            with contextlib.suppress(ZeroDivisionError):
+                _call(SimpleNamespace(is_global_zero=True), work, os.getppid(), handover)
+            atexit._run_exitfuncs()
+        finally:
+            os._exit(8)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
+    assert handover.exists() == (status == 0)

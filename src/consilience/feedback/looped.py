@@ -24,8 +24,8 @@ class Looped(Encoder):
     """An encoder with a link into one of its stages.
 
     `begin` opens a loop, `listen` gives the context that the next pass hears, `forget` closes the loop. What comes
-    before the stage does not depend on the context: it runs once, and later passes start from what it gave. Outside a
-    loop this is the encoder itself.
+    before the stage does not depend on the context: it runs once, and later passes start from what it gave, also where
+    a method goes from stage to stage itself. Outside a loop this is the encoder itself.
 
     layers: those of the stage that the link is hooked to, where it does not come before the stage.
     """
@@ -34,6 +34,8 @@ class Looped(Encoder):
     _context: Tensor | None
     _rows: Tensor | None
     _memory: tuple[Tensor, Tensor, Tensor | None] | None
+    _started: tuple[Tensor, Tensor | None] | None
+    _early: dict[str, tuple[Tensor, Tensor]]  # of the stages before the link, what each received and gave
 
     def __init__(self, inner: Encoder, at: str, link: nn.Module, layers: list[nn.Module], modality_name: str):
         super().__init__()
@@ -81,16 +83,28 @@ class Looped(Encoder):
 
     def forget(self) -> None:
         """Close the loop: hear nothing, remember nothing."""
-        self._context = self._rows = self._memory = None
+        self._context = self._rows = self._memory = self._started = None
+        self._early = {}
         self._looping = self._called = False
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """As the encoder itself."""
-        return self.inner.start(x, lengths)
+        """As the encoder itself, once in a loop."""
+        if self._started is not None:
+            return self._started
+        started = self.inner.start(x, lengths)
+        if self._looping:
+            self._started = started
+        return started
 
     def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Apply one stage, to what it receives and the context."""
-        return self.inner.advance(stage, self._fed(stage, hidden, mask), mask)
+        """Apply one stage, to what it receives and the context; not again to what it has received in this loop."""
+        received, given = self._early.get(stage, (None, hidden))
+        if received is hidden:
+            return given
+        given = self.inner.advance(stage, self._fed(stage, hidden, mask), mask)
+        if self._looping and stage in self.before:
+            self._early[stage] = hidden, given
+        return given
 
     def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
         """The last stage's output as features."""

@@ -1,15 +1,15 @@
 """Pickles of plain arrays, read without running anything that a pickle can ask for.
 
 Public sequence files are pickles, and to unpickle is to call whatever the file names. Here a file may name numpy's
-arrays and nothing else, and even those are built by the code below from their bytes, not by numpy's own functions: those
-believe what a file says about the memory of a type.
+arrays and nothing else, and even those are built by the code below from their bytes, not by numpy's own functions:
+those believe what a file says about the memory of a type.
 """
 
 from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -107,10 +107,14 @@ def _number(of: _Type, content: Any) -> Any:
     return _filled(content, of, (1,), "C")[0]
 
 
-def _encoded(text: str, encoding: str = "latin1") -> bytes:
+def _encoded(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
         raise _Refused(f"bytes written as {encoding!r}")
     return text.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+    return b""
 
 
 def _finished(value: Any) -> Any:
@@ -132,5 +136,7 @@ _NAMES: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "scalar"): _number,
     ("numpy", "ndarray"): _ArrayClass,
     ("numpy", "dtype"): _Type,
-    ("_codecs", "encode"): _encoded,  # how Python 3 writes bytes that Python 2 is to read
+    # How Python 3 writes bytes that Python 2 is to read.
+    ("_codecs", "encode"): _encoded,
+    ("__builtin__", "bytes"): _no_bytes,
 }

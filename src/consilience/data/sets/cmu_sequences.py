@@ -1,8 +1,8 @@
 """`mosi-sequences`, `mosei-sequences`: spoken opinions word by word, as Tsai et al. (MulT) published them.
 
 The files are pickles of train, valid and test, each with text, vision and audio `[n, time, feature]`, aligned to the
-words of the text, and labels from −3 to 3. They are padded with zeros in front; here a sequence starts at its first step
-and says its length.
+words of the text, and labels from −3 to 3. They are padded with zeros in front; here a sequence starts at its first
+step and says its length.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from consilience.data.registry import Files, register
 from consilience.data.splits import given_split
 from consilience.errors import InputError, name_rows, unknown_name
 from consilience.samples import Samples
+from consilience.targets import TaskKind
 
 _PARTS = ("train", "valid", "test")
 _VIDEO = ("vision", "video")  # what files call it
@@ -29,7 +30,9 @@ _MOSI = Files("mosi", ("mosi_data.pkl",), "CMU-MOSI as aligned sequences", _ORIG
 _MOSEI = Files("mosei", ("mosei_senti_data.pkl",), "CMU-MOSEI as aligned sequences", _ORIGIN, "research use")
 
 
-@register("mosi-sequences", description="2 199 spoken opinions word by word, text, voice and face (CMU-MOSI)", files=_MOSI)
+@register(
+    "mosi-sequences", description="2 199 spoken opinions word by word, text, voice and face (CMU-MOSI)", files=_MOSI
+)
 def mosi_sequences(folder: Path, *, label: str = "score") -> DataSet:
     """Text `[50, 300]`, audio `[50, 5]` and video `[50, 20]`; all three parts come with the data.
 
@@ -38,7 +41,9 @@ def mosi_sequences(folder: Path, *, label: str = "score") -> DataSet:
     return _read("mosi-sequences", folder / _MOSI.names[0], label)
 
 
-@register("mosei-sequences", description="Some 22 800 spoken opinions word by word (CMU-MOSEI)", files=_MOSEI)
+@register(
+    "mosei-sequences", description="22 856 spoken opinions word by word, text, voice and face (CMU-MOSEI)", files=_MOSEI
+)
 def mosei_sequences(folder: Path, *, label: str = "score") -> DataSet:
     """Text `[50, 300]`, audio `[50, 74]` and video `[50, 35]`; all three parts come with the data.
 
@@ -54,7 +59,8 @@ def _read(name: str, path: Path, label: str) -> DataSet:
     if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in _PARTS):
         found = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise InputError(f"{path.name} must be a dict with the dicts train, valid and test, it holds {found}")
-    parts = [_read_part(f"{part} of {path.name}", content[part]) for part in _PARTS]
+    # Each part is let go once it is read: the files take gigabytes.
+    parts = [_read_part(f"{part} of {path.name}", content.pop(part)) for part in _PARTS]
     sizes = [len(scores) for _, _, scores in parts]
     scores, words = np.concatenate([one for _, _, one in parts]), np.repeat(_PARTS, sizes)
     kept = np.arange(len(scores)) if label == "score" else np.flatnonzero(scores)
@@ -66,7 +72,7 @@ def _read(name: str, path: Path, label: str) -> DataSet:
         values[modality] = np.concatenate([one[modality] for one, _, _ in parts])[kept]
         lengths[modality] = np.concatenate([one[modality] for _, one, _ in parts])[kept]
     y = scores[kept] if label == "score" else np.where(scores[kept] > 0, "positive", "negative")
-    task = "regression" if label == "score" else "classification"
+    task: TaskKind = "regression" if label == "score" else "classification"
     samples = Samples.of(values, y, lengths=lengths)
     return DataSet(name, samples, task, *given_split(words[kept], y, task))
 
@@ -76,30 +82,30 @@ def _read_part(where: str, part: Mapping[str, Any]) -> tuple[dict[str, np.ndarra
     video = next((name for name in _VIDEO if name in part), _VIDEO[0])
     missing = [name for name in ("text", "audio", video, "labels") if not isinstance(part.get(name), np.ndarray)]
     if missing:
-        raise InputError(f"{where} lacks the array{'s' * (len(missing) > 1)} {', '.join(missing)}; it holds "
-                         f"{', '.join(map(str, part))}")
+        raise InputError(
+            f"{where} lacks the array{'s' * (len(missing) > 1)} {', '.join(missing)}; it holds "
+            f"{', '.join(map(str, part))}"
+        )
     padded = {"text": part["text"], "audio": part["audio"], "video": part[video]}
     wrong = [name for name, one in padded.items() if one.ndim != 3 or one.dtype.kind not in "fiu"]
     wrong += [name for name, one in padded.items() if one.shape[:2] != padded["text"].shape[:2]]
     if wrong:
         shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in padded.items())
         raise InputError(f"{where}: aligned sequences are numbers [n, time, feature] of one n and time, got {shapes}")
-    scores = part["labels"].reshape(len(part["labels"]), -1)
-    if scores.shape != (len(padded["text"]), 1) or scores.dtype.kind not in "fiu":
-        raise InputError(f"{where}: labels are one number a sample, [n, 1, 1], got {list(part['labels'].shape)}")
-    scores = scores[:, 0].astype(np.float32)
+    n, labels = len(padded["text"]), part["labels"]
+    if labels.shape[:1] != (n,) or labels.size != n or labels.dtype.kind not in "fiu":
+        raise InputError(f"{where}: labels are one number a sample, [{n}, 1, 1], got {list(labels.shape)}")
+    scores = labels.reshape(n).astype(np.float32)
     far = np.flatnonzero(~(np.abs(scores) <= _STRONGEST))
     if len(far):
-        raise InputError(f"{where}: labels lie from −3 to 3, {name_rows(far)} is {scores[far[0]]}")
-    # A silent frame's logarithm of its loudness is −∞; MulT sets those to 0.
-    values = {name: np.where(np.isneginf(one), 0, one).astype(np.float32) for name, one in padded.items()}
+        raise InputError(f"{where}: labels lie from −3 to 3, got {scores[far[0]]} in {name_rows(far)}")
+    values = {name: one.astype(np.float32) for name, one in padded.items()}
+    values["audio"][np.isneginf(values["audio"])] = 0  # as MulT does: the logarithm of silence
     values, lengths = to_front(values, "text")
     return values, lengths, scores
 
 
-def to_front(
-    values: Mapping[str, np.ndarray], by: str
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def to_front(values: Mapping[str, np.ndarray], by: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Aligned sequences `[n, time, feature]`, padded with zeros on either side, moved to the front; lengths `[n]`.
 
     A sample starts where modality `by` is first not zero (where it never is, where any other is) and ends where all of
@@ -121,6 +127,7 @@ def to_front(
     inside = step < long[:, None]
     moved, lengths = {}, {}
     for name, one in values.items():
-        moved[name] = np.where(inside[..., None], np.take_along_axis(one, source[..., None], axis=1), 0)
+        moved[name] = np.take_along_axis(one, source[..., None], axis=1)
+        moved[name][~inside] = 0
         lengths[name] = np.where((filled[name] & (step >= start[:, None])).any(axis=1), long, 0)
     return moved, lengths

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
+from consilience.data.files.json_lines import read_json_lines
 from consilience.data.registry import Files, register
 from consilience.data.splits import given_split
 from consilience.errors import InputError, name_rows, unknown_name
@@ -57,7 +57,7 @@ def mvsa(folder: Path, *, text: str = "features") -> DataSet:
 def _read_tweets(folder: Path, y: np.ndarray) -> np.ndarray:
     """The tweets in the order of the features, which their labels confirm: strings `[n]`."""
     _TEXTS.check(folder)
-    tweets = [tweet for name in _TEXTS.names for tweet in _read_lines(folder / name)]
+    tweets = [tweet for name in _TEXTS.names for tweet in read_json_lines(folder / name, ("text", "label"))]
     if len(tweets) != len(y):
         raise InputError(f"MVSA-Single has {len(tweets)} texts and {len(y)} features: the files do not belong together")
     differ = np.flatnonzero(np.array([tweet["label"] for tweet in tweets]) != y)
@@ -66,14 +66,3 @@ def _read_tweets(folder: Path, y: np.ndarray) -> np.ndarray:
             f"the texts of MVSA-Single are in another order than the features: labels differ in {name_rows(differ)}"
         )
     return np.array([tweet["text"] for tweet in tweets], dtype=object)
-
-
-def _read_lines(path: Path) -> list[dict[str, str]]:
-    try:
-        tweets = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except ValueError as error:
-        raise InputError(f"{path.name} is truncated or not JSON lines: {error}") from error
-    for row, tweet in enumerate(tweets):
-        if not isinstance(tweet, dict) or not all(isinstance(tweet.get(key), str) for key in ("text", "label")):
-            raise InputError(f"{path.name}: line {row + 1} must have a text and a label")
-    return tweets

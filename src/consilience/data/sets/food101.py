@@ -1,0 +1,68 @@
+"""`food-101`: dishes as a picture and the text of the web page it was found on (UPMC Food-101).
+
+The files are those of Kiela et al. (MMBT), which QMF uses: a line of JSON a sample, with `img` (a path below the
+folder, or null), `text` and `label`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.data.dataset import DataSet
+from consilience.data.files.images import load_images
+from consilience.data.files.json_lines import read_json_lines
+from consilience.data.options import check_number
+from consilience.data.registry import Files, register
+from consilience.data.splits import given_split
+from consilience.errors import InputError
+from consilience.samples import Samples
+
+_PARTS = ("train", "dev", "test")
+_FILES = Files(
+    folder="food101",
+    names=tuple(f"{part}.jsonl" for part in _PARTS),
+    what="UPMC Food-101 (Wang et al.)",
+    origin=(
+        "the repository of Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data (QMF), or with the "
+        "script food_101.py of the repository mmbt, which writes them beside the folder images"
+    ),
+    licence="research use",
+)
+SIZE = 64
+
+
+@register(
+    "food-101", description="101 dishes, a picture and a web page's text (UPMC Food-101, QMF's files)", files=_FILES
+)
+def food101(folder: Path, *, size: int = SIZE) -> DataSet:
+    """Image of bytes `[3, size, size]`, the middle square of the picture, and text; all three parts come with the data.
+
+    size: pixels of a side; the papers take 224.
+    """
+    check_number("size", size, least=8, whole=True)
+    parts = [read_json_lines(folder / name, ("text", "label")) for name in _FILES.names]
+    dishes = [dish for part in parts for dish in part]
+    words = np.repeat(_PARTS, [len(part) for part in parts])
+    paths = find_pictures(folder, [dish.get("img") for dish in dishes])
+    image = load_images(paths, int(size), crop=True)[0]
+    text = np.array([dish["text"] for dish in dishes], dtype=object)
+    y = np.array([dish["label"] for dish in dishes])
+    seen = np.array([path is not None for path in paths])
+    samples = Samples.of({"image": image, "text": text}, y, present={"image": seen})
+    return DataSet("food-101", samples, "classification", *given_split(words, y, "classification"))
+
+
+def find_pictures(folder: Path, names: Sequence[Any]) -> list[Path | None]:
+    """The files that these names below the folder mean; None where there is no name."""
+    for name in names:
+        if name is not None and (not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts):
+            raise InputError(f"img must be a path below {folder.name}, or null where there is no picture, got {name!r}")
+    paths = [folder / name if name else None for name in names]
+    lacking = [str(path.relative_to(folder)) for path in paths if path is not None and not path.is_file()]
+    if lacking:
+        raise _FILES.missing(lacking[:1], f"lacks {len(lacking)} of the pictures that its lines name")
+    return paths
