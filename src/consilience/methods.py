@@ -254,8 +254,10 @@ class ExpertMethod(Method):
         losses = super().objective(prediction, batch, step)
         if self.expert_loss:
             assert prediction.opinions is not None
-            own = expert_losses(self.task, prediction.opinions, batch) * batch.present
-            losses["experts"] = self.expert_loss * weighted_mean(own.sum(dim=1), batch.weight)
+            own = expert_losses(self.task, prediction.opinions, batch)
+            if self.keeps_history:  # which wants the same numbers
+                prediction.extra = {**prediction.extra, "expert_losses": own.detach()}
+            losses["experts"] = self.expert_loss * weighted_mean((own * batch.present).sum(dim=1), batch.weight)
         return losses
 
 

@@ -48,9 +48,9 @@ def read_with_recipe(recipe: Mapping[str, Any], path: str | os.PathLike[str]) ->
     """Read new samples as the set was read that `recipe` is of: `DataSet.recipe()`, also after a trip through JSON.
 
     The same columns or arrays in the same order, with the categories and fill values of the train rows; a category
-    that these did not have is all zeros, with a warning. Whatever else is in the file is passed over, such as a split. A
-    modality of which nothing is there is left out of the samples: missing for all. `y` is read where there are targets,
-    else None.
+    that these did not have is all zeros, with a warning. Whatever else is in the file is passed over, such as a split.
+    A modality of which nothing is there is left out of the samples: missing for all. `y` is read where there are
+    targets, else None.
 
     A table is read from `.csv`, `.tsv` (also `.gz`) or `.parquet`, whichever of them it was in training; arrays from
     `.npz`, a folder of `.npy`, or a `.mat` in which the train or the test part, and the labels, may be absent.

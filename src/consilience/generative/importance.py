@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 # Pairs of a sample and a draw that are decoded at once: on a processor few enough for its caches, elsewhere more.
 PAIRS_AT_ONCE, TIMES_ON_A_DEVICE = 2**11, 64
-# Rounds of draws that refine the proposal, together half as many as are asked for but never fewer than this each.
-ROUNDS, LEAST_PILOT = 3, 50
+# Rounds that refine the proposal, each of a sixth of the draws asked for but of no fewer than this. Where fewer are
+# asked for altogether, refining would cost more than it finds.
+ROUNDS, LEAST_PILOT = 5, 100
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class LogLikelihood:
     """Estimated log-likelihoods `[n]`, in nats.
 
     standard_error: `[n]`, of the estimate · effective_samples: `[n]`, how many independent draws from the exact
-    posterior the weighted draws are worth. A few of a thousand mean that log p(x_S) rests on those few and lies too
-    low, and a conditional that it is subtracted from too high; standard errors, made of the same draws, do not show it.
+    posterior the weighted draws are worth. A few of a thousand mean that log p(x_S) rests on those few and tends to lie
+    too low, and a conditional that it is subtracted from too high; standard errors, made of the same draws, do not show
+    it. Of a conditional it is that of the worse of its two estimates.
     """
 
     value: Tensor
@@ -97,7 +99,7 @@ def log_likelihood(
 ) -> LogLikelihood:
     """log p(x_of | x_given) of each sample `[batch]`; what a sample lacks is left out of both.
 
-    log p(x_S)       ≈ log 1/K Σ_k p(z_k) Π_{m∈S} p(x_m | z_k) / q(z_k | x_S),        z_k ~ q(z | x_S)
+    log p(x_S)       ≈ log 1/K Σ_k p(z_k) Π_{m∈S} p(x_m | z_k) / g(z_k),        z_k ~ g, a mixture around q(z | x_S)
     log p(x_T | x_S) = log p(x_{S∪T}) − log p(x_S)
     """
     both = [name for name in model.names if name in of or name in given]
@@ -115,17 +117,17 @@ def log_evidence(
 ) -> LogLikelihood:
     """log p(x_S) of each sample `[batch]`, S being what it has of the names; all samples and draws in few calls.
 
-    The draws come from a proposal that half as many others have refined (see `proposals`).
+    The draws come from a proposal that others have refined before (see `proposals`).
     """
-
-    def target(z: Tensor) -> Tensor:
-        return log_joint(model, batch, names, z)
-
-    pilot = max(LEAST_PILOT, samples // (2 * ROUNDS))
-    proposal = refined(model.posterior(batch, names), target, [pilot] * ROUNDS, generator)
-    sums = WeightSums()
     pairs = PAIRS_AT_ONCE * (1 if batch.device.type == "cpu" else TIMES_ON_A_DEVICE)
     at_once = max(1, pairs // max(len(batch), 1))
+
+    def target(z: Tensor) -> Tensor:
+        return torch.cat([log_joint(model, batch, names, piece) for piece in z.split(at_once)])
+
+    rounds = [max(LEAST_PILOT, samples // 6)] * ROUNDS if samples >= LEAST_PILOT else []
+    proposal = refined(model.posterior(batch, names), target, rounds, generator)
+    sums = WeightSums()
     while sums.draws < samples:
         z = proposal.draw(min(at_once, samples - sums.draws), generator)
         sums.add(target(z) - proposal.log_density(z))

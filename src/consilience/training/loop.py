@@ -188,7 +188,9 @@ class Loop:
             if self.history is not None:
                 if prediction.opinions is None:
                     raise InputError(f"{type(self.module).__name__} keeps a loss history but gives no opinions")
-                own = expert_losses(self.module.task, prediction.opinions.detach(), batch)
+                own = prediction.extra.get("expert_losses")
+                if own is None:
+                    own = expert_losses(self.module.task, prediction.opinions.detach(), batch)
                 self.history.record(batch.index, own, batch.present, epoch=step.epoch)
             if plan.ends_step:
                 if trainer.clip is not None:
