@@ -9,13 +9,16 @@
 
     python benchmarks/bench_vae.py             # both
     python benchmarks/bench_vae.py --only cost --modalities 2 3 5
+    python benchmarks/bench_vae.py --keep docs/latent.json && python docs/latent_tables.py    # the tables of the page
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -136,26 +139,41 @@ def show_costs(numbers: list[int]) -> dict[tuple[str, int], float]:
         print(f"{'m2vae, ' + way:28}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
     many = cost(10, WAYS["tight, chain"], "set")
     print(f"{'m2vae, tight, chain, set':28} N = 10: {many:.2f}")
-    return found
+    return found | {("tight, chain, set encoder", 10): many}
 
 
-def show_noise(numbers: list[int], costs: dict[tuple[str, int], float]) -> None:
+def show_noise(numbers: list[int], costs: dict[tuple[str, int], float]) -> dict[tuple[str, int], float]:
+    found = {}
     print("\nvariance of the chain's gradient / squared norm of the full gradient")
     for n in numbers:
         for bound in ("tight", "paper"):
             for chains in ("sample", "batch"):
-                relative = noise_of(n, bound, chains)
+                relative = found[f"{bound}, {chains}", n] = noise_of(n, bound, chains)
                 here = costs.get((f"{bound}, chain", n)), costs.get((f"{bound}, all", n))
                 price = "" if None in here else f"   cost {here[0]:.2f} against {here[1]:.2f}"
                 print(f"N = {n}, {bound}, a permutation a {chains}: {relative:.4f}{price}", flush=True)
+    return found
+
+
+def keep(file: Path, part: str, found: dict[tuple[str, int], float]) -> None:
+    """Put what was measured into a file, beside what else it has: part → way → number of modalities → figure."""
+    content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    table: dict[str, dict[str, float]] = {}
+    for (way, n), value in found.items():
+        table.setdefault(way, {})[str(n)] = round(value, 4)
+    content[part] = table
+    file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("cost", "noise"))
     parser.add_argument("--modalities", type=int, nargs="+", default=[2, 3, 5])
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="a JSON file to put the figures into")
     given = parser.parse_args()
     torch.set_num_threads(1)
     measured = {} if given.only == "noise" else show_costs(given.modalities)
-    if given.only != "cost":
-        show_noise([n for n in given.modalities if n <= 5], measured)
+    noise = {} if given.only == "cost" else show_noise([n for n in given.modalities if n <= 5], measured)
+    for part, figures in (("cost", measured), ("noise", noise)):
+        if given.keep and figures:
+            keep(given.keep, part, figures)

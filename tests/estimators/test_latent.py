@@ -262,6 +262,17 @@ def test_wrong_questions(pair):
         MultimodalVAE(**QUICK).fit(X, present=np.arange(480).reshape(240, 2) > 5)
 
 
+@pytest.mark.parametrize("row", [3, 117, 239])
+def test_a_bad_row_has_the_users_number_though_some_are_held_out(row):
+    X = made()
+    present = np.arange(len(X["bits"]))[:, None] != row % len(X["bits"])
+    with pytest.raises(InputError, match=rf"every modality is missing \(row {row % len(present)}\)"):
+        MultimodalVAE(**QUICK).fit({"bits": X["bits"], "numbers": X["numbers"]}, present=np.tile(present, 2))
+    X["bits"][row % len(present), 1] = 2
+    with pytest.raises(InputError, match=rf"must lie in \[0, 1\], got 2 \(row {row % len(present)}\)"):
+        MultimodalVAE(likelihoods={"bits": "bernoulli"}, **QUICK).fit({"bits": X["bits"], "numbers": X["numbers"]})
+
+
 def test_a_column_of_classes_unseen_in_training(pair):
     X = {"a": pair[0]["a"], "kind": np.eye(3)[np.arange(240) % 3]}
     model = MultimodalVAE(likelihoods={"kind": "categorical"}, **QUICK).fit(X)

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from consilience.comparison.experiments.m2vae_digits.cells import SIZES, Cell, Protocol
+from consilience.comparison.experiments.m2vae_digits.cells import FEW_DRAWS, Cell, Protocol
 from consilience.comparison.statistics import compare_to_reference, too_few_seeds
 from consilience.comparison.store import Result
 from consilience.report.account import Account, Section, TextTable
 
 REFERENCE = "m2vae"
 _MEASURES = {
-    "error": ("Imputation error: root mean square over pixels of 0 … 16, by quadrants given (less is better)", False),
-    "conditional": ("Conditional log-likelihood of the quadrants that are not given, in nats (more is better)", True),
+    "error": ("Imputation error: root mean square over pixels, in their own units (less is better)", False),
+    "conditional": ("Conditional log-likelihood of the parts that are not given, in nats (more is better)", True),
     "coherent": ("Coherence: per cent that a classifier takes for the right digit, given and generated together", True),
 }
 
@@ -39,7 +39,7 @@ def give_account(
         f"The classifier that judges coherence is right on {100 * judge:.1f} % of the true digits.",
     )
     sections = (
-        Section("subsets", "By the number of quadrants given", words, tuple(tables)),
+        Section("subsets", "By the number of parts given", words, tuple(tables)),
         Section("whole", "Of whole digits", (), (whole_table(protocol, results),)),
         Section("method", "How it was measured", (*notes, _how(protocol))),
     )
@@ -59,12 +59,12 @@ def summary(protocol: Protocol, results: Mapping[str, Result], name: str, measur
 
 
 def table_of(protocol: Protocol, results: Mapping[str, Result], measure: str) -> TextTable:
-    """One measure, a row for each variant and a column for each number of quadrants given."""
+    """One measure, a row for each variant and a column for each number of parts given."""
     caption, more_is_better = _MEASURES[measure]
     sign = 1.0 if more_is_better else -1.0
     index = {seed: results[Cell.of(protocol, REFERENCE, seed).key].arrays["index"] for seed in range(protocol.seeds)}
     arrows: dict[tuple[str, int], str] = {}
-    for place in range(len(SIZES)):
+    for place in range(len(protocol.sizes)):
         scores = {
             name: {seed: sign * one[place] for seed, one in values_of(protocol, results, name, measure).items()}
             for name in protocol.variants
@@ -78,7 +78,7 @@ def table_of(protocol: Protocol, results: Mapping[str, Result], measure: str) ->
         digits = 2 if measure == "error" else 1
         cells = [f"{one.mean():.{digits}f} ± {_spread(one):.{digits}f}" for one in found.T]
         rows.append((name, *(cell + arrows.get((name, place), "") for place, cell in enumerate(cells))))
-    return TextTable(caption, ("", *(f"{size} given" for size in SIZES)), tuple(rows), marked=(0,))
+    return TextTable(caption, ("", *(f"{size} given" for size in protocol.sizes)), tuple(rows), marked=(0,))
 
 
 def whole_table(protocol: Protocol, results: Mapping[str, Result]) -> TextTable:
@@ -94,11 +94,20 @@ def whole_table(protocol: Protocol, results: Mapping[str, Result]) -> TextTable:
                 f"{joint.mean():.1f} ± {_spread(joint):.1f}",
                 f"{100 * about['probe'].mean():.1f} ± {100 * _spread(about['probe']):.1f}",
                 f"{about['effective_samples'].mean():.0f}",
+                f"{100 * about['few_draws'].mean():.0f}",
                 f"{about['epochs'].mean():.0f}",
                 f"{about['seconds'].mean():.0f}",
             )
         )
-    header = ("", "log p(x), nats", "linear probe, %", f"effective draws of {protocol.draws}", "epochs", "seconds")
+    header = (
+        "",
+        "log p(x), nats",
+        "linear probe, %",
+        f"effective draws of {protocol.draws}",
+        f"under {FEW_DRAWS} effective, %",
+        "epochs",
+        "seconds",
+    )
     return TextTable("Likelihood of whole digits, and what the latent knows of their class", header, tuple(rows))
 
 
@@ -119,11 +128,11 @@ def answer(protocol: Protocol, results: Mapping[str, Result]) -> tuple[str, ...]
 
 def _how(protocol: Protocol) -> str:
     return (
-        f"Latent of {protocol.latent} dimensions, Gaussian likelihoods with one learned scale a quadrant, Adam with "
+        f"Latent of {protocol.latent} dimensions, Gaussian likelihoods with one learned scale a part, Adam with "
         f"learning rate {protocol.lr:g}, batches of {protocol.batch_size}, at most {protocol.epochs} epochs, stopped "
         f"after {protocol.patience} without a better bound on validation data. Likelihoods by importance sampling with "
-        f"{protocol.draws} draws, in the units of the pixels. What is generated is the decoders' mean at the "
-        "posterior's mean; every figure is the mean over all subsets of its size."
+        f"{protocol.draws} draws from refined proposals, in the units of the pixels. What is generated is the "
+        "decoders' mean at the posterior's mean; every figure is the mean over all subsets of its size."
     )
 
 
