@@ -111,12 +111,15 @@ class LatentModel(Method):
         trainer.run(self, train, validation)
 
     def check(self, samples: Samples, role: str = "given") -> None:
-        """Refuse samples without any modality, and values that their likelihood gives no density."""
+        """Refuse samples without any modality, and values that their likelihood gives no density.
+
+        Rows are named by `samples.index`: part of what the user gave may have been held out.
+        """
         empty = np.flatnonzero(~samples.present.any(axis=1))
         if len(empty):
             raise InputError(
-                f"the {role} set has samples of which every modality is missing ({name_rows(empty)}): there is nothing "
-                "to learn from them, drop them"
+                f"the {role} set has samples of which every modality is missing ({name_rows(samples.index[empty])}): "
+                "there is nothing to learn from them, drop them"
             )
         for name in samples.names:
             self.likelihoods[name].check(samples, name)

@@ -94,5 +94,5 @@ class CategoricalLikelihood(Likelihood):
             if bad.any():
                 raise InputError(
                     f"modality {name!r} does not fit the likelihood 'categorical': {wanted}, got "
-                    f"{np.where(counted, values, 0).max()} ({name_rows(np.flatnonzero(bad))})"
+                    f"{np.where(counted, values, 0).max()} ({name_rows(samples.index[bad])})"
                 )

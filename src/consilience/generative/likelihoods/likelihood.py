@@ -106,7 +106,8 @@ class Likelihood(nn.Module):
             value = values[~good][0] if good.shape == values.shape else values[bad][0].sum()
             raise InputError(
                 f"modality {name!r} does not fit the likelihood {self.name!r}: {wanted}, got {value:g} "
-                f"({name_rows(rows[bad])}). Choose another, likelihoods={{{name!r}: …}}; known: {', '.join(_REGISTRY)}"
+                f"({name_rows(samples.index[rows[bad]])}). Choose another, likelihoods={{{name!r}: …}}; known: "
+                f"{', '.join(likelihood_names())}"
             )
 
 
