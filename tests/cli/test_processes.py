@@ -63,14 +63,14 @@ def test_a_reader_that_goes_away_is_no_error():
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_and_the_same_command_again(table, tmp_path, jobs):
-    protocol = ["--methods", "late", "concat", "--levels", "5", "--seeds", "6", "--epochs", "20", "--jobs", str(jobs)]
+    protocol = ["--methods", "late", "concat", "--levels", "5", "--seeds", "4", "--epochs", "10", "--jobs", str(jobs)]
     words = [*PROGRAM, "compare", str(table), *COLUMNS, *protocol, "--out", str(tmp_path / "run")]
     # As a terminal does it, the signal goes to the whole group of processes.
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as running:
         first = running.stderr.readline().decode()
         os.killpg(running.pid, signal.SIGINT)
         printed, said = (part.decode() for part in running.communicate(timeout=120))
-    assert first.startswith("1/12 jobs")
+    assert first.startswith("1/8 jobs")
     assert running.returncode == 130
     assert printed == ""
     assert said.splitlines()[-1] == (
@@ -78,10 +78,10 @@ def test_ctrl_c_and_the_same_command_again(table, tmp_path, jobs):
     )
     assert "Traceback" not in said
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "jobs").glob("*.npz")}
-    assert 1 <= len(kept) < 12
+    assert 1 <= len(kept) < 8
 
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
-    assert done.stderr.startswith(f"{len(kept) + 1}/12 jobs")
+    assert done.stderr.startswith(f"{len(kept) + 1}/8 jobs")
     now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "jobs").glob("*.npz")}
-    assert len(now) == 12
+    assert len(now) == 8
     assert kept.items() <= now.items(), "a finished job was done again"

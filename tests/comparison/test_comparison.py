@@ -395,7 +395,7 @@ def test_killed_twenty_times_it_ends_with_the_same_table(small, tmp_path):
             command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
         )
         # Somewhere between the first moment and a few jobs into the work: importing torch alone takes a while.
-        time.sleep(chance.uniform(0.2, 4.0))
+        time.sleep(chance.uniform(0.2, 3.0))
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
         done = len(list((tmp_path / "run" / "jobs").glob("*.npz"))) if (tmp_path / "run").exists() else 0

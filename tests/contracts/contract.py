@@ -76,7 +76,7 @@ def small(data: DataSet, n: int = 300) -> tuple[Samples, Samples]:
 
 def fit(name: str, kind: str, train: Samples, **training: object) -> Model:
     """Train a little."""
-    trainer = Trainer(**{"epochs": 3, "batch_size": 32, "lr": 3e-3, "device": "cpu", **training})  # type: ignore[arg-type]
+    trainer = Trainer(**{"epochs": 2, "batch_size": 32, "lr": 3e-3, "device": "cpu", **training})  # type: ignore[arg-type]
     return Model.fit(name, train, None, task=kind, trainer=trainer)  # type: ignore[arg-type]
 
 
