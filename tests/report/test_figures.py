@@ -140,6 +140,12 @@ class TestKinds:
         assert len(parts["reliability"].drawings[0].figure.axes) == len(SERIES)
         assert "8 of 25 methods" in parts["reliability"].drawings[0].caption
 
+    def test_many_methods_may_end_at_the_same_height(self):
+        names = [f"method-{place}" for place in range(24)]
+        findings = make_findings(["late", *names], corruptions=("gaussian",), seeds=1)
+        findings.values = findings.values.with_columns(pl.lit(0.5).alias("value"))
+        assert draw_figures(findings)["curves"].drawings
+
     def test_many_modalities_share_a_grey(self):
         names = [f"sensor-{place}" for place in range(30)]
         parts = draw_figures(make_findings(["qmf", "late"], modalities=names, corruptions=("gaussian",)))

@@ -143,7 +143,8 @@ def label_ends(axes: Axes, front: Sequence[Line], back: Sequence[Line], height: 
     ends: list[tuple[float, str, Look]] = [
         (end, shorten(line.label, LABEL_WIDTH), line.look) for line in front if math.isfinite(end := line.means[-1])
     ]
-    faint = sorted((end, line) for line in back if math.isfinite(end := line.means[-1])) if back else []
+    faint = [(end, line) for line in back if math.isfinite(end := line.means[-1])]
+    faint.sort(key=lambda one: one[0])  # two lines may end at the same height
     if len(faint) > 3:
         middle = faint[len(faint) // 2]
         ends.append((middle[0], f"{len(faint)} others", middle[1].look))
