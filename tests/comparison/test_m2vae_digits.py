@@ -8,7 +8,7 @@ import pytest
 from consilience.comparison.experiments import find_experiment
 from consilience.comparison.experiments.m2vae_digits.account import summary
 from consilience.comparison.experiments.m2vae_digits.cells import Cell, Protocol
-from consilience.comparison.experiments.m2vae_digits.running import read_results, reproduce
+from consilience.comparison.experiments.m2vae_digits.running import reproduce
 from consilience.comparison.store import Store
 from consilience.data import DataSet
 from consilience.data.sets.digits import cut_quadrants
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 def test_every_figure_is_there(folder):
     done = reproduce(PROTOCOL, folder, title="Digits", verbose=0, command="a command")
-    results = read_results(PROTOCOL.cells(), Store(folder))
+    results = Store(folder).read_all(PROTOCOL.cells(), "m2vae-digits")
     first = results[Cell.of(PROTOCOL, "m2vae", 0).key]
     assert {name: values.shape for name, values in first.arrays.items()} == {
         "squared_error": (3, 359),
@@ -48,7 +48,7 @@ def test_a_finished_run_is_only_told_again(folder, monkeypatch):
     monkeypatch.setattr("consilience.comparison.experiments.m2vae_digits.cells.measure", None)
     assert reproduce(PROTOCOL, folder, title="Digits", verbose=0).account.answer
     with pytest.raises(TrainingError, match="m2vae, seed 1: it has no readable result"):
-        read_results(replace(PROTOCOL, seeds=2).cells(), Store(folder))
+        Store(folder).read_all(replace(PROTOCOL, seeds=2).cells(), "m2vae-digits")
 
 
 def test_it_is_found_by_its_name():
@@ -66,7 +66,7 @@ def test_pictures_of_mnist_are_cut(parts, sizes, tmp_path, monkeypatch):
     protocol = replace(protocol, most=(60, 20, 20))
     assert protocol.sizes == sizes
     reproduce(protocol, tmp_path, title="MNIST", verbose=0)
-    result = read_results(protocol.cells(), Store(tmp_path))[protocol.cells()[0].key]
+    result = Store(tmp_path).read_all(protocol.cells(), "m2vae-digits")[protocol.cells()[0].key]
     assert result.arrays["coherent"].shape == (len(sizes), 20)
     assert 0 <= result.about["few_draws"] <= 1
 

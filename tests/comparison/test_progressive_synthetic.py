@@ -168,7 +168,7 @@ def test_all_open_cells_of_a_size_are_measured_at_once_on_a_gpu(tmp_path, monkey
     store.write(cells[0], measure_cells(cells[:1], protocol)[0])
     running.measure_on_gpu(cells, protocol, store, verbose=0)
     assert asked == [([20] * 3, "cuda"), ([40] * 4, "cuda")]
-    assert len(running.read_results(cells, store)) == len(cells)
+    assert len(store.read_all(cells, "progressive-synthetic")) == len(cells)
 
 
 def test_the_quick_form_is_smaller_and_has_both_controls():

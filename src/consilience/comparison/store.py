@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from consilience.comparison.plan import EXTENDABLE, Job
-from consilience.errors import ConsilienceError, InputError
+from consilience.errors import ConsilienceError, InputError, TrainingError
 
 PLAN = "plan.json"
 _ABOUT = "about"  # the array of a result file that holds its JSON
@@ -103,6 +103,17 @@ class Store:
             return Result(json.loads(arrays.pop(_ABOUT).tobytes()), arrays)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
+
+    def read_all(self, jobs: Iterable[Job], name: str) -> dict[str, Result]:
+        """Every job's result by its key; one that is not there or failed ends the experiment `name` with its reason."""
+        results = {}
+        for job in jobs:
+            result = self.read(job)
+            if result is None or result.failed:
+                why = "it has no readable result" if result is None else result.about["error"]
+                raise TrainingError(f"{name} cannot be told: {job.describe()}: {why}")
+            results[job.key] = result
+        return results
 
     def write(self, job: Job, result: Result) -> None:
         """Keep a result: written beside, brought to disk, then moved into place."""

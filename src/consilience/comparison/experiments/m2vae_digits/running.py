@@ -8,9 +8,8 @@ from pathlib import Path
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.experiments.experiment import Reproduction
 from consilience.comparison.experiments.m2vae_digits.account import give_account
-from consilience.comparison.experiments.m2vae_digits.cells import Cell, Protocol, measure_cell
-from consilience.comparison.store import Result, Store, writing
-from consilience.errors import TrainingError
+from consilience.comparison.experiments.m2vae_digits.cells import Protocol, measure_cell
+from consilience.comparison.store import Store, writing
 from consilience.report.account import write_account
 
 
@@ -32,20 +31,8 @@ def reproduce(
     if store.read_plan() is None:
         store.write_plan({"asked": asked, "jobs": [cell.to_json() for cell in cells], "command": command})
     run_jobs(cells, protocol, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measure_cell)
-    results = read_results(cells, store, protocol.experiment)
+    results = store.read_all(cells, protocol.experiment)
     account = give_account(protocol, results, title=title, paper=paper, notes=notes, command=command)
     with writing(store.folder):
         page = write_account(account, store.folder)
     return Reproduction(store.folder, account, page)
-
-
-def read_results(cells: Sequence[Cell], store: Store, name: str = "m2vae-digits") -> dict[str, Result]:
-    """Every cell's result; one that is not there or failed ends the experiment with its reason."""
-    results = {}
-    for cell in cells:
-        result = store.read(cell)
-        if result is None or result.failed:
-            why = "it has no readable result" if result is None else result.about["error"]
-            raise TrainingError(f"{name} cannot be told: {cell.describe()}: {why}")
-        results[cell.key] = result
-    return results

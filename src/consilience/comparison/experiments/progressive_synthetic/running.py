@@ -13,8 +13,7 @@ from consilience.comparison.experiments.experiment import Reproduction
 from consilience.comparison.experiments.progressive_synthetic.account import give_account
 from consilience.comparison.experiments.progressive_synthetic.cells import Cell, Protocol, measure_cell, measure_cells
 from consilience.comparison.experiments.progressive_synthetic.findings import Findings
-from consilience.comparison.store import Result, Store, writing
-from consilience.errors import TrainingError
+from consilience.comparison.store import Store, writing
 from consilience.report.account import write_account
 
 logger = logging.getLogger("consilience")
@@ -40,7 +39,7 @@ def reproduce(
     if cluster is None and torch.cuda.is_available():
         measure_on_gpu(cells, protocol, store, verbose)
     run_jobs(cells, protocol, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measure_cell)
-    findings = Findings.gather(protocol, read_results(cells, store))
+    findings = Findings.gather(protocol, store.read_all(cells, cells[0].source))
     account = give_account(findings, title=title, paper=paper, notes=notes, command=command)
     with writing(store.folder):
         page = write_account(account, store.folder)
@@ -57,15 +56,3 @@ def measure_on_gpu(cells: Sequence[Cell], protocol: Protocol, store: Store, verb
             store.write(cell, result)
         if verbose:
             logger.info("n = %d: %d cells measured", n, len(todo))
-
-
-def read_results(cells: Sequence[Cell], store: Store) -> dict[str, Result]:
-    """Every cell's result; one that is not there or failed ends the experiment with its reason."""
-    results = {}
-    for cell in cells:
-        result = store.read(cell)
-        if result is None or result.failed:
-            why = "it has no readable result" if result is None else result.about["error"]
-            raise TrainingError(f"{cell.source} cannot be told: cell {cell.describe()}: {why}")
-        results[cell.key] = result
-    return results
