@@ -17,7 +17,6 @@ import numpy as np
 
 from consilience.comparison.experiments import find_experiment
 from consilience.comparison.experiments.m2vae_digits.account import summary
-from consilience.comparison.experiments.m2vae_digits.running import read_results
 from consilience.comparison.store import Store
 
 PAGE = Path(__file__).with_name("latent.md")
@@ -31,7 +30,7 @@ MANY = "tight, chain, set encoder"
 def keep(folder: Path) -> None:
     """Put what a quick run on digits found, from two of four quadrants, into the file."""
     protocol: Any = find_experiment("m2vae-digits").protocol(quick=True)  # type: ignore[attr-defined]
-    results = read_results(protocol.cells(), Store(folder))
+    results = Store(folder).read_all(protocol.cells(), protocol.experiment)
     found = {}
     for name in protocol.variants:
         mine = [results[cell.key].about for cell in protocol.cells() if cell.method == name]
