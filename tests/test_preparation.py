@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from consilience import transforms
 from consilience.errors import InputError, SavedModelError, UnknownNameError
 from consilience.preparation import Preparation, Standardise, Tokens, Words
-from consilience.samples import Modality, Samples
+from consilience.samples import MappedRows, Modality, Samples
 from consilience.targets import Task
 
 NAN = float("nan")
@@ -163,6 +163,22 @@ class TestStandardisation:
         for rows in (slice(None), slice(3, 9), [4, 1, 1]):
             assert_same_batch(memory.batch(samples, rows), disk.batch(mapped, rows))
             assert_same_batch(memory.batch(samples, rows), disk.batch(mapped[rows]))
+
+    def test_what_many_samples_share_is_prepared_once_and_counts_for_all(self, monkeypatch):
+        random = np.random.default_rng(7)
+        base, rows = random.integers(0, 256, size=(5, 1, 4, 4), dtype=np.uint8), random.integers(0, 5, size=40)
+        weight = random.random(40)
+        memory, samples = fit(base[rows], weight=weight)
+        shared, mapped = fit(MappedRows(base, rows), weight=weight)
+        for learned in ("mean", "std", "low", "high"):
+            got, expected = (getattr(one.transforms["m"], learned).numpy() for one in (shared, memory))
+            assert got == pytest.approx(expected, rel=1e-12)
+        seen = []
+        transform = Standardise.__call__
+        monkeypatch.setattr(Standardise, "__call__", lambda *given: seen.append(len(given[1])) or transform(*given))
+        for some in (slice(None), [4, 1, 1]):
+            assert_same_batch(memory.batch(samples, some), memory.batch(mapped, some))
+        assert seen == [40, 5, 3, len({*rows[[4, 1, 1]]})]
 
     @pytest.mark.parametrize("constant", [0.0, 0.1, 1e8, -3.3])
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])

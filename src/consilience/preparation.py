@@ -13,7 +13,7 @@ from consilience.batches import Batch
 from consilience.corruption import Statistics
 from consilience.errors import InputError, SavedModelError, unknown_name
 from consilience.modalities import Modality
-from consilience.samples import Samples, as_rows
+from consilience.samples import MappedRows, Samples, as_rows
 from consilience.targets import Task
 from consilience.transforms import Standardise, Tokens, Transform, Words, load_transform, without_padding
 
@@ -86,10 +86,12 @@ class Preparation:
                 continue
             there = samples.present_in(name)[rows]
             length = samples.lengths[name][rows] if name in samples.lengths else None
-            raw = samples.read(name, rows)
+            raw, place = read_once(samples, name, rows)
             if length is not None:
                 raw = without_padding(raw, length)
             tensor, length = transform(raw, length, dtype)
+            if place is not None:
+                tensor = tensor[torch.from_numpy(place)]
             if length is not None:
                 length = np.where(there, length, 0)
                 beyond = torch.arange(tensor.shape[1]) >= torch.from_numpy(length)[:, None]
@@ -149,6 +151,19 @@ class Preparation:
             return cls(transforms, raw, Task.from_json(described["task"]))
         except (KeyError, TypeError) as error:
             raise SavedModelError(f"the saved preparation cannot be read: {type(error).__name__}: {error}") from error
+
+
+def read_once(samples: Samples, name: str, rows: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """The values of some rows, what several of them share once only, and the place of each row among these.
+
+    The place is None where they are all there in order. A recording that goes with many images is prepared once.
+    """
+    values = samples[name]
+    if isinstance(values, MappedRows) and name not in samples.lengths and samples.present_in(name)[rows].all():
+        source, place = np.unique(values.rows[rows], return_inverse=True)
+        if len(source) < len(place):
+            return np.asarray(values.base[source]), place
+    return samples.read(name, rows), None
 
 
 def _modality(name: str, entry: Mapping[str, Any]) -> Modality:

@@ -16,7 +16,7 @@ from torch import Tensor
 from consilience.corruption import Statistics
 from consilience.errors import ConsilienceError, InputError, SavedModelError, name_rows
 from consilience.modalities import SCAN_BYTES, Modality
-from consilience.samples import Samples
+from consilience.samples import MappedRows, Samples
 
 FARTHEST = 1e6  # standard deviations: far beyond any doubt, and still small enough to square
 
@@ -78,9 +78,8 @@ class Standardise:
         total, first, second = 0.0, 0.0, 0.0
         low, high = np.inf, -np.inf
         shift: np.ndarray | None = None
-        for rows in _pieces(samples, name):
+        for rows, each in _weighed_pieces(samples, name, weight):
             values = np.asarray(samples[name][rows], dtype=np.float64)
-            each = np.ones(len(values)) if weight is None else weight[rows]
             if modality.kind == "image":
                 values = values.reshape(len(values), modality.shape[0], -1).swapaxes(1, 2)  # [rows, pixel, channel]
             elif modality.kind == "vector":
@@ -294,10 +293,26 @@ def read_moments(modality: Modality, tensors: Mapping[str, Tensor]) -> dict[str,
 
 def _pieces(samples: Samples, name: str) -> Iterator[np.ndarray]:
     """The rows that have this modality, in pieces small enough to hold in memory."""
+    for rows, _ in _weighed_pieces(samples, name, None):
+        yield rows
+
+
+def _weighed_pieces(samples: Samples, name: str, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows that have this modality, in pieces small enough to hold in memory, and how much each of them counts.
+
+    What several samples share, such as a recording that goes with many images, is there once and counts for them all.
+    """
     rows = np.flatnonzero(samples.present_in(name))
+    each = np.ones(len(rows)) if weight is None else weight[rows]
+    values = samples[name]
+    if isinstance(values, MappedRows) and name not in samples.lengths:
+        source, first, place = np.unique(values.rows[rows], return_index=True, return_inverse=True)
+        if len(source) < len(rows):
+            rows, each = rows[first], np.bincount(place, each)
     at_once = _rows_at_once(samples.modalities[name])
     for start in range(0, len(rows), at_once):
-        yield rows[start : start + at_once]
+        piece = slice(start, start + at_once)
+        yield rows[piece], each[piece]
 
 
 def _rows_at_once(modality: Modality) -> int:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from consilience.comparison import reopen
-from consilience.comparison.experiments import experiment, experiments
-from consilience.comparison.experiments.progressive_synthetic import cells, running
+from consilience.comparison.experiments import Part, experiment, experiments, study
+from consilience.comparison.experiments.progressive_synthetic import cells
 from consilience.comparison.experiments.progressive_synthetic.nets import MAIN
 
 
@@ -45,18 +45,26 @@ def test_the_experiments_are_listed(run):
 def test_an_experiment_in_quick_form(run, tmp_path, monkeypatch):
     small = {"methods": ["late"], "corruption": ["missing"], "levels": (5,), "seeds": 1, "training": {"epochs": 1}}
     known = experiments()["digits-robustness"]
-    published = {("late", "missing", 5.0): 0.5}
-    reduced = replace(known, quick=small, published=published)
+    published = {("digits", "late", "missing", 5.0): 0.5}
+    reduced = replace(known, parts={"digits": Part(known.parts["digits"].full, small)}, published=published)
     monkeypatch.setitem(experiment._EXPERIMENTS, "digits-robustness", reduced)
     done = run("reproduce", "digits-robustness", "--quick", "--out", tmp_path / "run")
     assert done.code == 0
-    assert "digits · missing" in done.out
+    assert "digits: accuracy, %" in done.out
     assert "published" in done.out
-    assert f"note: {known.notes[0]}" in done.out
+    assert f"report: {tmp_path / 'run' / 'report.html'}" in done.out
+    assert known.notes[0] in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     command = f"consilience reproduce digits-robustness --quick --out {tmp_path / 'run'}"
-    assert json.loads((tmp_path / "run" / "plan.json").read_text())["command"] == command
+    assert json.loads((tmp_path / "run" / "digits" / "plan.json").read_text())["command"] == command
     plain = run("reproduce", "digits-robustness", "--quick", "--out", tmp_path / "run", "--format", "markdown")
-    assert plain.out == reopen(tmp_path / "run").table("markdown")
+    assert plain.out.startswith("**digits: accuracy, %**")
+
+
+def test_where_the_data_lie_may_be_said(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("CONSILIENCE_DATA", raising=False)
+    done = run("reproduce", "tmc-handwritten", "--quick", "--data-dir", tmp_path, "--out", tmp_path / "run")
+    assert done.code == 2
+    assert f"{tmp_path}" in done.err
 
 
 def test_an_experiment_that_does_not_exist(run):
@@ -68,13 +76,12 @@ def test_an_experiment_that_does_not_exist(run):
 def test_an_experiment_that_is_no_comparison(run, tmp_path, monkeypatch):
     grid = {"sizes": (20,), "etas": (0.0, 1.0), "sigmas": (0.0, 1.0), "trials": 2, "test": 20}
     monkeypatch.setattr(cells, "QUICK", cells.Protocol(**grid, nets=tuple(MAIN), epochs=1))
-    monkeypatch.setattr(running, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
+    monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
     words = ("reproduce", "progressive-synthetic", "--quick", "--out", tmp_path / "run")
     done = run(*words)
     assert done.code == 0
     assert "control: wide net" in done.out
     assert f"report: {tmp_path / 'run' / 'report.html'}" in done.out
-    assert "note: The paper gives neither" in done.out
     assert run(*words, "--format", "markdown").out.startswith("**Trials won and mean gain")
     refused = run("report", tmp_path / "run")
     assert refused.code == 2

@@ -86,6 +86,24 @@ def test_trust_sums_to_one(finished):
     np.testing.assert_allclose(sums["trust"].to_numpy(), 1.0, rtol=1e-6)
 
 
+def test_variants_of_a_method_are_compared_under_their_labels(small, tmp_path):
+    chosen = {"late@weak": {"expert_loss": 0.0}, "concat": {"width": 4}}
+    both = compare(small, ["late", "late@weak", "concat"], settings=chosen, seeds=1, out=tmp_path / "both", **QUICK)
+    assert both.findings.methods == ["late", "late@weak", "concat"]
+    assert both.findings.papers["late@weak"] == both.findings.papers["late"]
+    alone = compare(small, ["late"], settings={"late": chosen["late@weak"]}, seeds=1, out=tmp_path / "alone", **QUICK)
+    columns = ["corruption", "level", "metric", "value"]
+    variant = both.findings.values.filter(method="late@weak").select(columns)
+    assert variant.equals(alone.findings.values.select(columns))
+    assert not variant.equals(both.findings.values.filter(method="late").select(columns))
+    models = {json.loads(one.read_text())["method"] for one in (tmp_path / "both" / "models").glob("*/model.json")}
+    assert models == {"late", "concat"}  # a saved variant is the method with its settings
+    with pytest.raises(InputError, match="'late@wide' is a variant of a method, and has no settings of its own"):
+        compare(small, ["late@wide"], **QUICK)
+    with pytest.raises(UnknownNameError, match="It was given in settings"):
+        compare(small, ["late"], settings={"late@wide": {}}, **QUICK)
+
+
 def test_versions_are_of_what_is_installed(monkeypatch):
     """Fabric may come inside the distribution lightning, and is then known by that name."""
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.integrate import trapezoid
 
-from consilience.comparison.experiments import find_experiment
+from consilience.comparison.experiments import find_experiment, study
 from consilience.comparison.experiments.progressive_synthetic import cells as cells_module
 from consilience.comparison.experiments.progressive_synthetic import running
 from consilience.comparison.experiments.progressive_synthetic.account import give_account
@@ -141,7 +141,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     lost = TINY.cells()[3]
     store.discard(lost)
     real = running.measure_cell
-    monkeypatch.setattr(running, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
+    monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
     monkeypatch.setattr(running, "measure_cell", lambda *given: measured.append(given[0]) or real(*given))
     again = experiment.run(quick=True, out=tmp_path / "run", verbose=0)
     assert measured == [lost]
@@ -166,7 +166,7 @@ def test_all_open_cells_of_a_size_are_measured_at_once_on_a_gpu(tmp_path, monkey
     store, cells = Store(tmp_path), protocol.cells()
     store.write_plan({"asked": {}, "jobs": []})
     store.write(cells[0], measure_cells(cells[:1], protocol)[0])
-    running.measure_on_gpu(cells, protocol, store, verbose=0)
+    running.measure_on_gpu(cells, protocol, store)
     assert asked == [([20] * 3, "cuda"), ([40] * 4, "cuda")]
     assert len(store.read_all(cells, "progressive-synthetic")) == len(cells)
 

@@ -71,3 +71,26 @@ def test_the_same_sample_gets_the_same_noise_in_any_batch():
     part = corrupt({"image": images[7:9]}, "qmf-gaussian", 5.0, reference={"image": images}, index=[7, 8])["image"]
     assert np.array_equal(whole[7:9], part)
     assert find_corruption("qmf-gaussian").options == ()
+
+
+def test_series_suffer_three_faults_at_once():
+    random = np.random.default_rng(0)
+    X = {name: 100 + random.normal(size=(300, 40, 2)) for name in ("a", "b")}
+    p = 0.3
+    noisy = corrupt(X, "multibench-series", p, probability=1.0)
+    lost = {name: noisy[name] == 0 for name in X}
+    both = np.concatenate([lost["a"], lost["b"]], axis=2)
+    # A whole step is lost in all modalities with probability p, or by all four entries happening to be lost.
+    assert both.all(axis=2).mean() == pytest.approx(p + (1 - p) * p**4, abs=0.01)
+    assert both.mean() == pytest.approx(1 - (1 - p) ** 2, abs=0.01)
+    noise = {name: np.where(lost[name], np.nan, noisy[name] - X[name]) for name in X}
+    assert np.nanstd(noise["a"]) == pytest.approx(p, rel=0.02)
+    apart = noise["a"] - noise["b"][..., ::-1]  # one draw a step, for every feature of every modality
+    assert np.nanmax(np.abs(apart)) < 1e-4
+
+
+def test_series_lose_more_at_a_higher_level():
+    X = {"a": np.ones((20, 30, 1))}
+    mild, strong = (corrupt(X, "multibench-series", p, probability=1.0)["a"] == 0 for p in (0.2, 0.6))
+    assert (mild <= strong).all()
+    assert mild.sum() < strong.sum()

@@ -14,7 +14,7 @@ from scipy import signal
 from sklearn.decomposition import PCA
 
 from consilience.data import load_data
-from consilience.data.sets.avmnist import pair, reduce_images
+from consilience.data.sets.avmnist import hold_recordings, pair, reduce_images, shrink, some_pairs
 from consilience.data.sets.fsdd import HOP, SIDE, WINDOW, fitted, spectrograms
 from consilience.errors import InputError, MissingDataError
 
@@ -134,11 +134,49 @@ def test_built_twice_it_is_the_same_to_the_byte(public):
     assert len(first.test) == 20
 
 
-def test_test_images_hear_test_recordings_only(public):
+def test_no_part_hears_what_another_hears(public):
     data = load_data("av-mnist", data_dir=public)
-    spoken = load_data("fsdd", data_dir=public)
-    heard = {np.asarray(one).tobytes() for one in data.test["audio"][:]}
-    assert heard <= {np.asarray(one).tobytes() for one in spoken.test["audio"][:]}
+    heard = {part: set(data.part(part)["audio"].rows) for part in ("train", "validation", "test")}
+    takes = {part: {row % 8 for row in rows} for part, rows in heard.items()}  # 8 of each digit, in order
+    assert takes == {"train": {6, 7}, "validation": {5}, "test": set(range(5))}
+    assert not data.drawn_validation
+    assert (data.resplit(3).split == data.split).all()
+
+
+def test_one_recording_in_seven_of_each_digit_is_for_validation():
+    spoken = np.repeat([0, 1], [30, 12])
+    words = hold_recordings(spoken, training=np.arange(42) % 3 > 0)
+    for digit, held in ((0, 3), (1, 2)):  # of 20 and of 8
+        assert (words[(spoken == digit)] == "validation").sum() == held
+    assert (words[::3] == "train").all()
+
+
+def test_fewer_pairs_are_some_of_all_with_the_same_shares(public):
+    whole, some = (load_data("av-mnist", data_dir=public, n=n) for n in (None, 100))
+    assert digest(whole) == digest(some)
+    digits = np.arange(7000) % 10
+    parts = np.array(["train", "validation", "test"])[np.arange(7000) % 7 // 5 + (np.arange(7000) % 7 == 6)]
+    rows = some_pairs(digits, parts, 705, seed=1)
+    assert len(np.unique(rows)) == 705
+    assert (np.diff(rows) > 0).all()
+    for part in np.unique(parts):
+        for digit in range(10):
+            group = (parts == part) & (digits == digit)
+            assert abs(group[rows].sum() - group.sum() * 705 / 7000) < 1
+    assert (some_pairs(digits, parts, 705, seed=1) == rows).all()
+    assert (some_pairs(digits, parts, 705, seed=2) != rows).any()
+    with pytest.raises(InputError, match="n=101 must be at most 100"):
+        load_data("av-mnist", data_dir=public, n=101)
+
+
+def test_smaller_spectrograms_are_means_over_blocks(public):
+    whole, small = (load_data("av-mnist", data_dir=public, side=side).samples["audio"] for side in (112, 28))
+    blocks = np.asarray(whole)[3, 0].reshape(28, 4, 28, 4).astype(float)
+    assert np.abs(np.asarray(small)[3, 0] - blocks.mean(axis=(1, 3))).max() <= 0.5
+    one = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
+    assert shrink(one, 2)[0, 0].tolist() == [[2, 4], [10, 12]]  # 2.5 and 4.5 to the even
+    with pytest.raises(InputError, match="side=30 must divide 112"):
+        load_data("av-mnist", data_dir=public, side=30)
 
 
 def test_noise_changes_the_audio_alone(public):
@@ -177,4 +215,4 @@ def test_the_real_one_has_the_bytes_it_had():
     audio = hashlib.sha256(
         np.ascontiguousarray(data.samples.values["audio"].base).tobytes() + rows.tobytes()
     ).hexdigest()
-    assert (image[:16], audio[:16]) == ("fecba9287e6981f4", "db7d003df91650b6")
+    assert (image[:16], audio[:16]) == ("fecba9287e6981f4", "c42f09c44ffdf27c")

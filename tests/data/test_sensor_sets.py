@@ -77,6 +77,14 @@ def test_utd_mhad_splits_by_person_and_keeps_lengths(tmp_path):
     assert data.samples.present.sum() == 35
     assert sorted(set(data.y.tolist())) == [1, 2, 10]
     np.testing.assert_array_equal(np.sort(np.unique(data.test.lengths["inertial"])), [13, 14])
+    even = load_data("utd-mhad", data_dir=tmp_path, steps=7).samples
+    assert even["skeleton"].shape == (18, 7, 60)
+    first = arrays["inertial/a1_s1_t1"].astype(np.float32)
+    times = np.linspace(0, len(first) - 1, 7)
+    expected = np.stack([np.interp(times, np.arange(len(first)), column) for column in first.T], axis=1)
+    np.testing.assert_allclose(even["inertial"][0], expected, atol=1e-5)
+    with pytest.raises(InputError, match="option steps=1 must be a whole number ≥ 2"):
+        load_data("utd-mhad", data_dir=tmp_path, steps=1)
 
 
 def prices(folder, days=700, tickers=GROUPS["food"][0], young=None):
@@ -100,6 +108,16 @@ def test_finance_predicts_the_day_after_the_window(tmp_path):
     np.testing.assert_allclose(data.train["SBUX"][7, :, 0], scaled[7:57, 1], rtol=1e-5)
     squared = scaled[50:, 0] ** 2  # MCD, the day after each window
     np.testing.assert_allclose(data.y, squared / squared[:300].std(), rtol=1e-6)
+
+
+def test_finance_can_predict_every_stock_on_one_scale(tmp_path):
+    walk = prices(tmp_path / "finance")
+    data = load_data("finance", data_dir=tmp_path, window=50, train=300, validation=500, targets="all")
+    squared = np.diff(np.log(walk), axis=0)[50:] ** 2
+    np.testing.assert_allclose(data.y, squared / squared[:300].std(), rtol=1e-6)
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [300, 116, 233]
+    with pytest.raises(UnknownNameError, match="'every'"):
+        load_data("finance", data_dir=tmp_path, targets="every")
 
 
 def test_finance_leaves_out_days_before_a_stock_existed(tmp_path):

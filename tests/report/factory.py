@@ -68,6 +68,7 @@ def make_findings(
                     "prediction_seconds": 0.004 * speed,
                     "parameters": int(5000 * speed),
                     "epochs": int(rng.integers(20, 40)),
+                    "device": "cpu",
                 }
             )
         if probabilities and task == "classification":

@@ -31,7 +31,7 @@ def test_the_page_and_the_markdown():
     for text in ("<h1>A &amp; B</h1>", "It <code>works</code>.", '<a href="#one">One &lt;thing&gt;</a>', "a|b"):
         assert text in page
     assert page.count('class="reference"') == 1
-    markdown = account_markdown(ACCOUNT)
+    markdown = account_markdown(ACCOUNT.to_json())
     assert markdown.startswith("# A \\& B\n\nIt `works`.\n\n## One \\<thing\\>\n\nSaid.\n")
     assert markdown.endswith("    consilience x\n")
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.errors import InputError, TrainingError, UnsupportedError
+from consilience.errors import InputError, TrainingError
 from consilience.methods import Spec, Step, build
 from consilience.modalities import Modality
 from consilience.targets import Task
-from consilience.training.side_by_side import Trials, train_side_by_side, whole_batch
+from consilience.training.side_by_side import train_side_by_side
+from consilience.training.trials import Trials, whole_batch
 
 TRIALS = 3
 SHAPE = {"name": "mlp", "hidden": [4, 4], "dropout": 0.0, "normalise": False}
@@ -69,7 +70,11 @@ def alone(method, trial, schedule):
 
 @pytest.mark.parametrize(
     ("name", "settings", "schedule"),
-    [("concat", {}, "cosine"), ("pro:concat", {"mode": "concat", "step_loss": 0.5}, "constant")],
+    [
+        ("concat", {}, "cosine"),
+        # The penalty is on weights that the objective itself reads: they must be each trial's own.
+        ("pro:concat", {"mode": "concat", "step_loss": 0.5, "link_penalty": 0.3}, "constant"),
+    ],
 )
 def test_it_is_a_loop_over_single_trainings(name, settings, schedule):
     methods = made(name, **settings)
@@ -83,6 +88,23 @@ def test_it_is_a_loop_over_single_trainings(name, settings, schedule):
             torch.testing.assert_close(weight, weights[key], atol=1e-5, rtol=1e-4)
         lasted.add(epoch)
     assert len(lasted) > 1  # trials that end at different times are what makes it worth testing
+
+
+def test_half_precision_learns_about_the_same():
+    whole, half = (
+        train_side_by_side(made("concat"), TRAIN, VALIDATION, **TRAINING, precision=precision)
+        for precision in ("32", "bf16")
+    )
+    assert not torch.equal(whole.losses, half.losses)
+    torch.testing.assert_close(whole.losses, half.losses, rtol=0.05, atol=0)
+
+
+def test_without_patience_no_trial_ends():
+    together = train_side_by_side(made("concat"), TRAIN, VALIDATION, **{**TRAINING, "patience": None, "epochs": 9})
+    assert [row["trials"] for row in together.log] == [[0, 1, 2]] * 9
+    validation = torch.tensor([row["values"]["validation_loss"] for row in together.log])
+    torch.testing.assert_close(together.losses, validation.min(dim=0).values)
+    assert together.epochs.tolist() == (validation.argmin(dim=0) + 1).tolist()
 
 
 def test_errors_are_measured_trial_by_trial():
@@ -110,9 +132,10 @@ def test_what_does_not_fit_is_refused():
         train_side_by_side(methods[:2], TRAIN, VALIDATION)
     with pytest.raises(InputError, match="schedule must be 'constant' or 'cosine', got 'linear'"):
         train_side_by_side(methods, TRAIN, VALIDATION, schedule="linear")
-    methods[0].register_buffer("seen", torch.zeros(1))
-    with pytest.raises(UnsupportedError, match="'concat' keeps seen besides its weights"):
-        train_side_by_side(methods, TRAIN, VALIDATION)
+    with pytest.raises(InputError, match="precision must be '32' or 'bf16', got '64'"):
+        train_side_by_side(methods, TRAIN, VALIDATION, precision="64")
+    with pytest.raises(InputError, match="one for each of 3 trials, got 2"):
+        train_side_by_side(methods, TRAIN, VALIDATION, seed=[0, 1])
 
 
 def test_a_loss_that_is_never_finite_is_said():

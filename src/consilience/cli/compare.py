@@ -40,6 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add_loading(parser)
     options.add_training(parser)
     options.add_running(parser)
+    options.add_worst(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:

@@ -77,6 +77,10 @@ def add_running(parser: ArgumentParser) -> None:
 def add_format(parser: ArgumentParser) -> None:
     """How to print the table."""
     parser.add_argument("--format", type=str, default=FORMATS[0], help=f"of the table: {', '.join(FORMATS)}")
+
+
+def add_worst(parser: ArgumentParser) -> None:
+    """Whether the table of a comparison tells the worst seed."""
     parser.add_argument("--worst", action="store_true", help="add the worst seed to every cell of the table")
 
 

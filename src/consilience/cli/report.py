@@ -19,6 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The run folder and the format."""
     parser.add_argument("folder", type=str, help="a run folder")
     options.add_format(parser)
+    options.add_worst(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING
 
 from consilience.cli import options
-from consilience.cli.compare import say
+from consilience.data.registry import DATA_VARIABLE
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -24,31 +25,26 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", type=str, nargs="?", default=None)
     parser.add_argument("--list", action="store_true", help="list the experiments")
     parser.add_argument("--quick", action="store_true", help="minutes on two cores instead of full size")
+    parser.add_argument("--data-dir", type=str, metavar="FOLDER", help="where the files of named sets lie")
     options.add_running(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """List, or run one by its protocol."""
-    from consilience.comparison.experiments import Experiment, Reproduction, experiments, find_experiment
+    from consilience.comparison.experiments import experiments, find_experiment
 
     options.check_format(chosen)
     if chosen.list or chosen.name is None:
-        for name, one in experiments().items():
-            print(f"{name:24} {one.title}")
+        listed = experiments()
+        width = max(map(len, listed))
+        for name, one in listed.items():
+            print(f"{name:{width}}  {one.title}")
         return
     experiment = find_experiment(chosen.name)
+    if chosen.data_dir is not None:
+        os.environ[DATA_VARIABLE] = chosen.data_dir  # the processes that do the jobs read it too
     where = {"out": chosen.out, "jobs": chosen.jobs, "cluster": chosen.cluster}
-    outcome = experiment.run(quick=chosen.quick, command=shlex.join(command), **where)
-    if isinstance(outcome, Reproduction):
-        say_account(outcome, chosen.format)
-    else:
-        say(outcome, chosen.format, chosen.worst)
-    if chosen.format != "console":
-        return
-    if isinstance(experiment, Experiment) and experiment.published and not isinstance(outcome, Reproduction):
-        print(experiment.beside_published(outcome))
-    for note in experiment.notes:
-        print(f"note: {note}")
+    say_account(experiment.run(quick=chosen.quick, command=shlex.join(command), **where), chosen.format)
 
 
 def say_account(done: Reproduction, format: str) -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from consilience.comparison.engine import run_jobs
-from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, jobs_of
+from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, jobs_of, registered_name
 from consilience.comparison.store import Store, writing
-from consilience.comparison.summary import Finished, gather_findings, merits
+from consilience.comparison.summary import Finished, differences_to, gather_findings, merits
+from consilience.comparison.together import train_together
 from consilience.data import DataSet
 from consilience.errors import InputError, TrainingError, unknown_name
+from consilience.evaluation import find_metric
 from consilience.report.findings import Findings
 from consilience.report.tables import TableFormat
 from consilience.version import __version__
@@ -62,9 +64,23 @@ class Comparison:
 
         return main_table(self.findings, format, worst=worst)
 
-    def statistics(self) -> Any:
-        """Differences to the reference with intervals and corrected p-values, one row per condition (polars)."""
-        return self.findings.differences
+    def statistics(self, reference: str | None = None, methods: Sequence[str] | None = None) -> Any:
+        """Differences to the reference with intervals and corrected p-values, one row per condition (polars).
+
+        reference: another than the comparison's own; methods: only these against it, so that the correction counts no
+        others.
+        """
+        if reference is None and methods is None:
+            return self.findings.differences
+        reference = reference or self.findings.reference
+        asked = set(self.findings.methods if methods is None else (reference, *methods))
+        for name in (reference, *asked):
+            if name not in self.findings.methods:
+                raise unknown_name("method", name, self.findings.methods, "It was not compared here")
+        written = self.store.read_plan()
+        assert written is not None
+        good = [(job, one) for job, one in read_finished(self.store, written) if job.method in asked and not one.failed]
+        return differences_to(reference, good, written, find_metric(self.findings.metric))
 
     def trust(self) -> Any:
         """Trust diagnostics over seeds, one row per method, condition and modality (polars); see docs/trust.md.
@@ -100,6 +116,7 @@ def compare(
     tune: int = 0,
     out: str | Path | None = None,
     jobs: int = 1,
+    side_by_side: bool = False,
     cluster: str | None = None,
     verbose: int = 1,
     command: str | None = None,
@@ -108,11 +125,12 @@ def compare(
     """Train methods over seeds, measure them clean and corrupted, and compare.
 
     data: a name, a path, a `DataSet`, or several of them; `loading` goes to `load_data` · methods: names, or None for
-    every method that serves the data · corruption: a name, a mapping modality → name, or several; by default what
-    suits each modality's kind (noise on numbers, blanks in text), and modalities gone missing · reference: what the
-    others are compared with, `late` unless told otherwise · training: settings of `Trainer` · tune: trials of random
-    search for every method · out: the run folder; the same call goes on where an earlier one stopped · jobs:
-    processes · cluster: "ray".
+    every method that serves the data; NAME@LABEL is a variant of a method, with the settings given for NAME@LABEL ·
+    corruption: a name, a mapping modality → name, or several; by default what suits each modality's kind (noise on
+    numbers, blanks in text), and modalities gone missing · reference: what the others are compared with, `late` unless
+    told otherwise · training: settings of `Trainer` · tune: trials of random search for every method · out: the run
+    folder; the same call goes on where an earlier one stopped · jobs: processes · side_by_side: train a method's seeds
+    as one batched model where it allows that, for a GPU, which one small model leaves idle · cluster: "ray".
     """
     given = data if isinstance(data, list | tuple) else [data]
     corruptions: tuple[Any, ...] = DEFAULT_CORRUPTIONS
@@ -141,6 +159,8 @@ def compare(
         store.write_plan(written)
     todo = [Job(**job) for job in written["jobs"]]
     run = partial(run_jobs, plan=plan, store=store, workers=jobs, cluster=cluster, verbose=verbose)
+    if side_by_side:
+        train_together(todo, plan, store, verbose)
     run(todo)
     keep_best(store, written, run)
     return conclude(store, written)
@@ -237,7 +257,7 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
     for label, data in loaded.items():
         check_methods(plan, chosen[label], data)
     fingerprints = {source.label: source.fingerprint() for source in plan.sources}
-    papers = {name: room.find(name)[0].paper for name in everyone}
+    papers = {name: room.find(registered_name(name))[0].paper for name in everyone}
     return {
         "asked": asked,
         "command": command or f"consilience.compare({', '.join(repr(label) for label in loaded)}, …)",
@@ -276,7 +296,6 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
     from consilience.comparison.work import label_of
     from consilience.corruption import Corruptor
-    from consilience.evaluation import find_metric
     from consilience.training import Trainer
     from consilience.training.devices import resolve_device
 
@@ -312,7 +331,7 @@ def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
     chosen = {name: choice for name, choice in plan.encoders.items() if name in modalities}
     spec = room.Spec(modalities, Task.of(data.y[data.split == "train"], data.task), chosen)
     for name in names:
-        room.build(name, spec, plan.settings.get(name))
+        room.build(registered_name(name), spec, plan.settings.get(name))
 
 
 def applicable(
@@ -335,7 +354,7 @@ def applicable(
     modalities = seen_by_methods(data, encoders or {})
     run, reasons = [], {}
     for name in dict.fromkeys(spelled):
-        cls, argument = room.find(name, data.modalities)
+        cls, argument = room.find(registered_name(name), data.modalities)
         reason = cls.reason_against(modalities, task)
         if reason is None and argument is not None and argument not in cls.arguments(data.modalities):
             reason = f"{argument!r} is none of its arguments here: {', '.join(cls.arguments(data.modalities))}"

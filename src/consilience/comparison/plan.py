@@ -74,10 +74,11 @@ class Source:
 class Plan:
     """What decides the numbers of a comparison.
 
-    methods: names, or None for every registered method that serves a set · corruptions: each a name, a mapping
-    modality → name, or None for the default by kind · levels: 0, the clean set, always belongs to them · seeds: how
-    many; a seed varies initial weights, shuffling, noise, and the split where it is not the data's own · settings:
-    method → its settings · training: settings of `Trainer` · tune: random draws of learning rate and optimizer.
+    methods: names, or None for every registered method that serves a set; NAME@LABEL is a variant of a method, with the
+    settings given for NAME@LABEL · corruptions: each a name, a mapping modality → name, or None for the default by kind
+    · levels: 0, the clean set, always belongs to them · seeds: how many; a seed varies initial weights, shuffling,
+    noise, and the split where it is not the data's own · settings: method → its settings · training: settings of
+    `Trainer` · tune: random draws of learning rate and optimizer.
     """
 
     sources: tuple[Source, ...]
@@ -109,6 +110,9 @@ class Plan:
         object.__setattr__(self, "levels", tuple(levels))
         if self.methods is not None:
             object.__setattr__(self, "methods", tuple(dict.fromkeys(self.methods)))
+        for name in (*(self.methods or ()), self.reference):
+            if name != registered_name(name) and name not in self.settings:
+                raise InputError(f"compare: {name!r} is a variant of a method, and has no settings of its own")
 
     def asked(self) -> dict[str, Any]:
         """The plan in JSON values, with the data known by its content."""
@@ -136,6 +140,15 @@ class Job:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+
+def registered_name(method: str) -> str:
+    """The method that a name in a comparison stands for; variants of one are told apart by a label.
+
+    >>> registered_name("qmf@msp"), registered_name("pro:concat")
+    ('qmf', 'pro:concat')
+    """
+    return method.partition("@")[0]
 
 
 def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[str, str]) -> list[Job]:

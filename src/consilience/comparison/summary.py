@@ -9,6 +9,7 @@ import numpy as np
 
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks
+from consilience.comparison.standings import scores_of, standings
 from consilience.comparison.statistics import compare_to_reference, mark_best, too_few_seeds
 from consilience.comparison.store import Result
 from consilience.evaluation import Metric, find_metric, reliability_bins
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MAIN_METRIC = {"classification": "accuracy", "regression": "mse"}
 Finished = list[tuple[Job, Result]]
+_MEASURED = ("training_seconds", "prediction_seconds", "parameters", "epochs", "device")
 
 
 def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float = 0.05) -> Findings:
@@ -56,6 +58,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
     )
     _compare(findings, good, plan, alpha)
     _rank(findings)
+    findings.standings = standings({name: scores_of(findings, name) for name in findings.sets}, metric.larger_is_better)
     findings.notes += still_learning(good) + misplaced_trust(good)
     return findings
 
@@ -161,13 +164,21 @@ def _timings(good: Finished) -> Iterator[dict[str, Any]]:
     for job, result in good:
         yield {
             **_who(job),
-            **{name: result.about[name] for name in ("training_seconds", "prediction_seconds", "parameters", "epochs")},
+            **{name: result.about[name] for name in _MEASURED},
         }
 
 
-def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha: float) -> None:
-    """Differences to the reference, the marks, and the sentence where the seeds are too few."""
-    metric = find_metric(findings.metric)
+def differences_to(
+    reference: str, good: Finished, plan: Mapping[str, Any], metric: Metric, *, alpha: float = 0.05
+) -> polars.DataFrame:
+    """Every method's difference to a reference, as `Findings.differences` has them."""
+    return _table("differences", [row for row, _ in _differences(reference, good, plan, metric, alpha)])
+
+
+def _differences(
+    reference: str, good: Finished, plan: Mapping[str, Any], metric: Metric, alpha: float
+) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """A row for each set, condition and method, and the method marked as best there."""
     cells: dict[tuple[str, str, float], dict[str, dict[int, np.ndarray]]] = {}
     tested: dict[str, dict[int, np.ndarray]] = {}
     for job, result in good:
@@ -177,15 +188,21 @@ def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha:
             scores = sample_scores(metric, result, one)
             if np.isfinite(scores).all():  # the correlation of a constant prediction is nan
                 seeds[job.seed] = scores
-    rows = []
     for (source, corruption, level), cell in cells.items():
         by_sample = all(len(scores) > 1 for seeds in cell.values() for scores in seeds.values())
-        samples = tested[source] if by_sample else None
-        compared = compare_to_reference(cell, findings.reference, samples=samples, alpha=alpha)
-        rows += [{"set": source, "corruption": corruption, "level": level, **row} for row in compared]
-        best = mark_best(cell, findings.reference, compared, alpha=alpha)
+        compared = compare_to_reference(cell, reference, samples=tested[source] if by_sample else None, alpha=alpha)
+        best = mark_best(cell, reference, compared, alpha=alpha)
+        for row in compared:
+            yield {"set": source, "corruption": corruption, "level": level, **row}, best
+
+
+def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha: float) -> None:
+    """Differences to the reference, the marks, and the sentence where the seeds are too few."""
+    rows = []
+    for row, best in _differences(findings.reference, good, plan, find_metric(findings.metric), alpha):
+        rows.append(row)
         if best is not None:
-            findings.best[source, corruption, level] = best
+            findings.best[row["set"], row["corruption"], row["level"]] = best
     findings.differences = _table("differences", rows)
     if len(findings.methods) > 1:
         sentence = too_few_seeds(len(findings.seeds), len(findings.methods) - 1, alpha)
@@ -193,10 +210,15 @@ def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha:
 
 
 def _rank(findings: Findings) -> None:
-    """Mean ranks over sets, where there are several. Clean is clean, whatever goes wrong afterwards in a set."""
+    """Mean ranks over sets, where there are several, of the methods that serve all of them.
+
+    Clean is clean, whatever goes wrong afterwards in a set.
+    """
     values = findings.values.filter(findings.values["metric"] == findings.metric)
     if len(findings.sets) < 2 or not len(values):
         return
+    tried = {*values.select("set", "method").iter_rows(), *findings.failed.select("set", "method").iter_rows()}
+    methods = [one for one in findings.methods if all((name, one) in tried for name in findings.sets)]
     means = values.drop("metric", "seed").group_by("set", "method", "corruption", "level").mean()
     scores: dict[tuple[str, float], dict[tuple[str, str], float]] = {}
     for row in means.iter_rows(named=True):
@@ -205,8 +227,8 @@ def _rank(findings: Findings) -> None:
     ranks = {}
     for condition, score in sorted(scores.items()):
         sets = [name for name in findings.sets if any(key[0] == name for key in score)]
-        if len(sets) > 1:
-            table = np.array([[score.get((name, one), np.nan) for one in findings.methods] for name in sets])
+        if len(sets) > 1 and methods:
+            table = np.array([[score.get((name, one), np.nan) for one in methods] for name in sets])
             ranks[condition] = (mean_ranks(table, findings.larger_is_better), len(sets))
     shared = list(dict.fromkeys(corruption for corruption, level in ranks if level)) or findings.corruptions[:1]
     findings.ranks = _table(
@@ -215,7 +237,7 @@ def _rank(findings: Findings) -> None:
             {"corruption": name, "level": level, "method": method, "rank": float(rank), "sets": sets}
             for (corruption, level), (found, sets) in ranks.items()
             for name in ([corruption] if level else shared)  # as everywhere, clean stands under every corruption
-            for method, rank in zip(findings.methods, found)
+            for method, rank in zip(methods, found)
         ],
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.comparison.plan import Job, Plan
+from consilience.comparison.plan import Job, Plan, registered_name
 from consilience.comparison.store import Result, Store, StoreError, writing
 from consilience.comparison.tuning import tune
 from consilience.corruption import Corruptor
@@ -56,21 +56,27 @@ def work(job: Job, plan: Any, store: Store, threads: int | None = None, measurin
 
 def measure(job: Job, plan: Plan, store: Store) -> Result:
     """Train, save, predict, score."""
-    data = _load(plan, job).resplit(job.seed)
+    data = load(plan, job).resplit(job.seed)
     began = time.perf_counter()
     model, tuned = train(job, plan, data)
-    trained = time.perf_counter()
+    return examine(job, plan, store, data, model, time.perf_counter() - began, tuned)
+
+
+def examine(
+    job: Job, plan: Plan, store: Store, data: DataSet, model: Model, seconds: float, tuned: Mapping[str, Any]
+) -> Result:
+    """What a job's trained model is worth, and the model saved. seconds: that training took; tuned: what was chosen."""
     result = Result({"set": job.source, "method": job.method, "seed": job.seed, "tuning": tuned, "conditions": []})
     y = data.y[data.split == "test"]
     result.arrays |= {"y": model.task.encode(y) if model.task.classification else y, "index": data.test.index}
     corruptor = Corruptor(data.train)
-    seconds = []
+    waits = []
     for part in ("test", "validation"):
         samples: Samples = getattr(data, part)
         for name, corruption, level in conditions_of(plan, data):
             started = time.perf_counter()
             output, trust, heard = judge(model, corruptor, samples, corruption, level, job.seed, plan)
-            seconds.append(time.perf_counter() - started)
+            waits.append(time.perf_counter() - started)
             about: dict[str, Any] = {
                 "part": part,
                 "corruption": name,
@@ -89,8 +95,8 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
                     about["diagnostics"] = kept_of(diagnose(heard))
             result.about["conditions"].append(about)
     result.about |= {
-        "training_seconds": trained - began,
-        "prediction_seconds": float(np.mean(seconds)),
+        "training_seconds": seconds,
+        "prediction_seconds": float(np.mean(waits)),
         "parameters": sum(one.numel() for one in model.method.parameters()),
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
@@ -112,7 +118,7 @@ def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # the report says it, once for all seeds
             return Model.fit(
-                job.method,
+                registered_name(job.method),
                 data.train,
                 data.validation,
                 settings=plan.settings.get(job.method),
@@ -161,8 +167,8 @@ def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:
 
 
 def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:
-    """Every metric of the task."""
-    known = [metric for metric in METRICS.values() if metric.task == data.task]
+    """Every metric of the task; of several targets only the usual ones, since others judge one number a sample."""
+    known = [one for one in METRICS.values() if one.task == data.task and (one.usual or model.task.outputs == 1)]
     chances = output if model.task.classification else None
     return evaluate(data.task, samples.y, model.task.decode(output), chances, known, model.task.classes)
 
@@ -200,7 +206,8 @@ _ESTIMATOR_PARAMETERS = (
 )
 
 
-def _load(plan: Plan, job: Job) -> DataSet:
+def load(plan: Plan, job: Job) -> DataSet:
+    """The set of a job, read once by this process."""
     if job.data not in _LOADED:
         if len(_LOADED) >= 4:
             _LOADED.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.corruption.lost import blank
+from consilience.corruption.noise import Noise
 from consilience.corruption.noisy import gaussian, salt_and_pepper
 from consilience.corruption.registry import Portion, register_corruption
 from consilience.samples import KINDS
@@ -44,3 +45,24 @@ def qmf_salt_and_pepper(portion: Portion, level: float) -> Portion:
     if portion.modality.kind in ("text", "tokens"):
         return blank(portion, level)
     return salt_and_pepper(portion, level, density=_DENSITY)
+
+
+@register_corruption(
+    "multibench-series",
+    kinds=("sequence",),
+    level="p of Liang et al.: noise of deviation p, a share p of the entries lost, a share p of the time steps lost",
+)
+def multibench_series(portion: Portion, level: float) -> Portion:
+    """Liang et al., "MultiBench: Multiscale Benchmarks for Multimodal Representation Learning": its noise on series.
+
+    As its code has it, three faults at once: to all that is measured at a time step, whatever the modality, one draw
+    from N(0, p²) is added, in the values' own units; then each entry becomes 0 with probability p, and each time step
+    becomes 0 in all modalities with probability p.
+    """
+    steps = portion.modality.shape[0]
+    # A stream without the modality's name: what befalls a time step befalls it in all modalities.
+    shared = Noise(portion.noise.seed, "multibench-series")
+    noisy = portion.values + level * shared.within("noise").normal(portion.index, (steps, 1))
+    lost = portion.uniform(portion.modality.shape) < level
+    lost |= shared.within("lost").uniform(portion.index, (steps, 1)) < level
+    return portion.having(np.where(lost, 0, noisy).astype(portion.values.dtype))

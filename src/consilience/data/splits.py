@@ -97,8 +97,8 @@ def _draw(y: np.ndarray, task: TaskKind, seed: int, validation: int, test: int) 
     # A stream of its own: a generated set draws its samples from the plain seed.
     rng = np.random.default_rng([int(seed), _STREAM])
     parts = np.full(n, "train", dtype="<U10")
-    parts[_pick(group, np.arange(n), test, rng)] = "test"
-    parts[_pick(group, np.flatnonzero(parts == "train"), validation, rng)] = "validation"
+    parts[pick_stratified(group, np.arange(n), test, rng)] = "test"
+    parts[pick_stratified(group, np.flatnonzero(parts == "train"), validation, rng)] = "validation"
     # A class that training never sees cannot be learned: its first row comes back.
     lost = np.setdiff1d(group, group[parts == "train"])
     rows = np.array([np.flatnonzero(group == one)[0] for one in lost], dtype=int)
@@ -106,7 +106,7 @@ def _draw(y: np.ndarray, task: TaskKind, seed: int, validation: int, test: int) 
     return parts
 
 
-def _pick(group: np.ndarray, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def pick_stratified(group: np.ndarray, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Exactly `count` of the rows, each group with its share to within one (systematic sampling of sorted groups)."""
     count = min(count, len(rows))
     shuffled = rows[np.lexsort((rng.random(len(rows)), group[rows]))]

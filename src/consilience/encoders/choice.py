@@ -17,8 +17,6 @@ from consilience.encoders.encoder import Encoder
 from consilience.encoders.foreign import Foreign
 from consilience.errors import ConsilienceError, InputError, SavedModelError, UnsupportedError, unknown_name
 from consilience.samples import Modality, Samples
-from consilience.settings import dropout_rate as dropout_rate
-from consilience.settings import whole_number as whole_number
 from consilience.transforms import Transform
 
 EncoderChoice = str | Mapping[str, Any] | nn.Module | None

@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from consilience.columns import Columns
 from consilience.encoders import EncoderChoice
-from consilience.encoders.choice import whole_number
 from consilience.errors import InputError
 from consilience.estimators.latent_saving import write_encoder, write_latent
 from consilience.estimators.reading import ReadsSamples, like_input, without_targets
@@ -29,6 +28,7 @@ from consilience.generative.walks import interpolate, liveliest, traverse
 from consilience.parameters import draw_seed
 from consilience.report.latents import draw_walk
 from consilience.samples import Kind, Samples
+from consilience.settings import whole_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -204,6 +204,15 @@ def joining_points(
                 f"the encoder of modality {name!r} in method {method!r} has no layer that could read a context beside "
                 "its input: mode='concat' joins nowhere, use mode='add'"
             )
+    return step_through(stages)
+
+
+def step_through(stages: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+    """The first stage of every encoder together, then the second, …; one that has no further stays with its last.
+
+    >>> step_through({"image": ["conv1", "end"], "audio": ["conv1", "conv2", "end"]})[1:]
+    [{'image': 'end', 'audio': 'conv2'}, {'image': 'end', 'audio': 'end'}]
+    """
     longest = max(map(len, stages.values()))
     return [{name: each[min(place, len(each) - 1)] for name, each in stages.items()} for place in range(longest)]
 
@@ -277,15 +286,32 @@ def _measure(
     model = Model.fit(
         name, data.train, data.validation, settings=settings, encoders=encoders, task=data.task, trainer=trainer
     )
+    return measure_model(model, data.test, metric, device=trainer.device, resident=trainer.resident)
+
+
+def measure_model(
+    model: Model, test: Samples, metric: Metric, *, device: str = "auto", resident: bool | None = None
+) -> dict[str, Any]:
+    """What a trained model scores and costs: the columns of `depth_curve` from `value` on.
+
+    Test samples that lie on the device (resident, None: if they fit) are prepared before the time is taken.
+    """
+    from consilience.training.devices import resolve_device
+    from consilience.training.feed import Feed
+    from consilience.training.trainer import input_type, predict
+
+    target = resolve_device(device)
+    feed = Feed(test, model.preparation, target, resident, input_type(model.method))
+    method = model.method.to(target)
     waits = []
     for _ in range(3):
         began = time.perf_counter()
-        output = model.predict(data.test, device=trainer.device).output
+        output = predict(method, feed, 512).output  # on the CPU, so that a device has come to its end
         waits.append(time.perf_counter() - began)
     decided = model.task.decode(output.numpy())
     probabilities = output.double().softmax(dim=1).numpy() if model.task.classification else None
     return {
-        "value": metric(data.test.y, decided, probabilities, classes=model.task.classes),
+        "value": metric(test.y, decided, probabilities, classes=model.task.classes),
         "epoch_seconds": min(row["seconds"] for row in model.logs[-1].rows),  # a busy machine only ever adds
         "prediction_seconds": min(waits),
         "parameters": sum(one.numel() for one in model.method.parameters()),

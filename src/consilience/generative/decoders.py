@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from consilience.encoders.choice import whole_number
 from consilience.encoders.mlp import dense_block
 from consilience.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
 from consilience.samples import Kind, Modality
+from consilience.settings import whole_number
 
 DecoderChoice = str | Mapping[str, Any] | nn.Module | None
 

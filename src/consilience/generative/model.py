@@ -17,7 +17,6 @@ from torch import Tensor
 
 from consilience.batches import Batch
 from consilience.encoders import default_encoder
-from consilience.encoders.choice import whole_number
 from consilience.encoders.encoder import length_mask
 from consilience.errors import InputError, name_rows, unknown_name
 from consilience.generative.decoders import DecoderChoice, build_decoder
@@ -27,6 +26,7 @@ from consilience.generative.objectives import build_objective
 from consilience.generative.subset_encoders import build_subset_encoder
 from consilience.methods import Method, PerModality, Prediction, Spec, Step, weighted_mean
 from consilience.samples import Modality, Samples
+from consilience.settings import whole_number
 from consilience.training import Trainer
 
 

@@ -163,15 +163,18 @@ class TrunkEncoder(_Remembering):
 
 @register_subset_encoder("own")
 class OwnEncoder(_Remembering):
-    """An encoder of every modality and a head for every subset, shared by none: N·2^(N−1) encoders."""
+    """An encoder of every modality and a head for every subset, shared by none: N·2^(N−1) encoders.
+
+    hidden: the width of every head.
+    """
 
     chains = "batch"
 
-    def __init__(self, spec: Spec, latent: int):
+    def __init__(self, spec: Spec, latent: int, hidden: int = WIDTH):
         super().__init__(spec, latent)
         names = tuple(spec.modalities)
         self.each = nn.ModuleList(
-            _Own({name: spec.build_encoder(name) for name, there in zip(names, row) if there}, latent)
+            _Own({name: spec.build_encoder(name) for name, there in zip(names, row) if there}, latent, hidden)
             for row in all_subsets(self.modalities).tolist()
         )
 
@@ -203,11 +206,11 @@ class OwnEncoder(_Remembering):
 class _Own(nn.Module):
     """The network of one subset: encoders, their features side by side, a layer, mean and log-variance."""
 
-    def __init__(self, encoders: dict[str, Encoder], latent: int):
+    def __init__(self, encoders: dict[str, Encoder], latent: int, hidden: int):
         super().__init__()
         self.encoders = PerModality(encoders)
         width = sum(one.width for one in encoders.values())
-        self.head = nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2 * latent))
+        self.head = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 2 * latent))
 
     def forward(self, batch: Batch) -> Gaussian:
         """`[batch, latent]`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from consilience.version import __version__
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_OF_FIGURES = ("name", "caption", "alt")
+
 
 @dataclass(frozen=True)
 class TextTable:
@@ -33,13 +36,14 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page. name: its anchor · figures stand below the words and the tables."""
+    """A part of the page. name: its anchor · figures stand below the words and the tables · links: (text, address)."""
 
     name: str
     title: str
     words: tuple[str, ...] = ()
     tables: tuple[TextTable, ...] = ()
     figures: tuple[Drawing, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,13 @@ class Account:
         """All tables in order."""
         return [table for section in self.sections for table in section.tables]
 
+    def to_json(self) -> dict[str, Any]:
+        """Words and tables in plain values; of figures, their names and what they show."""
+        told = asdict(replace(self, sections=tuple(replace(one, figures=()) for one in self.sections)))
+        for section, one in zip(self.sections, told["sections"]):
+            one["figures"] = [{name: getattr(each, name) for name in _OF_FIGURES} for each in section.figures]
+        return told
+
     def table(self, format: str = "console") -> Any:
         """The tables: "console" gives something for rich to print, "markdown" and "latex" give text."""
         drawers: dict[str, Callable[[list[TextTable]], Any]] = {
@@ -71,14 +82,20 @@ class Account:
 
 
 def write_account(account: Account, folder: str | Path) -> Path:
-    """Write `report.html`, `report.md` and every figure as SVG and PNG under `figures/`; returns the page's path."""
+    """Write `report.html`, `report.md`, `report.json` and every figure as SVG and PNG under `figures/`.
+
+    Returns the page's path.
+    """
     folder = Path(folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     drawings = [drawing for section in account.sections for drawing in section.figures]
     for drawing in drawings:
         write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
         write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
-    write_file(folder / "report.md", account_markdown(account).encode("utf-8", "replace"))
+    told = account.to_json()
+    write_file(folder / "report.md", account_markdown(told).encode("utf-8", "replace"))
+    kept = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    write_file(folder / "report.json", kept.encode("utf-8", "replace"))
     page = write_file(folder / "report.html", render_account(account).encode("utf-8", "replace"))
     remove_others(folder / "figures", {drawing.name for drawing in drawings})
     return page
@@ -90,15 +107,19 @@ def render_account(account: Account) -> str:
     return template.render(account=account, title=account.title, version=__version__, dark_series=SERIES_ON_DARK)
 
 
-def account_markdown(account: Account) -> str:
-    """The same in Markdown, with the figures that lie beside it."""
-    parts = [f"# {markdown_escape(one_line(account.title))}", *account.answer]
-    for section in account.sections:
-        parts += [f"## {markdown_escape(one_line(section.title))}", *section.words]
-        parts += [_markdown([table]).rstrip("\n") for table in section.tables]
-        for drawing in section.figures:
-            parts += [f"![{markdown_escape(one_line(drawing.alt))}](figures/{drawing.name}.png)", drawing.caption]
-    return "\n\n".join([*parts, f"    {one_line(account.command)}"]) + "\n"
+def account_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
+    """The same in Markdown. told: an account in plain values, as `to_json` and `report.json` have it · figures: where
+    those of a name lie.
+    """
+    parts = [f"# {markdown_escape(one_line(told['title']))}", *told["answer"]]
+    for section in told["sections"]:
+        parts += [f"## {markdown_escape(one_line(section['title']))}", *section["words"]]
+        parts += [_markdown([TextTable(**table)]).rstrip("\n") for table in section["tables"]]
+        for figure in section["figures"]:
+            parts += [f"![{markdown_escape(one_line(figure['alt']))}]({figures.format(figure['name'])})"]
+            parts += [figure["caption"]]
+        parts += [f"[{markdown_escape(one_line(text))}]({address})" for text, address in section["links"]]
+    return "\n\n".join([*parts, f"    {one_line(told['command'])}"]) + "\n"
 
 
 def _console(tables: list[TextTable]) -> RenderableType:

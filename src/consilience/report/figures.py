@@ -11,6 +11,7 @@ from consilience.report.curves import Dots, Line, plot_dots, plot_lines
 from consilience.report.drawing import Drawing, Part
 from consilience.report.palette import BACKGROUND, Look, looks_of
 from consilience.report.panels import NARROW, WIDE, Bins, plot_reliability, plot_trust
+from consilience.report.ranks import draw_ranks
 from consilience.report.summary import corruptions_of, larger_is_better, over_seeds, standings, summarise
 from consilience.report.wording import (
     PERCENTAGES,
@@ -30,9 +31,10 @@ MOST_PANELS = 12  # beyond these, small multiples are drawn for the methods in c
 
 
 def draw_figures(findings: Findings) -> dict[str, Part]:
-    """All figures: "curves", "trust", "reliability", "calibration", "gap", "timings" → what is to be seen there."""
+    """All figures: "ranks", "curves", "trust", "reliability", "calibration", "gap", "timings" → what is seen there."""
     artist = _Artist(findings)
     return {
+        "ranks": artist.ranks(),
         "curves": artist.curves(),
         "trust": artist.trust(),
         "reliability": artist.reliability(),
@@ -40,6 +42,11 @@ def draw_figures(findings: Findings) -> dict[str, Part]:
         "gap": artist.gap(),
         "timings": artist.timings(),
     }
+
+
+def draw_gap(findings: Findings) -> Part:
+    """What fusing gains over the best single modality, alone."""
+    return _Artist(findings).gap()
 
 
 class _Artist:
@@ -53,6 +60,14 @@ class _Artist:
         self.taken: set[str] = set()
         self.corruptions = {name: corruptions_of(findings, findings.values.filter(set=name)) for name in findings.sets}
         self.several_levels = len(findings.levels) > 1
+
+    def ranks(self) -> Part:
+        """Mean ranks over sets: large over all that goes wrong, small under each condition."""
+        drawings = [
+            draw_ranks(standing, self._name("ranks", standing.label), self.looks, small=place > 0)
+            for place, standing in enumerate(self.findings.standings)
+        ]
+        return Part(drawings, "" if drawings else "Methods are ranked over sets where three or more serve all of them.")
 
     def curves(self) -> Part:
         """The main metric against the level."""

@@ -10,6 +10,8 @@ from consilience.errors import InputError
 if TYPE_CHECKING:
     import polars
 
+    from consilience.report.ranks import Standing
+
 # Every table's columns and what is in them, by the names polars gives its types.
 SCHEMAS: dict[str, dict[str, str]] = {
     "values": {
@@ -81,6 +83,7 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "prediction_seconds": "Float64",
         "parameters": "Int64",
         "epochs": "Int64",
+        "device": "String",
     },
     "skipped": {"set": "String", "method": "String", "reason": "String"},
     "failed": {"set": "String", "method": "String", "seed": "Int64", "error": "String"},
@@ -112,11 +115,12 @@ class Findings:
     differences  set, corruption, level, method, reference, difference, low, high, p, p_holm, significant
                  of the main metric, method − reference, positive is better; low, high: 95 % interval
     ranks        corruption, level, method, rank, sets       mean rank over sets, 1 is best; empty for one set
-    timings      set, method, seed, training_seconds, prediction_seconds, parameters, epochs
+    timings      set, method, seed, training_seconds, prediction_seconds, parameters, epochs, device
     skipped      set, method, reason            methods that cannot serve a set
     failed       set, method, seed, error       jobs that raised
 
     best: (set, corruption, level) → the method marked as best, where the difference is significant.
+    standings: mean ranks over sets with what tells them apart, over all corruptions, clean, and under each corruption.
     """
 
     title: str
@@ -140,6 +144,7 @@ class Findings:
     failed: polars.DataFrame
     diagnostics: polars.DataFrame = field(default_factory=lambda: empty_table("diagnostics"))
     best: dict[tuple[str, str, float], str] = field(default_factory=dict)
+    standings: list[Standing] = field(default_factory=list)
     papers: dict[str, str] = field(default_factory=dict)  # method → paper, where it has one
     notes: list[str] = field(default_factory=list)  # sentences a reader must know, such as too few seeds
     versions: dict[str, str] = field(default_factory=dict)

@@ -55,16 +55,16 @@ def cell_text(block: Block, cell: Cell | None, worst: bool = False, p_values: bo
     return " ".join(parts)
 
 
-def legend(findings: Findings, worst: bool = False) -> str:
-    """What the table's signs mean."""
+def legend(findings: Findings, worst: bool = False, bold: bool = True) -> str:
+    """What the table's signs mean; bold: whether the best is set in bold."""
     spread = "mean ± standard deviation" if len(findings.seeds) > 1 else "values"
     over = f" over {len(findings.seeds)} seeds" if len(findings.seeds) > 1 else " of one seed"
     lowest = ", the worst seed in brackets" if worst else ""
     way = "larger" if findings.larger_is_better else "smaller"
     return (
         f"{say_metric(findings.metric)}, {spread}{over}{lowest}; {way} is better. "
-        f"▲ ▼ significantly better or worse than {one_line(findings.reference)}; "
-        "bold: the best mean, where it is significantly better than that."
+        f"▲ ▼ significantly better or worse than {one_line(findings.reference)}"
+        + ("; bold: the best mean, where it is significantly better than that." if bold else ".")
     )
 
 

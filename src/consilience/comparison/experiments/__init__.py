@@ -4,7 +4,9 @@ import importlib
 import pkgutil
 
 from consilience.comparison.experiments.experiment import (
+    Claim,
     Experiment,
+    Part,
     Reproducible,
     Reproduction,
     experiments,
@@ -15,4 +17,13 @@ from consilience.comparison.experiments.experiment import (
 for _module in pkgutil.iter_modules(__path__, __name__ + "."):
     importlib.import_module(_module.name)
 
-__all__ = ["Experiment", "Reproducible", "Reproduction", "experiments", "find_experiment", "register_experiment"]
+__all__ = [
+    "Claim",
+    "Experiment",
+    "Part",
+    "Reproducible",
+    "Reproduction",
+    "experiments",
+    "find_experiment",
+    "register_experiment",
+]

@@ -4,7 +4,7 @@ The one set of the evidential papers that is small and public. The protocol is Z
 sample independently with probability one half) on Han et al.'s split.
 """
 
-from consilience.comparison.experiments.experiment import Experiment, register_experiment
+from consilience.comparison.experiments.experiment import Experiment, Part, register_experiment
 
 VIEWS = ("pix", "fou", "fac", "zer", "kar", "mor")
 METHODS = (
@@ -33,7 +33,7 @@ def protocol(normalise: bool) -> dict[str, object]:
         "levels": (0, 1, 2, 5, 10),
         "seeds": 10,
         "encoders": {view: {"name": "mlp", "hidden": [64], "dropout": 0.1, "normalise": normalise} for view in VIEWS},
-        "training": {"epochs": 60, "batch_size": 200, "patience": None},
+        "training": {"epochs": 60, "batch_size": 100, "lr": 3e-4, "patience": None},
     }
 
 
@@ -44,11 +44,12 @@ register_experiment(
         name="qmf-handwritten",
         title="Handwritten digits in six views, half of them noisy: who trusts the right ones?",
         paper=PAPER,
-        full=protocol(normalise=True),
-        quick=QUICK,
+        parts={"handwritten": Part(protocol(normalise=True), QUICK)},
         notes=(
             "The paper has no table on this set; its rivals' papers do, without noise. Noise is in units of each "
             "feature's standard deviation.",
+            "The learning rate and the batch are the ones, of nine tried, with the best validation accuracy of late, "
+            "TMC and QMF together under noise; the test set had no part in it.",
             "The encoders end in a norm layer: without one the energy of a view rises with its noise, see "
             "`qmf-handwritten-unbounded`.",
         ),
@@ -59,8 +60,7 @@ register_experiment(
         name="qmf-handwritten-unbounded",
         title="The same without norm layers: confidence that grows with the noise",
         paper=PAPER,
-        full=protocol(normalise=False),
-        quick=QUICK,
+        parts={"handwritten": Part(protocol(normalise=False), QUICK)},
         notes=(
             "Logits of an encoder without a norm layer grow with the input's norm, and so does every confidence that "
             "is read off them. Theorem 2's condition r ≤ 0 fails: see the section on trust.",
@@ -72,18 +72,22 @@ register_experiment(
         name="tmc-handwritten",
         title="TMC as its authors train it: one linear layer for each view",
         paper="Han et al. 2021, Trusted Multi-View Classification",
-        full={
-            "data": "handwritten",
-            "methods": ["tmc"],
-            "reference": "tmc",
-            "corruption": ["gaussian"],
-            "levels": (0, 5, 10),
-            "seeds": 10,
-            "encoders": {view: {"name": "mlp", "hidden": []} for view in VIEWS},
-            "training": {"epochs": 500, "batch_size": 200, "lr": 3e-4, "weight_decay": 1e-5, "patience": None},
+        parts={
+            "handwritten": Part(
+                {
+                    "data": "handwritten",
+                    "methods": ["tmc"],
+                    "reference": "tmc",
+                    "corruption": ["gaussian"],
+                    "levels": (0, 5, 10),
+                    "seeds": 10,
+                    "encoders": {view: {"name": "mlp", "hidden": []} for view in VIEWS},
+                    "training": {"epochs": 500, "batch_size": 200, "lr": 3e-4, "weight_decay": 1e-5, "patience": None},
+                },
+                {"seeds": 3},
+            )
         },
-        quick={"seeds": 3},
-        published={("tmc", "clean", 0.0): 0.9851},
+        published={("handwritten", "tmc", "clean", 0.0): 0.9851},
         notes=(
             "The views are standardised here, scaled to [0, 1] in the authors' code; the published figure is their "
             "paper's, the authors' code gives 97.90 ± 0.20 on this split.",

@@ -6,8 +6,11 @@ components that are left of an image decides how much of it can be read. This on
 1. Images: PCA of the 60 000 training images (their second moments are sums of whole numbers, so exact in float64);
    every image is replaced by its mean plus its first components, rounded to bytes.
 2. Audio: each recording's spectrogram, see `fsdd`.
-3. Pairs: the training images of a digit, in their order, take that digit's training recordings by turns, in an order
-   drawn with the seed and drawn again at every turn; test images take the test recordings.
+3. Parts: MNIST's test images and FSDD's test takes are the test part. Of the training images 15 % are drawn for
+   validation, and of each digit's training recordings every seventh is held for them: a recording that training has
+   heard would say nothing about new ones.
+4. Pairs: the images of a digit in one part, in their order, take that digit's recordings of the part by turns, in an
+   order drawn with the seed and drawn again at every turn.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ from consilience.data.dataset import DataSet
 from consilience.data.options import check_number
 from consilience.data.registry import Files, find_folder, register
 from consilience.data.sets.fsdd import FILES as SPOKEN
-from consilience.data.sets.fsdd import spoken_digits
+from consilience.data.sets.fsdd import SIDE, spoken_digits
 from consilience.data.sets.mnist import FILES as WRITTEN
 from consilience.data.sets.mnist import read_parts
-from consilience.data.splits import given_split
+from consilience.data.splits import PARTS, Split, given_split, pick_stratified
 from consilience.errors import InputError
 from consilience.samples import MappedRows, Samples
 
@@ -35,30 +38,77 @@ _FILES = Files(
     licence=f"{WRITTEN.licence}; its spoken half, FSDD, {SPOKEN.licence}",
 )
 ENERGY = 0.25
+_HELD = 7  # of a digit's training recordings, one in so many is for validation
 
 
 @register("av-mnist", description="70 000 digits, written (few principal components left) and spoken", files=_FILES)
 def avmnist(
-    folder: Path, *, components: int | None = None, energy: float = ENERGY, noise: float = 0.0, seed: int = 0
+    folder: Path,
+    *,
+    components: int | None = None,
+    energy: float = ENERGY,
+    noise: float = 0.0,
+    side: int = SIDE,
+    n: int | None = None,
+    seed: int = 0,
 ) -> DataSet:
-    """Images of bytes `[1, 28, 28]` and spectrograms of bytes `[1, 112, 112]`.
+    """Images of bytes `[1, 28, 28]` and spectrograms of bytes `[1, side, side]`, 112×112 unless told.
 
     components: how many principal components are left of an image; None: as many as keep the share `energy` of its
-    variance. noise: standard deviation, in bytes, of noise on the spectrograms. seed: of the pairs, the noise and the
-    validation part.
+    variance. noise: standard deviation, in bytes, of noise on the spectrograms. side: of the spectrograms, a divisor of
+    112; smaller ones are means over blocks. n: how many pairs of the 70 000, the same share of every part and digit;
+    None: all. seed: of the validation part, the pairs, the noise and of who is among the n.
     """
     check_number("noise", noise, least=0)
+    check_number("side", side, least=1, whole=True)
+    if SIDE % side:
+        raise InputError(f"option side={side!r} must divide {SIDE}, the side of a spectrogram")
     images, digits, words = read_parts(folder)
     spectrograms, spoken, test = spoken_digits(find_folder(SPOKEN, folder.parent))
     reduced, _ = reduce_images(images, words == "train", components, energy)
+    parts = given_split(words, digits, "classification", seed=seed).parts
+    heard = np.where(test, "test", hold_recordings(spoken, ~test))
     rows = np.empty(len(digits), dtype=np.int64)
-    for part, recordings in (("train", ~test), ("test", test)):
-        here = words == part
-        rows[here] = pair(digits[here], spoken, np.flatnonzero(recordings), seed)
+    for part in PARTS:
+        here = parts == part
+        rows[here] = pair(digits[here], spoken, np.flatnonzero(heard == part), seed)
+    spectrograms = shrink(spectrograms, SIDE // side)
     if noise:
         spectrograms = with_noise(spectrograms, noise, seed)
     samples = Samples.of({"image": reduced[:, None], "audio": MappedRows(spectrograms, rows)}, digits)
-    return DataSet("av-mnist", samples, "classification", *given_split(words, digits, "classification", seed=seed))
+    # What is paired with what depends on the split, so that it is as fixed as if it had come with the data.
+    split = Split(parts, official=True, drawn_validation=False)
+    if n is not None:
+        kept = some_pairs(digits, parts, n, seed)
+        samples, split = samples.select(kept), split._replace(parts=parts[kept])
+    return DataSet("av-mnist", samples, "classification", *split)
+
+
+def hold_recordings(spoken: np.ndarray, training: np.ndarray) -> np.ndarray:
+    """Which recordings are "validation", every seventh of each digit's, and which "train": `[n]`."""
+    words = np.full(len(spoken), "train", dtype="<U10")
+    for digit in np.unique(spoken):
+        words[np.flatnonzero(training & (spoken == digit))[::_HELD]] = "validation"
+    return words
+
+
+def some_pairs(digits: np.ndarray, parts: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """The rows of n pairs in their order: of every part, and in it of every digit, as large a share as of the whole."""
+    check_number("n", n, least=100, whole=True)
+    if n > len(digits):
+        raise InputError(f"option n={n} must be at most {len(digits)}, the number of pairs")
+    random = np.random.default_rng([seed, 2])
+    group = digits + sum(10 * place * (parts == part) for place, part in enumerate(PARTS))
+    return np.sort(pick_stratified(group, np.arange(len(digits)), int(n), random))
+
+
+def shrink(spectrograms: np.ndarray, factor: int) -> np.ndarray:
+    """Means over blocks of factor × factor pixels, rounded to bytes: `[n, 1, side, side]`."""
+    if factor == 1:
+        return spectrograms
+    side = spectrograms.shape[-1] // factor
+    blocks = spectrograms.reshape(-1, 1, side, factor, side, factor)
+    return np.rint(blocks.mean(axis=(3, 5))).astype(np.uint8)
 
 
 def reduce_images(

@@ -22,7 +22,7 @@ _FILES = Files(
     licence="the provider's terms",
 )
 # Shankar, Thompson and Fiterau 2022, appendix C, and the smaller groups of MultiBench. The target of the large groups
-# is not stated there: ours is the one the smaller group of the same sector has.
+# is not stated there: ours is the one the smaller group of the same sector has, or all of them.
 GROUPS = {
     "food": (("MCD", "SBUX", "HSY", "HRL"), "MCD"),
     "health": (("MRK", "WST", "CVS", "MCK", "ABT", "UNH", "TFX"), "UNH"),
@@ -40,20 +40,30 @@ GROUPS = {
         "MSFT",
     ),
 }
+_TARGETS = ("one", "all")
 
 
 @register("finance", description="Daily opening prices of a sector; tomorrow's volatility of one stock", files=_FILES)
 def finance(
-    folder: Path, *, group: str = "food", window: int = 500, train: int = 3200, validation: int = 500
+    folder: Path,
+    *,
+    group: str = "food",
+    targets: str = "one",
+    window: int = 500,
+    train: int = 3200,
+    validation: int = 500,
 ) -> DataSet:
     """A sequence `[window, 1]` of daily log returns for each stock; the target is one stock's squared return next day.
 
-    Returns are divided by their standard deviation over the training days, the squared one likewise. Days where a
-    stock has no price (GOOG before August 2004) are left out for all. Parts are by date: `train` days (at most 70 %),
-    `validation` days (at most 10 %), the rest.
+    Returns are divided by their standard deviation over the training days, the squared one likewise. targets: "one", or
+    "all" for every stock's squared return `[n, stock]`, as they are divided by one standard deviation of all of them.
+    Days where a stock has no price (GOOG before August 2004) are left out for all. Parts are by date: `train` days (at
+    most 70 %), `validation` days (at most a third of those left), the rest.
     """
     if group not in GROUPS:
         raise unknown_name("group", group, GROUPS, "It was given for data set 'finance'")
+    if targets not in _TARGETS:
+        raise unknown_name("targets", targets, _TARGETS, "It was given for data set 'finance'")
     for option, value in (("window", window), ("train", train), ("validation", validation)):
         check_number(option, value, least=1, whole=True)
     tickers, target = GROUPS[group]
@@ -63,10 +73,12 @@ def finance(
         raise InputError(f"finance: {len(returns)} days with prices of {group} are too few for a window of {window}")
     count = len(returns) - window  # the target of window t is the return of day t + window
     # A group with a young stock has fewer days: its parts shrink together, and some are left to test on.
-    learned, validation = min(train, int(0.7 * count)), min(validation, int(0.1 * count))
+    learned = min(train, int(0.7 * count))
+    validation = min(validation, (count - learned) // 3)
+    volatility = returns[window:] ** 2
+    y = volatility[:, tickers.index(target)] if targets == "one" else volatility
+    y = y / y[:learned].std()
     returns = returns / returns[: window + learned].std(axis=0)
-    volatility = returns[window:, tickers.index(target)] ** 2
-    y = volatility / volatility[:learned].std()
     windows = np.lib.stride_tricks.sliding_window_view(returns, window, axis=0)[:count].astype(np.float32)
     words = np.repeat(["train", "validation", "test"], [learned, validation, count - learned - validation])
     values = {ticker: windows[:, column, :, None] for column, ticker in enumerate(tickers)}

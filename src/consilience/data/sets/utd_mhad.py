@@ -9,6 +9,7 @@ import numpy as np
 
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
+from consilience.data.options import check_number
 from consilience.data.registry import Files, register
 from consilience.data.splits import given_split
 from consilience.errors import InputError
@@ -25,8 +26,13 @@ _KEY = re.compile(r"(inertial|skeleton)/a([0-9]+)_s([0-9]+)_t([0-9]+)")
 
 
 @register("utd-mhad", description="27 actions of eight people, inertial and skeleton sequences", files=_FILES)
-def utd_mhad(folder: Path, *, seed: int = 0) -> DataSet:
-    """Inertial `[time, 6]` and skeleton `[time, 60]`; people of odd number train, those of even number test."""
+def utd_mhad(folder: Path, *, steps: int | None = None, seed: int = 0) -> DataSet:
+    """Inertial `[time, 6]` and skeleton `[time, 60]`; people of odd number train, those of even number test.
+
+    steps: every recording stretched or shrunk to so many steps, since people take different time for an action.
+    """
+    if steps is not None:
+        check_number("steps", steps, least=2, whole=True)
     arrays = read_npz(folder / _FILES.names[0])
     found: dict[tuple[int, int, int], dict[str, np.ndarray]] = {}
     for key, value in arrays.items():
@@ -38,11 +44,20 @@ def utd_mhad(folder: Path, *, seed: int = 0) -> DataSet:
     y = np.array([action for action, _, _ in recordings])
     words = np.array(["train" if subject % 2 else "test" for _, subject, _ in recordings])
     values = {
-        kind: [
-            None if kind not in found[one] else found[one][kind].astype(np.float32).reshape(len(found[one][kind]), -1)
-            for one in recordings
-        ]
+        kind: [None if kind not in found[one] else _in_steps(found[one][kind], steps) for one in recordings]
         for kind in ("inertial", "skeleton")
     }
     samples = Samples.of(values, y)
     return DataSet("utd-mhad", samples, "classification", *given_split(words, y, "classification", seed=seed))
+
+
+def _in_steps(recording: np.ndarray, steps: int | None) -> np.ndarray:
+    """`[time, …]` → `[steps, feature]` by linear interpolation; the time it took, where steps is None."""
+    flat = recording.astype(np.float32).reshape(len(recording), -1)
+    if steps is None:
+        return flat
+    at = np.linspace(0, len(flat) - 1, int(steps))
+    before = at.astype(np.int64)
+    after = np.minimum(before + 1, len(flat) - 1)
+    share = (at - before).astype(np.float32)[:, None]
+    return (1 - share) * flat[before] + share * flat[after]

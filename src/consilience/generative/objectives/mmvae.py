@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from consilience.batches import Batch
-from consilience.encoders.choice import whole_number
 from consilience.generative.latent import Gaussian
 from consilience.generative.objectives.objective import Noise, Objective, register_objective
+from consilience.settings import whole_number
 
 if TYPE_CHECKING:
     from consilience.generative.model import LatentModel

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from consilience.batches import Batch
-from consilience.encoders.choice import whole_number
 from consilience.generative.objectives.objective import Objective, Plan, register_objective
+from consilience.settings import whole_number
 
 if TYPE_CHECKING:
     from consilience.generative.model import LatentModel

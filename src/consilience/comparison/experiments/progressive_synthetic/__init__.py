@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from consilience.comparison.experiments.experiment import Reproduction, register_experiment
+from consilience.comparison.experiments.experiment import Reproduction, register_experiment, run_folder
 
 NAME = "progressive-synthetic"
 
@@ -28,9 +28,8 @@ class ProgressiveSynthetic:
         from consilience.comparison.experiments.progressive_synthetic.cells import FULL, QUICK
         from consilience.comparison.experiments.progressive_synthetic.running import reproduce
 
-        protocol, size = (QUICK, "-quick") if quick else (FULL, "")
-        how = {name: value for name, value in how.items() if value is not None}
-        out = how.pop("out", f"runs/{self.name}{size}")
+        protocol = QUICK if quick else FULL
+        out = run_folder(self.name, quick, how.pop("out", None))
         return reproduce(protocol, out, title=self.title, paper=self.paper, notes=self.notes, **how)
 
 

@@ -15,7 +15,8 @@ from consilience.comparison.experiments.progressive_synthetic.nets import MAIN, 
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
 from consilience.data import load_data
-from consilience.training.side_by_side import Trials, train_side_by_side
+from consilience.training.side_by_side import train_side_by_side
+from consilience.training.trials import Trials
 from consilience.version import __version__
 
 DATA = "progressive-synthetic"
@@ -39,6 +40,11 @@ class Protocol:
     epochs: int = 80
     patience: int = 15
     lr: float = 0.003
+
+    @property
+    def experiment(self) -> str:
+        """The name it is asked for by."""
+        return DATA
 
     def batch_size(self, size: int) -> int:
         """Some thirty steps an epoch for small sets, more for large ones.

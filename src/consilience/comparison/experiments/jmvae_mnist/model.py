@@ -1,0 +1,87 @@
+"""The latent model of the recipe: its nets, trained on images that are drawn black and white anew at every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from consilience.batches import Batch
+from consilience.generative.importance import PAIRS_AT_ONCE, TIMES_ON_A_DEVICE, LogLikelihood, WeightSums, log_joint
+from consilience.generative.model import LatentModel
+from consilience.generative.subset_encoders import OwnEncoder
+from consilience.generative.trained import BATCH, TrainedLatent
+from consilience.generative.units import own_transforms
+from consilience.methods import Prediction, Spec
+from consilience.preparation import Preparation
+from consilience.samples import Samples
+from consilience.targets import Task
+from consilience.training import Trainer
+from consilience.training.devices import resolve_device
+from consilience.training.feed import Feed
+from consilience.training.randomness import seeded
+
+IMAGE, LABEL = "image", "label"
+LIKELIHOODS = {IMAGE: "bernoulli", LABEL: "categorical"}
+
+
+class JmvaeNets(LatentModel):
+    """Grey images `[batch, 1, height, width]` in [0, 1] and one-hot labels; a layer of `hidden` units for each, side by
+    side into another, for every subset of the two, and two such layers for each decoder.
+    """
+
+    def __init__(self, spec: Spec, *, hidden: int, **settings: Any):
+        super().__init__(
+            spec,
+            subset_encoder="own",
+            decoders={name: {"name": "mlp", "hidden": [hidden, hidden]} for name in LIKELIHOODS},
+            likelihoods=LIKELIHOODS,
+            **settings,
+        )
+        self.subset_encoder = OwnEncoder(spec, self.latent, hidden)
+
+    def forward(self, batch: Batch) -> Prediction:
+        """The objective's terms; in training of images whose pixels are drawn here, each with its grey for the
+        probability of 1.
+        """
+        return super().forward(_drawn(batch) if self.training else batch)
+
+
+def _drawn(batch: Batch) -> Batch:
+    return Batch(
+        {**batch.values, IMAGE: torch.bernoulli(batch[IMAGE])},
+        batch.present,
+        index=batch.index,
+        weight=batch.weight,
+        complete=batch.complete,
+    )
+
+
+def fit(train: Samples, trainer: Trainer, *, hidden: int, **settings: Any) -> TrainedLatent:
+    """Train on all samples for as many epochs as the trainer says. settings: of `LatentModel`."""
+    trainer.preparation = Preparation.fit(train, Task.none(), own_transforms(train.modalities, LIKELIHOODS))
+    encoder = {"name": "mlp", "hidden": [hidden], "dropout": 0.0, "normalise": False}
+    spec = Spec(trainer.preparation.modalities, trainer.preparation.task, dict.fromkeys(LIKELIHOODS, encoder))
+    with seeded(trainer.seed):
+        model = JmvaeNets(spec, hidden=hidden, **settings)
+    model.fit(train, None, trainer)
+    trainer.forget()
+    return TrainedLatent(model, trainer.preparation, logs=trainer.logs)
+
+
+@torch.no_grad()
+def published_estimate(trained: TrainedLatent, samples: Samples, draws: int, device: str = "auto") -> LogLikelihood:
+    """log p(image) of each sample `[n]` as it was published: z from q(z | image, label), whatever that is worth."""
+    model, target = trained.model, resolve_device(device)
+    model.to(target).eval()
+    generator = torch.Generator(target).manual_seed(0)
+    parts = []
+    for batch in Feed(samples, trained.preparation, target).in_order(BATCH):
+        q, sums = model.posterior(batch), WeightSums()
+        pairs = PAIRS_AT_ONCE * (1 if target.type == "cpu" else TIMES_ON_A_DEVICE)
+        while sums.draws < draws:
+            z = q.draw(generator, min(max(1, pairs // len(batch)), draws - sums.draws))
+            sums.add(log_joint(model, batch, [IMAGE], z) - q.log_density(z))
+        found = sums.estimate()
+        parts.append((found.value.cpu(), found.standard_error.cpu(), found.effective_samples.cpu()))
+    return LogLikelihood(*(torch.cat(each) for each in zip(*parts)))

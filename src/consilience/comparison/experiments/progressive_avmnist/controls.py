@@ -1,0 +1,74 @@
+"""What a loop gains over its base model, beside what its controls gain: more parameters, and a loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from consilience.comparison.comparison import Comparison
+from consilience.report.account import Section, TextTable
+from consilience.report.summary import summarise
+from consilience.report.wording import NOTHING, Scale, say_count, say_list, say_number, say_p
+
+
+def controls_section(
+    comparison: Comparison, models: Mapping[str, str], loop: str, controls: Mapping[str, str]
+) -> Section:
+    """models: base method → its name in the paper · loop, controls: families put around it, the latter in words."""
+    scale = summarise(comparison.findings)[0].scale
+    known = comparison.findings.methods
+    families = (loop, *controls)
+    rows = []
+    for base, name in models.items():
+        asked = [f"{family}:{base}" for family in families if f"{family}:{base}" in known]
+        gains = gains_over(comparison, base, asked)
+        rows.append((name, _parameters(comparison, base), *(_gain(gains, f"{one}:{base}", scale) for one in families)))
+    caption = "Accuracy gained over the base model in percentage points, and p corrected over each model's own"
+    table = TextTable(caption, ("model", "parameters", *(f"{family}:" for family in families)), tuple(rows))
+    said = "; ".join(f"`{family}:` {words}" for family, words in controls.items())
+    return Section(
+        "controls",
+        "Is it what crosses between the modalities?",
+        (f"{said}.", *_reading(comparison, models, loop, controls)),
+        (table,),
+    )
+
+
+def gains_over(comparison: Comparison, base: str, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Method → its clean difference to a base method, as a row of `Comparison.statistics`."""
+    if not methods:
+        return {}
+    found = comparison.statistics(base, methods).filter(level=0)
+    return {row["method"]: row for row in found.iter_rows(named=True)}
+
+
+def _reading(comparison: Comparison, models: Mapping[str, str], loop: str, controls: Mapping[str, str]) -> list[str]:
+    """For each control: in how many models the loop is ahead of it, and in which of them significantly."""
+    said = []
+    for control in controls:
+        rows = {
+            name: gains_over(comparison, f"{control}:{base}", [f"{loop}:{base}"])[f"{loop}:{base}"]
+            for base, name in models.items()
+            if {f"{control}:{base}", f"{loop}:{base}"} <= set(comparison.findings.methods)
+        }
+        ahead = [name for name, row in rows.items() if row["difference"] > 0]
+        clearly = [name for name, row in rows.items() if row["difference"] > 0 and row["p"] <= 0.05 / len(rows)]
+        if rows:
+            where = f", in {say_list(clearly)} significantly" if clearly else ", in none significantly"
+            said.append(
+                f"The loop is ahead of `{control}:` in {len(ahead)} of {say_number(len(rows), 'model')}"
+                f"{where} (p ≤ 0.05 over {say_number(len(rows), 'test')})."
+            )
+    return said
+
+
+def _gain(gains: Mapping[str, Mapping[str, Any]], method: str, scale: Scale) -> str:
+    if method not in gains:
+        return NOTHING
+    row = gains[method]
+    return f"{scale.signed(row['difference'])}, {say_p(row['p_holm'])}"
+
+
+def _parameters(comparison: Comparison, method: str) -> str:
+    timings = comparison.findings.timings
+    return say_count(timings.filter(timings["method"] == method)["parameters"][0])

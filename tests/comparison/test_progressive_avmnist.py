@@ -1,0 +1,187 @@
+"""Progressive fusion on AV-MNIST: protocols that can be run, pages that say what the numbers say; without any files."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from consilience import compare
+from consilience.comparison.experiments import find_experiment
+from consilience.comparison.experiments import progressive_avmnist as table9
+from consilience.comparison.experiments.avmnist_components import BOTH, IMAGE, PUBLISHED, SOUND, means, placed, together
+from consilience.comparison.experiments.progressive_avmnist.controls import controls_section
+from consilience.comparison.experiments.progressive_figures import cells as figures
+from consilience.comparison.experiments.progressive_figures.account import gains_by_pass, give_account, probe_table
+from consilience.comparison.experiments.progressive_figures.running import measure_on_gpu, reproduce
+from consilience.comparison.store import Result, Store
+from consilience.data import DataSet
+from consilience.data.splits import draw_split
+from consilience.methods import Spec, build
+from consilience.modalities import Modality
+from consilience.samples import Samples
+from consilience.targets import Task
+
+
+@pytest.mark.parametrize(("side", "quick"), [(112, False), (28, True)])
+def test_every_method_of_the_protocol_can_be_built(side, quick):
+    protocol = find_experiment("progressive-table9").parts["av-mnist"].arguments(quick)
+    shapes = {"image": (1, 28, 28), "audio": (1, side, side)}
+    spec = Spec({name: Modality(name, "image", shape) for name, shape in shapes.items()}, Task.of_labels(np.arange(10)))
+    for name in protocol["methods"]:
+        if quick or not name.startswith("wide:"):  # which are slow to build
+            build(name, spec, protocol["settings"].get(name))
+    assert protocol["settings"].keys() <= set(protocol["methods"])
+
+
+def test_every_base_is_claimed_against_its_loop_with_the_published_figures():
+    experiment = find_experiment("progressive-table9")
+    methods = experiment.parts["av-mnist"].arguments(False)["methods"]
+    assert {(claim.method, claim.than) for claim in experiment.claims} == {(f"pro:{one}", one) for one in table9.TABLE9}
+    assert {control + one for control in ("wide:", "unimodal-feedback:") for one in table9.TABLE9} <= set(methods)
+    assert experiment.published["av-mnist", "lowrank", "clean", 0.0] == 0.711
+    assert experiment.published["av-mnist", "pro:mfas", "clean", 0.0] == 0.725
+    assert len(experiment.published) == 12
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    random = np.random.default_rng(0)
+    y = np.arange(90) % 2
+    values = {name: random.normal(y[:, None], 1.5, size=(90, 3)).astype(np.float32) for name in "ab"}
+    data = DataSet("small", Samples.of(values, y), "classification", *draw_split(y, "classification"))
+    encoder = {"name": "mlp", "hidden": [4], "dropout": 0.0}
+    return compare(
+        data,
+        ["concat", "pro:concat", "wide:concat", "unimodal-feedback:concat", "align"],
+        levels=(0,),
+        seeds=2,
+        reference="concat",
+        encoders={"a": encoder, "b": encoder},
+        settings={name: {"width": 4} for name in ("concat", "pro:concat", "wide:concat", "unimodal-feedback:concat")},
+        training={"epochs": 1, "device": "cpu"},
+        out=tmp_path_factory.mktemp("runs") / "small",
+        verbose=0,
+        side_by_side=True,
+    )
+
+
+def test_controls_stand_beside_the_loop(compared):
+    section = controls_section(compared, {"concat": "LF", "align": "Other"}, table9.LOOP, table9.CONTROLS)
+    first, second = section.tables[0].rows
+    values = compared.findings.values.filter(metric="accuracy", level=0.0).unique(["method", "seed"])
+    by_method = {method: table["value"].mean() for (method,), table in values.group_by("method")}
+    for family, cell in zip(("pro", "wide", "unimodal-feedback"), first[2:], strict=True):
+        gain = by_method[f"{family}:concat"] - by_method["concat"]
+        assert float(cell.split(",")[0].replace("−", "-")) == pytest.approx(100 * gain, abs=0.051)
+        assert "p = " in cell
+    assert second[0] == "Other"
+    assert set(second[2:]) == {"–"}  # of which nothing but the base was compared
+    ahead = int(by_method["pro:concat"] > by_method["wide:concat"])
+    assert f"The loop is ahead of `wide:` in {ahead} of 1 model" in section.words[1]
+
+
+def accuracies(**methods):
+    rows = [
+        {"method": method, "seed": seed, "corruption": "clean", "level": 0.0, "metric": "accuracy", "value": value}
+        for method, values in methods.items()
+        for seed, value in enumerate(values)
+    ]
+    return SimpleNamespace(findings=SimpleNamespace(values=pl.DataFrame(rows)))
+
+
+def test_builds_are_placed_by_their_fused_accuracy():
+    comparisons = {
+        "components-3": accuracies(**{IMAGE: [0.5, 0.6], BOTH: [0.6, 0.62]}),
+        "components-4": accuracies(**{IMAGE: [0.63, 0.65], SOUND: [0.4, 0.44], BOTH: [0.7, 0.72]}),
+        "components-5": accuracies(**{IMAGE: [0.7, 0.74], BOTH: [0.78, 0.8]}),
+        "clean-sound": accuracies(**{SOUND: [0.99, 0.99], BOTH: [0.99, 1.0]}),
+    }
+    found = means(comparisons)
+    assert found["components-3"][SOUND] == found["components-5"][SOUND] == pytest.approx((0.42, 0.04 / 2**0.5))
+    assert found["clean-sound"][IMAGE] == found["components-4"][IMAGE]
+    *builds, nearest = placed(comparisons)
+    assert builds[0] == "3 components, noisy sound: image alone 55.0 %, sound alone 42.0 %, both 61.0 %."
+    assert "is nearest to 4 components, noisy sound, which differs by −0.4" in nearest
+    table = together(comparisons)[0].tables[0]
+    assert table.rows[-1][2:] == ("99.0 ± 0.0", "99.5 ± 0.7", f"{100 * PUBLISHED:.1f}", "+28.1")
+
+
+TINY = figures.Protocol(
+    build={"side": 28},
+    training={"epochs": 1, "batch_size": 20, "lr": 0.05, "optimizer": "sgd"},
+    seeds=2,
+    probed=("lowrank",),
+    probed_steps=2,
+    probe_samples=30,
+    deep=("lowrank",),
+    depths=(1, 2),
+)
+
+
+@pytest.fixture
+def pairs(monkeypatch):
+    random = np.random.default_rng(0)
+    y = np.arange(70) % 3
+    values = {name: random.normal(y[:, None, None, None], 2, size=(70, 1, 28, 28)) for name in ("image", "audio")}
+    data = DataSet("av-mnist", Samples.of(values, y), "classification", *draw_split(y, "classification"))
+    monkeypatch.setattr(figures, "_load", lambda build: data)
+
+
+def test_a_loop_of_two_figures_is_trained_once():
+    loops = dict.fromkeys(cell.loop for cell in TINY.cells())
+    assert [place["image"] for place in TINY.places()] == ["conv1", "conv2", "conv3", "conv4", "end"]
+    assert len(loops) == 1 + 5 + 1  # probed, joining at five places, and one pass; two passes are probed already
+    assert TINY.deepening()[1] == TINY.probing()[0]
+    assert len({cell.key for cell in TINY.cells()}) == 2 * len(loops)
+    assert len(figures.FULL.places()) == 7
+
+
+def test_the_figures_from_the_first_training_to_the_page(pairs, tmp_path):
+    store = Store(tmp_path / "run")
+    store.write_plan({"asked": TINY.asked(), "jobs": []})
+    few = [cell for cell in TINY.cells() if cell.loop == TINY.probing()[0]]
+    measure_on_gpu(few, TINY, store)  # wherever it runs
+    found = reproduce(TINY, tmp_path / "run", title="Inside", notes=("A note.",), verbose=0)
+    probes, stages, depths = (section.tables[0] for section in found.account.sections[:3])
+    assert [row[0] for row in probes.rows] == ["LFN, image", "LFN, audio"]
+    assert [row[0] for row in stages.rows] == ["conv1", "conv2", "conv3", "conv4", "end"]
+    assert [row[0] for row in depths.rows] == ["LFN, one pass", "LFN, 2 passes"]
+    assert depths.rows[0][2:] == ("1.00", "1.00")
+    assert len(found.account.sections[0].figures) == 1
+    assert found.page.is_file()
+
+
+def invented(cell):
+    """Results that a formula gives: every pass adds one point to the image, the third stage is best on validation."""
+    place = next((place for place, loop in enumerate(TINY.joining()) if loop == cell.loop), 0)
+    rows = [
+        {"modality": name, "step": step, "metric": "accuracy", "value": 0.5 + 0.01 * step * (name == "image")}
+        for step in (1, 2)
+        for name in ("image", "audio")
+    ]
+    return Result(
+        {
+            "value": 0.7 + 0.01 * place + 0.002 * cell.seed,
+            "validation": 0.6 - 0.01 * abs(place - 2),
+            "epoch_seconds": float(cell.loop.steps),
+            "prediction_seconds": 0.5 * cell.loop.steps,
+            "parameters": 1000,
+            "device": "cpu",
+            "sizes": {"train": 10},
+            "probes": rows if cell.loop.probed else [],
+        }
+    )
+
+
+def test_the_answer_says_what_was_found():
+    results = {cell.key: invented(cell) for cell in TINY.cells()}
+    account = give_account(TINY, results, title="Inside")
+    probed, joined, deep = account.answer
+    assert "LFN image +1.0 ± 0.0; LFN audio 0.0 ± 0.0" in probed
+    assert "between 70.1 and 74.1 %" in joined
+    assert "Validation pairs choose conv3, which has 72.1 %" in joined
+    assert "2 passes take 2.00 times as long to train and 2.00 times as long to predict" in deep
+    found = {loop: [results[figures.Cell.of(TINY, loop, seed).key].about for seed in (0, 1)] for loop in TINY.probing()}
+    gains = gains_by_pass(probe_table(TINY, found))
+    assert gains["LFN", "image"].tolist() == pytest.approx([0.01, 0.01])
