@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import pytest
@@ -58,6 +59,17 @@ def test_an_experiment_in_quick_form(run, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run" / "digits" / "plan.json").read_text())["command"] == command
     plain = run("reproduce", "digits-robustness", "--quick", "--out", tmp_path / "run", "--format", "markdown")
     assert plain.out.startswith("**digits: accuracy, %**")
+
+
+def test_seeds_side_by_side_are_for_comparisons(run, tmp_path, monkeypatch):
+    asked = []
+    known = experiments()["digits-robustness"]
+    monkeypatch.setattr(type(known), "run", lambda self, **how: asked.append(how) or sys.exit(0))
+    run("reproduce", "digits-robustness", "--quick", "--side-by-side")  # ends where it would begin
+    assert asked[0]["side_by_side"] is True
+    done = run("reproduce", "progressive-synthetic", "--quick", "--side-by-side", "--out", tmp_path)
+    assert done.code == 2
+    assert "--side-by-side is for comparisons of methods: progressive-synthetic" in done.err
 
 
 def test_where_the_data_lie_may_be_said(run, tmp_path, monkeypatch):

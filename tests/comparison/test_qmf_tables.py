@@ -73,14 +73,14 @@ def test_correlations_are_means_over_modalities():
 
 def test_verdicts_on_correlations_are_corrected_over_all_tests():
     comparison = diagnosed({"qmf": -0.6, "worse": -0.2, "better": -0.8})
-    tests = [follows_closer(f"beside {name}", comparison, 10.0, "qmf", name) for name in ("worse", "better")]
-    [told] = verdicts_on({"QMF knows best": tests})
-    assert told.startswith("QMF knows best: beside worse, found (r = −0.6")
-    assert "; beside better, the opposite is found (r = −0.6" in told
-    assert told.count("p = 0.016") == 2  # 2 tests × the smallest p of 8 seeds, 2⁻⁷
+    checks = [follows_closer(f"QMF knows {name}", comparison, 10.0, "qmf", name) for name in ("worse", "better")]
+    found, opposite = verdicts_on(checks)
+    assert found.startswith("QMF knows worse. Found: r = −0.6")
+    assert opposite.startswith("QMF knows better. The opposite is found: r = −0.6")
+    assert found.endswith("p = 0.016.")  # 2 tests × the smallest p of 8 seeds, 2⁻⁷
     few = diagnosed({"qmf": -0.6, "worse": -0.2}, seeds=3)
-    [undecided] = verdicts_on({"QMF knows best": [follows_closer("here", few, 10.0, "qmf", "worse")]})
-    assert "here, not decided, 3 seeds being too few" in undecided
+    [undecided] = verdicts_on([follows_closer("Anyhow", few, 10.0, "qmf", "worse")])
+    assert undecided.startswith("Anyhow. Not decided: r = −0.6")
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_sections_show_what_was_measured(compared):
 def test_verdicts_speak_of_every_part(compared):
     for name in ("qmf-table2", "qmf-table3", "qmf-table5", "qmf-figure3"):
         told = " ".join(find_experiment(name).verdicts({"mvsa": compared, "av-mnist": compared})).lower()
-        assert told.count("on mvsa") == told.count("on av-mnist") == 1
+        assert told.count("on mvsa ") == told.count("on av-mnist ") > 0
 
 
 def test_accuracy_that_follows_correlation_is_noticed(monkeypatch):

@@ -63,6 +63,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         tune=chosen.tune,
         out=chosen.out,
         jobs=chosen.jobs,
+        side_by_side=chosen.side_by_side,
         cluster=chosen.cluster,
         command=shlex.join(command),
         **options.loading(chosen),

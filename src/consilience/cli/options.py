@@ -70,6 +70,9 @@ def add_running(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("running")
     group.add_argument("--out", type=str, metavar="FOLDER", help="the run folder; runs/… unless given")
     group.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
+    group.add_argument(
+        "--side-by-side", action="store_true", help="train a method's seeds as one batched model where it allows that"
+    )
     group.add_argument("--cluster", type=str, metavar="ray", help="work on a Ray cluster, found by RAY_ADDRESS")
     add_format(parser)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from consilience.cli import options
 from consilience.data.registry import DATA_VARIABLE
+from consilience.errors import InputError
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -31,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """List, or run one by its protocol."""
-    from consilience.comparison.experiments import experiments, find_experiment
+    from consilience.comparison.experiments import Experiment, experiments, find_experiment
 
     options.check_format(chosen)
     if chosen.list or chosen.name is None:
@@ -43,8 +44,12 @@ def run(chosen: Namespace, command: list[str]) -> None:
     experiment = find_experiment(chosen.name)
     if chosen.data_dir is not None:
         os.environ[DATA_VARIABLE] = chosen.data_dir  # the processes that do the jobs read it too
-    where = {"out": chosen.out, "jobs": chosen.jobs, "cluster": chosen.cluster}
-    say_account(experiment.run(quick=chosen.quick, command=shlex.join(command), **where), chosen.format)
+    how = {"out": chosen.out, "jobs": chosen.jobs, "cluster": chosen.cluster}
+    if chosen.side_by_side:
+        if not isinstance(experiment, Experiment):
+            raise InputError(f"--side-by-side is for comparisons of methods: {chosen.name} has a way of its own")
+        how["side_by_side"] = True
+    say_account(experiment.run(quick=chosen.quick, command=shlex.join(command), **how), chosen.format)
 
 
 def say_account(done: Reproduction, format: str) -> None:

@@ -49,11 +49,20 @@ def write_page(
     if experiment.notes or missing:
         sections.append(Section("differences", "Reasons for differences", (*missing, *experiment.notes)))
     sections.append(Section("made", "How it was made", tuple(how_made(experiment.parts, comparisons))))
-    answer = in_short(claims) or [said for one in comparisons.values() for said in headline(one.findings)]
+    answer = in_short(claims) or list(headlines(experiment.parts, comparisons))
     account = Account(experiment.title, tuple(answer), tuple(sections), command, experiment.paper)
     with writing(folder):
         page = write_account(account, folder)
     return Reproduction(folder, account, page)
+
+
+def headlines(parts: Mapping[str, Part], comparisons: Mapping[str, Comparison]) -> Iterator[str]:
+    """What every comparison says first; of several, which of them is meant."""
+    for name, one in comparisons.items():
+        first, *others = headline(one.findings)
+        title = parts[name].title if len(comparisons) > 1 else ""
+        yield f"{title}: {first[0].lower()}{first[1:]}" if title else first
+        yield from others
 
 
 def part_section(experiment: Experiment, name: str, comparison: Comparison) -> Section:
@@ -121,6 +130,17 @@ def say_verdict(difference: float, p: float, seeds: int, claims: int) -> str:
     return "Not found" if reachable(seeds, claims, ALPHA) else "Not decided"
 
 
+def say_claim(says: str, figures: str, difference: float, p: float, seeds: int, claims: int) -> str:
+    """A claim, the verdict on it and the figures it rests on; the rest as for `say_verdict`.
+
+    >>> say_claim("Late fusion is best", "+0.2 points", 0.2, 0.5, 3, 1)
+    'Late fusion is best. Not decided: +0.2 points, p = 0.5; 3 seeds are too few.'
+    """
+    verdict = say_verdict(difference, p, seeds, claims)
+    few = f"; {say_number(seeds, 'seed')} are too few" if verdict == "Not decided" else ""
+    return f"{says}. {verdict}: {figures}, {say_p(p)}{few}."
+
+
 def in_short(claims: Sequence[str]) -> list[str]:
     """What is to be read first: the claims themselves where they are few, or how many of them came out which way."""
     if len(claims) <= _FEW:
@@ -137,9 +157,7 @@ def _verdict(claim: Claim, comparison: Comparison, row: Mapping[str, float], p: 
     low, high = (scale.number(row[end]) for end in ("low", "high"))
     unit = "percentage points" if scale.unit else f"in {say_metric(findings.metric)}, positive is better"
     figures = f"`{claim.method}` − `{claim.than}` {scale.signed(row['difference'])} ({low} … {high}) {unit}"
-    verdict = say_verdict(row["difference"], p, len(findings.seeds), claims)
-    few = f"; {say_number(len(findings.seeds), 'seed')} are too few" if verdict == "Not decided" else ""
-    return f"{claim.says}. {verdict}: {figures}, {say_p(p)}{few}."
+    return say_claim(claim.says, figures, row["difference"], p, len(findings.seeds), claims)
 
 
 def how_made(parts: Mapping[str, Part], comparisons: Mapping[str, Comparison]) -> Iterator[str]:

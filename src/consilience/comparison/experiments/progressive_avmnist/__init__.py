@@ -107,9 +107,10 @@ register_experiment(
         notes=(
             "No build of AV-MNIST was ever published, and published figures differ by tens of points between builds. "
             "How much is left of the images is decided by the number of principal components, how much of the sound by "
-            "the noise: `av-mnist-components` has what each leaves. Four components and noise of 400 bytes leave image "
-            "and sound about as legible alone as they are said to be where the fused figures are near 71 %. So it is "
-            "the differences between a model and its loop that are to be compared, not the accuracies.",
+            f"the noise: `av-mnist-components` has what each leaves. {BUILD['components']} components and noise of "
+            f"{BUILD['noise']:g} bytes were chosen so that image and sound alone are about as legible as in the builds "
+            "whose fused figures lie near 71 %. So it is the differences between a model and its loop that are to be "
+            "compared, not the accuracies.",
             "Neither the number of passes nor the place where the feedback joins can be told from the paper's "
             f"appendix. Here there are two passes, and the feedback is added to what `{INTO}` of both encoders "
             "receives, channel by channel; `progressive-figures` compares depths and places.",

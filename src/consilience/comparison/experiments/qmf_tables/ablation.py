@@ -49,9 +49,10 @@ def claims() -> tuple[Claim, ...]:
 
 def verdicts(comparisons: Mapping[str, Comparison]) -> list[str]:
     """Whether the ranking loss makes weights that follow the losses better."""
-    says = f"At ε = {say_level(NOISE)}, the ranking loss makes weights that fall more with the losses"
-    checks = [follows_closer(f"on {name}", one, NOISE, FULL, WEIGHTS) for name, one in comparisons.items()]
-    return verdicts_on({says: checks})
+    says = f"at ε = {say_level(NOISE)}, the ranking loss makes weights that fall more with the losses"
+    return verdicts_on(
+        [follows_closer(f"On {name} {says}", one, NOISE, FULL, WEIGHTS) for name, one in comparisons.items()]
+    )
 
 
 def sections(comparisons: Mapping[str, Comparison]) -> list[Section]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from consilience.comparison.comparison import Comparison
-from consilience.comparison.experiments.published import say_verdict
+from consilience.comparison.experiments.published import say_claim
 from consilience.comparison.statistics import Row, compare_to_reference, holm
 from consilience.evaluation.verdicts import signed
-from consilience.report.wording import NOTHING, say_number, say_p
+from consilience.report.wording import NOTHING
 
 HOW = (
     "r is Pearson's correlation between the weight that a modality gets and the loss of its own expert over the test "
@@ -51,33 +51,27 @@ def say_r(seeds: Mapping[int, float] | None) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """A claim put to the test. where: on which set or against whom · figures: what was found · row: its statistics."""
+    """A claim put to the test. says: in words, without a full stop · figures: what was found · row: its statistics."""
 
-    where: str
+    says: str
     figures: str
     row: Row
     seeds: int
 
 
-def follows_closer(where: str, comparison: Comparison, level: float, method: str, than: str) -> Check:
+def follows_closer(says: str, comparison: Comparison, level: float, method: str, than: str) -> Check:
     """Whether the weights of one method fall more with the losses than another's: whether its r is lower."""
     found = correlations(comparison, level)
     pair = {name: found.get(name, {}) for name in (than, method)}
     scores = {name: {seed: np.array([-r]) for seed, r in seeds.items()} for name, seeds in pair.items()}
     [row] = compare_to_reference(scores, than)
-    return Check(where, f"r = {say_r(pair[method])} against {say_r(pair[than])}", row, len(comparison.findings.seeds))
+    return Check(says, f"r = {say_r(pair[method])} against {say_r(pair[than])}", row, len(comparison.findings.seeds))
 
 
-def verdicts_on(claims: Mapping[str, Sequence[Check]]) -> list[str]:
-    """A sentence for each claim with all its checks; p-values are corrected by Holm over the checks of all claims."""
-    checks = [check for each in claims.values() for check in each]
-    corrected = iter(holm(np.array([check.row["p"] for check in checks])))
-    told = []
-    for says, each in claims.items():
-        found = []
-        for check, p in zip(each, map(float, corrected)):
-            verdict = say_verdict(check.row["difference"], p, check.seeds, len(checks))
-            few = f", {say_number(check.seeds, 'seed')} being too few" if verdict == "Not decided" else ""
-            found.append(f"{check.where}, {verdict[0].lower()}{verdict[1:]}{few} ({check.figures}, {say_p(p)})")
-        told.append(f"{says}: {'; '.join(found)}.")
-    return told
+def verdicts_on(checks: Sequence[Check]) -> list[str]:
+    """A sentence for each; p-values are corrected by Holm over all of them."""
+    corrected = holm(np.array([check.row["p"] for check in checks]))
+    return [
+        say_claim(check.says, check.figures, check.row["difference"], float(p), check.seeds, len(checks))
+        for check, p in zip(checks, corrected)
+    ]

@@ -41,14 +41,14 @@ WHAT_THEY_ARE = (
 
 def verdicts_of_table(comparisons: Mapping[str, Comparison]) -> list[str]:
     """QMF's weights perceive quality best: against each of the four estimators."""
-    claims = {}
-    for name, comparison in comparisons.items():
-        says = f"On {name} at ε = {say_level(NOISE)}, QMF's weights fall more with the losses than other uncertainties'"
-        claims[says] = [
-            follows_closer(f"beside {words}", comparison, NOISE, "qmf", f"qmf@{estimator}")
+    says = f"at ε = {say_level(NOISE)}, QMF's weights fall more with the losses than those by"
+    return verdicts_on(
+        [
+            follows_closer(f"On {name} {says} {words}", comparison, NOISE, "qmf", f"qmf@{estimator}")
+            for name, comparison in comparisons.items()
             for estimator, words in ESTIMATORS.items()
         ]
-    return verdicts_on(claims)
+    )
 
 
 def correlation_section(comparisons: Mapping[str, Comparison]) -> Section:
@@ -66,11 +66,11 @@ def correlation_section(comparisons: Mapping[str, Comparison]) -> Section:
 
 def verdicts_of_figure(comparisons: Mapping[str, Comparison]) -> list[str]:
     """Accuracy goes with the correlation."""
-    says = f"At ε = {say_level(NOISE)}, accuracy goes with how well weights follow losses"
-    return verdicts_on({says: [accuracy_follows(f"on {name}", one) for name, one in comparisons.items()]})
+    says = f"at ε = {say_level(NOISE)}, methods whose weights fall more with the losses are more accurate"
+    return verdicts_on([accuracy_follows(f"On {name} {says}", one) for name, one in comparisons.items()])
 
 
-def accuracy_follows(where: str, comparison: Comparison) -> Check:
+def accuracy_follows(says: str, comparison: Comparison) -> Check:
     """Whether methods whose weights fall more with the losses are more accurate: Spearman's ρ of both, by seed."""
     from scipy.stats import spearmanr
 
@@ -85,7 +85,7 @@ def accuracy_follows(where: str, comparison: Comparison) -> Check:
         "ranks": {seed: np.array([one]) for seed, one in rank.items()},
     }
     [row] = compare_to_reference(scores, "none")
-    return Check(where, f"ρ = {say_r(rank)} over {len(found)} methods", row, len(rank))
+    return Check(says, f"Spearman's ρ = {say_r(rank)} over {len(found)} methods", row, len(rank))
 
 
 def accuracies(comparison: Comparison, level: float) -> dict[str, dict[int, float]]:

@@ -163,13 +163,14 @@ def spread_section(comparisons: Mapping[str, Comparison], rows: Rows) -> Section
 
 def spread_verdicts(comparisons: Mapping[str, Comparison], rows: Rows) -> list[str]:
     """Whether the spread grows with the noise, as it does in the paper."""
-    found = spreads(comparisons, rows)
-    *ours, (_, theirs) = found.items()
-    return [
-        f"On {name} the spread over seeds {'grows' if points[-1] > points[0] else 'does not grow'} with the noise: "
-        f"from {points[0]:.2f} to {points[-1]:.2f} percentage points, the mean over methods. In the paper's MVSA it "
-        f"goes from {theirs[0]:.2f} to {theirs[-1]:.2f}."
+    *ours, (_, theirs) = spreads(comparisons, rows).items()
+    found = [
+        f"on {name} it {'does' if points[-1] > points[0] else 'does not'} ({points[0]:.2f} to {points[-1]:.2f})"
         for name, points in ours
+    ]
+    return [
+        f"The spread over seeds grows with the noise, the mean over methods of the paper's MVSA from {theirs[0]:.2f} "
+        f"to {theirs[-1]:.2f} percentage points: {'; '.join(found)}."
     ]
 
 
