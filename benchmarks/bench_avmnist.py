@@ -20,6 +20,7 @@ import time
 import numpy as np
 import torch
 
+from consilience.comparison.experiments.progressive_avmnist import settings_of
 from consilience.samples import MappedRows, Samples
 from consilience.training import Model, Trainer
 from consilience.training.together import fit_together, reason_alone
@@ -47,7 +48,7 @@ def timed(work, device: str) -> float:
 def race(method: str, train: Samples, validation: Samples, seeds: int, trainer: Trainer) -> tuple[float, float]:
     """Seconds of one training, and of as many as there are seeds side by side."""
     parts = [(train, validation)] * seeds
-    settings = {"into": "conv3"} if method.startswith(("pro:", "unimodal-feedback:", "wide:")) else {}
+    settings = settings_of(method)
     reason = reason_alone(method, parts, trainer)
     alone = timed(lambda: Model.fit(method, train, validation, settings=settings, trainer=trainer), trainer.device)
     if reason is not None:

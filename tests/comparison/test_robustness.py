@@ -1,5 +1,7 @@
 """Standings over sets, and the page of `robustness`, on tiny generated data."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,6 +10,7 @@ from scipy.stats import friedmanchisquare, rankdata
 from consilience import compare, load_data
 from consilience.comparison.comparison import Comparison, applicable
 from consilience.comparison.experiments import Part, find_experiment
+from consilience.comparison.experiments.published import headlines
 from consilience.comparison.experiments.robustness import METHODS, Robustness, answer
 from consilience.comparison.ranks import critical_difference
 from consilience.comparison.standings import mean_scores, scores_of, standings
@@ -121,6 +124,15 @@ def test_the_answer_tells_of_clean_data():
     assert answer([main, of(main.ranks, 2.5, 0.001, CLEAN)])[-1] == "On clean data it leads too, with 1.0."
     turned = of(main.ranks, 2.5, 0.001, CLEAN, methods=("e", "d", "c", "b", "a"))
     assert answer([main, turned])[-1] == "On clean data `e` leads with 1.0; there `a` has 5.0."
+
+
+def test_headlines_of_several_parts_say_which_is_meant(findings):
+    comparisons = dict.fromkeys(("pump", "valve"), SimpleNamespace(findings=findings))
+    parts = {"pump": Part({}, title="The pump"), "valve": Part({})}
+    told = list(headlines(parts, comparisons))
+    assert told[0].startswith("The pump: on one, ")
+    assert told[len(told) // 2].startswith("On one, ")  # without a title
+    assert next(headlines(parts, {"pump": comparisons["pump"]})).startswith("On one, ")  # there is but one
 
 
 def test_every_number_corruption_is_in_the_protocol():

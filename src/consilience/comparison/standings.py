@@ -41,8 +41,8 @@ def scores_of(findings: Findings, name: str) -> Scores:
 def mean_scores(several: Sequence[Scores]) -> Scores:
     """Several tasks on one set, which are one set still: the mean over them, where all have a condition and a method.
 
-    >>> mean_scores([{"clean": {"late": 0.8, "qmf": 0.5}}, {"clean": {"late": 0.9}}])
-    {'clean': {'late': 0.85}}
+    >>> mean_scores([{"clean": {"late": 0.5, "qmf": 0.5}}, {"clean": {"late": 1.0}}])
+    {'clean': {'late': 0.75}}
     """
     return {
         label: {

@@ -38,8 +38,10 @@ def write_page(
 ) -> Reproduction:
     """Draw the page of finished comparisons, by part; absent: part → what to get."""
     claims = checked_claims(experiment.claims, comparisons)
+    answer = in_short(claims)
     if experiment.verdicts is not None:
-        claims += experiment.verdicts(comparisons)
+        own = experiment.verdicts(comparisons)
+        claims, answer = claims + own, answer + own
     sections = [part_section(experiment, name, one) for name, one in comparisons.items()]
     if claims:
         sections.append(Section("claims", "What the paper says, and what is found", tuple(claims)))
@@ -49,8 +51,8 @@ def write_page(
     if experiment.notes or missing:
         sections.append(Section("differences", "Reasons for differences", (*missing, *experiment.notes)))
     sections.append(Section("made", "How it was made", tuple(how_made(experiment.parts, comparisons))))
-    answer = in_short(claims) or list(headlines(experiment.parts, comparisons))
-    account = Account(experiment.title, tuple(answer), tuple(sections), command, experiment.paper)
+    said = answer or headlines(experiment.parts, comparisons)
+    account = Account(experiment.title, tuple(said), tuple(sections), command, experiment.paper)
     with writing(folder):
         page = write_account(account, folder)
     return Reproduction(folder, account, page)
