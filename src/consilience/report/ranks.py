@@ -107,9 +107,8 @@ def plot_ranks(standing: Standing, looks: Mapping[str, Look], width: float) -> F
     left = math.ceil(count / 2)
     room = int((0.62 * width / 2 - _NUMBER - 0.1) / _CHARACTER)  # characters that leave the axis enough
     names = [shorten(one, max(room, 8)) for one in standing.methods]
-    margins = [
-        0.1 + _NUMBER + _CHARACTER * max(map(len, part), default=0) for part in (names[:left], names[left:] or [""])
-    ]
+    longest = [max(5, *map(len, part)) for part in (names[:left], names[left:])]  # "mean rank" needs a margin too
+    margins = [0.1 + _NUMBER + _CHARACTER * length for length in longest]
     first = _AXIS + 0.24 + _BAR * len(standing.bars)  # row of labels
     height = first + _ROW * (left - 1) + 0.14
     with drawing_style():
@@ -117,22 +116,22 @@ def plot_ranks(standing: Standing, looks: Mapping[str, Look], width: float) -> F
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(height, 0))
         axes.axis("off")
-        scale = _Scale(margins[0] + 0.12, width - margins[1] - 0.12, max(count, 2))
-        _draw_axis(axes, scale, standing)
+        axis = _RankAxis(margins[0] + 0.12, width - margins[1] - 0.12, count)
+        _draw_axis(axes, axis, standing)
         for place, (method, rank, label) in enumerate(zip(standing.methods, standing.ranks, names)):
             on_left = place < left
             row = first + _ROW * (place if on_left else count - 1 - place)
             edge = margins[0] if on_left else width - margins[1]
-            _draw_method(axes, scale.at(rank), row, edge, label, f"{rank:.1f}", looks[method], -1 if on_left else 1)
+            _draw_method(axes, axis.at(rank), row, edge, label, f"{rank:.1f}", looks[method], -1 if on_left else 1)
         for number, (best, worst) in enumerate(standing.bars):
-            ends = (scale.at(standing.ranks[best]) - 0.05, scale.at(standing.ranks[worst]) + 0.05)
-            height_of_bar = _AXIS + 0.15 + _BAR * number
-            axes.plot(ends, (height_of_bar,) * 2, color=INK, alpha=0.8, linewidth=3, solid_capstyle="butt", zorder=4)
+            ends = (axis.at(standing.ranks[best]) - 0.05, axis.at(standing.ranks[worst]) + 0.05)
+            level = _AXIS + 0.15 + _BAR * number
+            axes.plot(ends, (level,) * 2, color=INK, alpha=0.8, linewidth=3, solid_capstyle="butt", zorder=4)
     return figure
 
 
 @dataclass(frozen=True)
-class _Scale:
+class _RankAxis:
     """Ranks from 1 to `most` between two places, in inches."""
 
     low: float
@@ -143,21 +142,21 @@ class _Scale:
         return self.low + (rank - 1) / (self.most - 1) * (self.high - self.low)
 
 
-def _draw_axis(axes: Axes, scale: _Scale, standing: Standing) -> None:
+def _draw_axis(axes: Axes, axis: _RankAxis, standing: Standing) -> None:
     """The axis with its numbers above, and the ruler above them."""
-    axes.plot((scale.low, scale.high), (_AXIS, _AXIS), color=INK, linewidth=0.9, zorder=2)
-    step = math.ceil(scale.most / (9 if scale.high - scale.low > 3 else 5))
-    ticks = [rank for rank in range(1, scale.most + 1, step) if scale.most - rank > step / 2]
-    for rank in (*ticks, scale.most):
-        axes.plot((scale.at(rank),) * 2, (_AXIS - 0.05, _AXIS), color=INK, linewidth=0.7, zorder=2)
-        axes.text(scale.at(rank), _AXIS - 0.13, str(rank), ha="center", va="center", fontsize=7.5)
-    axes.text(scale.low - 0.14, _AXIS - 0.13, "mean rank", ha="right", va="center", fontsize=7.5, alpha=0.75)
-    ends = (scale.low, min(scale.at(1 + standing.critical), scale.high))
-    beyond = ", longer than the axis" if standing.critical > scale.most - 1 else ""
+    axes.plot((axis.low, axis.high), (_AXIS, _AXIS), color=INK, linewidth=0.9, zorder=2)
+    step = math.ceil(axis.most / (9 if axis.high - axis.low > 3 else 5))
+    ticks = [rank for rank in range(1, axis.most + 1, step) if axis.most - rank > step / 2]
+    for rank in (*ticks, axis.most):
+        axes.plot((axis.at(rank),) * 2, (_AXIS - 0.05, _AXIS), color=INK, linewidth=0.7, zorder=2)
+        axes.text(axis.at(rank), _AXIS - 0.13, str(rank), ha="center", va="center", fontsize=7.5)
+    axes.text(axis.low - 0.14, _AXIS - 0.13, "mean rank", ha="right", va="center", fontsize=7.5, alpha=0.75)
+    ends = (axis.low, min(axis.at(1 + standing.critical), axis.high))
+    beyond = ", longer than the axis" if standing.critical > axis.most - 1 else ""
     axes.plot(ends, (0.24, 0.24), color=INK, linewidth=1.1)
     for end in ends[: 1 if beyond else 2]:
         axes.plot((end, end), (0.2, 0.28), color=INK, linewidth=1.1)
-    axes.text(scale.low, 0.09, f"critical difference {standing.critical:.1f}{beyond}", va="center", fontsize=7.5)
+    axes.text(axis.low, 0.09, f"critical difference {standing.critical:.1f}{beyond}", va="center", fontsize=7.5)
 
 
 def _draw_method(axes: Axes, x: float, row: float, edge: float, label: str, number: str, look: Look, side: int) -> None:

@@ -67,7 +67,7 @@ def fit_together(
             methods.append(build(name, Spec(one.modalities, one.task, dict(encoders or {})), settings))
     device = resolve_device(trainer.device)
     began = time.perf_counter()
-    with seeded(seeds[0], device), memory_advice(trainer.batch_size * len(seeds), trainer.precision):
+    with seeded(seeds[0], device), memory_advice(trainer.batch_size, trainer.precision):
         made = train_side_by_side(
             methods,
             *(Trials.of([pair[which] for pair in parts], prepared, device) for which in (0, 1)),

@@ -40,7 +40,7 @@ def write_page(
     claims = checked_claims(experiment.claims, comparisons)
     answer = in_short(claims)
     if experiment.verdicts is not None:
-        own = experiment.verdicts(comparisons)
+        own = list(experiment.verdicts(comparisons))
         claims, answer = claims + own, answer + own
     sections = [part_section(experiment, name, one) for name, one in comparisons.items()]
     if claims:

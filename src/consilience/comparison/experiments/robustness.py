@@ -63,8 +63,8 @@ class Robustness(Experiment):
 
     def run(self, *, quick: bool = False, out: str | Path | None = None, command: str = "", **how: Any) -> Reproduction:
         """As any experiment; the quick size on fewer sets."""
-        left = {name: part for name, part in self.parts.items() if not quick or name not in self.full_only}
-        return super(Robustness, replace(self, parts=left)).run(quick=quick, out=out, command=command, **how)
+        chosen = {name: part for name, part in self.parts.items() if not quick or name not in self.full_only}
+        return Experiment.run(replace(self, parts=chosen), quick=quick, out=out, command=command, **how)
 
     def write(
         self, folder: Path, comparisons: Mapping[str, Comparison], absent: Mapping[str, str], command: str
@@ -244,7 +244,7 @@ PARTS = {
         "hydraulic",
         component=component,
         encoders={sensor: {**SMALL_ENCODER, "hidden": [32]} for sensor in SENSORS},
-        settings={"lowrank": {"rank": 8, "width": 64}},  # the usual rank, 40, takes longer than the rest
+        settings={"lowrank": {"rank": 8, "width": 64}},  # of the usual rank, 40, it takes the longest of all
         training={"batch_size": 128},
     )
     for component in COMPONENTS

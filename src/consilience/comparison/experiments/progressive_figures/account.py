@@ -33,16 +33,18 @@ def give_account(
     """Everything the trainings say, in words, tables and figures."""
     found = {
         loop: [results[Cell.of(protocol, loop, seed).key].about for seed in range(protocol.seeds)]
-        for loop in dict.fromkeys(cell.loop for cell in protocol.cells())
+        for loop in dict.fromkeys(cell.loop for cell in protocol.cells() if cell.loop is not None)
     }
-    probes, stages, depths = probe_table(protocol, found), stage_table(protocol, found), depth_table(protocol, found)
+    times = {method: results[Cell.timing(protocol, method).key].about["times"] for method in protocol.deep}
+    probes, stages = probe_table(protocol, found), stage_table(protocol, found)
+    depths = depth_table(protocol, found, times)
     sections = (
         Section(
             "probes",
             "What each pass adds (figure 6)",
             (
-                "In the first pass a modality's features are its own; what a later pass adds to them has come from the "
-                "other modality, by way of what was fused.",
+                "In the first pass a modality's features are its own; in later passes its encoder has heard what was "
+                "fused, and with it the other modality.",
             ),
             (probe_summary(probes),),
             tuple(probe_figures(probes)),
@@ -60,9 +62,12 @@ def give_account(
         Section(
             "depth",
             "How deep to unroll (figure 10b)",
-            ("Times are relative to one pass with the same seed, on the machine that is named below.",),
+            (
+                "Times are those of one batch, forward and backward for training, forward for prediction: all depths "
+                "by turns, the shortest of all rounds, relative to one pass.",
+            ),
             (depth_summary(depths),),
-            tuple(draw_depth(depths)),
+            tuple(depth_figures(depths)),
         ),
         Section("differences", "Reasons for differences", tuple(notes)),
         Section("made", "How it was made", (how_made(protocol, found),)),
@@ -97,15 +102,19 @@ def stage_table(protocol: Protocol, found: Found) -> polars.DataFrame:
     )
 
 
-def depth_table(protocol: Protocol, found: Found) -> polars.DataFrame:
-    """A row for each method, number of passes and seed."""
-    return _measured(
-        [({"method": TABLE9[loop.method].name, "steps": loop.steps}, found[loop]) for loop in protocol.deepening()]
-    )
+def depth_table(protocol: Protocol, found: Found, times: Mapping[str, Mapping[str, Any]]) -> polars.DataFrame:
+    """A row for each method, number of passes and seed; times: method → number of passes → seconds, of all seeds."""
+    groups = []
+    for loop in protocol.deepening():
+        seconds = times[loop.method][str(loop.steps)]
+        named = {"method": TABLE9[loop.method].name, "steps": loop.steps}
+        spent = {"epoch_seconds": seconds["training"], "prediction_seconds": seconds["prediction"]}
+        groups.append((named | spent, found[loop]))
+    return _measured(groups)
 
 
 def _measured(groups: Sequence[tuple[dict[str, Any], Sequence[Mapping[str, Any]]]]) -> polars.DataFrame:
-    columns = ("value", "validation", "epoch_seconds", "prediction_seconds", "parameters")
+    columns = ("value", "validation", "parameters")
     return polars.DataFrame(
         [
             {**named, "seed": seed, "metric": "accuracy", **{column: about[column] for column in columns}}
@@ -205,19 +214,28 @@ def say_depth(protocol: Protocol, depths: polars.DataFrame) -> list[str]:
 
 
 def depth_summary(depths: polars.DataFrame) -> TextTable:
-    """Methods and passes: accuracy, and time relative to the fewest passes, seed by seed."""
+    """Methods and passes: accuracy, and time relative to the fewest passes."""
     rows = []
     for (method,), table in depths.group_by("method", maintain_order=True):
-        first = table.filter(polars.col("steps") == table["steps"].min()).sort("seed")
-        for (steps,), here in table.sort("steps").group_by("steps", maintain_order=True):
-            ordered = here.sort("seed")
-            times = [
-                _TIMES.number(float((ordered[column] / first[column]).mean()))  # type: ignore[arg-type]
-                for column in ("epoch_seconds", "prediction_seconds")
-            ]
-            rows.append((f"{method}, {'one pass' if steps == 1 else f'{steps} passes'}", _pair(here["value"]), *times))
+        means = _means(table, "steps").sort("steps")
+        first = means.row(0, named=True)
+        for row in means.iter_rows(named=True):
+            spent = [row[f"{what}_seconds"] / first[f"{what}_seconds"] for what in ("epoch", "prediction")]
+            passes = "one pass" if row["steps"] == 1 else f"{row['steps']} passes"
+            accuracy = _pair(table.filter(steps=row["steps"])["value"])
+            rows.append((f"{method}, {passes}", accuracy, *map(_TIMES.number, spent)))
     header = ("model", "test %", "training time", "prediction time")
     return TextTable("Depth of the loop; times relative to one pass", header, tuple(rows))
+
+
+def depth_figures(depths: polars.DataFrame) -> tuple[Drawing, Drawing]:
+    """The paper's figure 10b: accuracy, and time."""
+    accuracy, spent = draw_depth(depths)
+    caption = (
+        "Time of one batch in training and in prediction, relative to one pass. The faint line is what time in "
+        "proportion to the passes would be."
+    )
+    return accuracy, replace(spent, caption=caption)
 
 
 def how_made(protocol: Protocol, found: Found) -> str:
@@ -235,8 +253,8 @@ def how_made(protocol: Protocol, found: Found) -> str:
 
 
 def _means(table: polars.DataFrame, *by: str) -> polars.DataFrame:
-    columns = ("value", "validation", "epoch_seconds", "prediction_seconds")
-    return table.group_by(*by).agg(polars.col(column).mean() for column in columns)
+    measured = ("value", "validation", "epoch_seconds", "prediction_seconds")
+    return table.group_by(*by).agg(polars.col(column).mean() for column in measured if column in table.columns)
 
 
 def _pair(values: polars.Series) -> str:

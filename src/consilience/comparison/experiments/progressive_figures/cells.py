@@ -9,14 +9,15 @@ from typing import Any
 
 from consilience.comparison.experiments.progressive_avmnist import BUILD, INTO, LOOP, QUICK_BUILD, TRAINING
 from consilience.comparison.experiments.progressive_figures import NAME
+from consilience.comparison.experiments.progressive_figures.timing import time_depths
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
 from consilience.data import DataSet, load_data
 from consilience.encoders import build_encoder
-from consilience.evaluation import find_metric
-from consilience.evaluation.loops import measure_model, probe_steps, step_through
+from consilience.evaluation.loops import probe_steps, step_through
 from consilience.feedback.looped import END
 from consilience.modalities import Modality
+from consilience.samples import Samples
 from consilience.training import Model, Trainer
 from consilience.training.together import fit_together
 from consilience.version import __version__
@@ -48,7 +49,7 @@ class Protocol:
 
     build: options of `av-mnist` · training: settings of `Trainer` · probed: the methods of figure 6, with so many
     passes (probed_steps), whose probes learn from so many pairs (probe_samples) · joined: the method of figure 10a ·
-    deep: those of figure 10b, at every one of `depths`.
+    deep: those of figure 10b, at every one of `depths`, timed with a batch in so many rounds (time_rounds).
     """
 
     build: Mapping[str, Any] = field(default_factory=lambda: dict(BUILD))
@@ -60,6 +61,7 @@ class Protocol:
     joined: str = "concat"
     deep: tuple[str, ...] = ("concat", "lowrank")
     depths: tuple[int, ...] = (1, 2, 3, 4)
+    time_rounds: int = 20
 
     @property
     def experiment(self) -> str:
@@ -94,7 +96,8 @@ class Protocol:
     def cells(self) -> list[Cell]:
         """Every job; seeds outermost, so that a run stopped early has something of every figure."""
         loops = dict.fromkeys([*self.probing(), *self.joining(), *self.deepening()])
-        return [Cell.of(self, one, seed) for seed in range(self.seeds) for one in loops]
+        trained = [Cell.of(self, one, seed) for seed in range(self.seeds) for one in loops]
+        return [*(Cell.timing(self, method) for method in self.deep), *trained]
 
     def asked(self) -> dict[str, Any]:
         """What a run folder must have been made with, in JSON values."""
@@ -111,14 +114,18 @@ QUICK = Protocol(
     probe_samples=800,
     deep=("concat",),
     depths=(1, 2, 3),
+    time_rounds=8,
 )
 
 
 @dataclass(frozen=True)
 class Cell(Job):
-    """One job: a loop trained with one seed, scored, timed, and where figure 6 asks for it probed."""
+    """One job: a loop trained with one seed, scored, and where figure 6 asks for it probed; or a method's loops timed.
 
-    loop: Unrolled = Unrolled("", 0, ())
+    loop: None where the job is to time a method at every depth.
+    """
+
+    loop: Unrolled | None = None
 
     @classmethod
     def of(cls, protocol: Protocol, loop: Unrolled, seed: int) -> Cell:
@@ -127,8 +134,16 @@ class Cell(Job):
         key = digest({**shared, "loop": asdict(loop), "seed": seed})
         return cls("av-mnist", loop.name, seed, "", key, loop)
 
+    @classmethod
+    def timing(cls, protocol: Protocol, method: str) -> Cell:
+        """The cell that times a method at every depth."""
+        shared = {name: protocol.asked()[name] for name in ("build", "training", "depths", "time_rounds", "version")}
+        return cls("av-mnist", f"{LOOP}:{method}", 0, "", digest({**shared, "timed": method}))
+
     def describe(self) -> str:
         """In one phrase, for progress and messages."""
+        if self.loop is None:
+            return f"time of {self.method}"
         into = ", ".join(f"{name} {stage}" for name, stage in self.loop.into)
         return f"{self.method} with R = {self.loop.steps} into {into}, seed {self.seed}"
 
@@ -137,6 +152,11 @@ def measure_cell(cell: Job, protocol: Protocol, store: Store) -> Result:
     """One cell, as the engine of comparisons asks for it."""
     assert isinstance(cell, Cell)
     data = load_pairs(protocol)
+    if cell.loop is None:
+        settings = [Unrolled("", steps, _into(INTO)).settings for steps in protocol.depths]
+        size = protocol.training["batch_size"]
+        times = time_depths(data, cell.method, settings, samples=size, rounds=protocol.time_rounds)
+        return Result({"times": dict(zip(map(str, protocol.depths), times))})
     trainer = Trainer(**{**protocol.training, "seed": cell.seed, "on_interrupt": "raise"})
     model = Model.fit(cell.loop.name, data.train, data.validation, settings=cell.loop.settings, trainer=trainer)
     return look_into(cell, protocol, data, model)
@@ -146,6 +166,7 @@ def measure_cells(cells: Sequence[Cell], protocol: Protocol) -> list[Result]:
     """Cells of one loop, their seeds side by side."""
     data = load_pairs(protocol)
     loop, seeds = cells[0].loop, [cell.seed for cell in cells]
+    assert loop is not None
     trainer = Trainer(**protocol.training)
     parts = [(data.train, data.validation)] * len(seeds)
     models = fit_together(loop.name, parts, seeds, settings=loop.settings, trainer=trainer)
@@ -153,22 +174,24 @@ def measure_cells(cells: Sequence[Cell], protocol: Protocol) -> list[Result]:
 
 
 def look_into(cell: Cell, protocol: Protocol, data: DataSet, model: Model) -> Result:
-    """What one trained loop scores on test and validation pairs, what it costs, and what probes read in its passes."""
-    resident = protocol.training.get("resident")
-    metric = find_metric("accuracy")
-    found = measure_model(model, data.test, metric, resident=resident)
-    validation = measure_model(model, data.validation, metric, resident=resident)["value"]
+    """What one trained loop scores on test and validation pairs, and what probes read in its passes."""
     about = {
-        **found,
-        "validation": validation,
+        "value": accuracy(model, data.test),
+        "validation": accuracy(model, data.validation),
+        "parameters": sum(one.numel() for one in model.method.parameters()),
         "device": str(next(model.method.parameters()).device),
         "sizes": data.sizes,
         "probes": [],
     }
-    if cell.loop.probed:
+    if cell.loop is not None and cell.loop.probed:
         some = data.train[: protocol.probe_samples]  # the pairs lie in MNIST's order, which is none
         about["probes"] = probe_steps(model, some, data.test).to_dicts()
     return Result(about)
+
+
+def accuracy(model: Model, samples: Samples) -> float:
+    """The share of samples that a model is right about."""
+    return float((model.task.decode(model.predict(samples).output.numpy()) == samples.y).mean())
 
 
 def load_pairs(protocol: Protocol) -> DataSet:

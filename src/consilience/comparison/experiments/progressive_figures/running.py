@@ -44,7 +44,7 @@ def reproduce(
 
 def measure_on_gpu(cells: Sequence[Cell], protocol: Protocol, store: Store) -> None:
     """All open seeds of a loop side by side; each is kept under its own name, as if it had been measured alone."""
-    for loop in dict.fromkeys(cell.loop for cell in cells):
+    for loop in dict.fromkeys(cell.loop for cell in cells if cell.loop is not None):
         todo = [cell for cell in cells if cell.loop == loop and not store.has(cell)]
         if not todo:
             continue
