@@ -24,6 +24,8 @@ SHOWN = "qmf-handwritten"  # the experiment whose table the README shows
 HEAD = """# Results
 
 What `consilience reproduce NAME` gave, experiment by experiment: the answer here, tables and reasons behind the link.
+Where it says *quick form*, the run was that of `--quick`: few seeds, small sets, short training. It shows the way and
+decides nothing.
 Written by `docs/results.py` from what the runs stored in [results](results).
 """
 
@@ -54,7 +56,8 @@ def pages() -> dict[Path, str]:
     parts = [HEAD]
     for name, told in results.items():
         paper = f" {told['paper']}." if told["paper"] else ""
-        parts += [f"## [`{name}`](results/{name}.md)", f"{told['title']}{paper}".replace("?.", "?")]
+        size = ", quick form" if told["command"].endswith("--quick") else ""
+        parts += [f"## [`{name}`](results/{name}.md){size}", f"{told['title']}{paper}".replace("?.", "?")]
         parts += ["\n".join(f"- {sentence}" for sentence in told["answer"])]
     overview = "\n\n".join(part.strip() for part in parts) + "\n"
     return {PAGE: overview} | {
