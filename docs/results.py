@@ -8,12 +8,14 @@ in the README's table is typed by hand; a test fails where pages and files disag
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from consilience.comparison.experiments import find_experiment
+from consilience.data.registry import DATA_VARIABLE
 from consilience.report.account import TextTable, account_markdown
 from consilience.report.tables import markdown_escape, markdown_table
 
@@ -24,15 +26,18 @@ SHOWN = "qmf-handwritten"  # the experiment whose table the README shows
 HEAD = """# Results
 
 What `consilience reproduce NAME` gave, experiment by experiment: the answer here, tables and reasons behind the link.
-Where it says *quick form*, the run was that of `--quick`: few seeds, small sets, short training. It shows the way and
-decides nothing.
+Where it says *quick form*, the run was that of `--quick`: fewer seeds, and often smaller sets and shorter training. Each
+page says which, and what could not be decided.
 Written by `docs/results.py` from what the runs stored in [results](results).
 """
 
 
 def keep(name: str, folder: Path) -> None:
     """Take over what a run folder's page says, and its figures."""
-    told = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    text = (folder / "report.json").read_text(encoding="utf-8")
+    if root := os.environ.get(DATA_VARIABLE):
+        text = text.replace(root.rstrip("/") + "/", "DIR/")  # wherever the data lie
+    told = json.loads(text)
     quick = " --quick" if "--quick" in told["command"].split() else ""
     told["command"] = f"consilience reproduce {find_experiment(name).name}{quick}"  # wherever it was run
     FILES.mkdir(exist_ok=True)
