@@ -26,7 +26,7 @@ SHOWN = "qmf-handwritten"  # the experiment whose table the README shows
 HEAD = """# Results
 
 What `consilience reproduce NAME` gave, experiment by experiment: the answer here, tables and reasons behind the link.
-Where it says *quick form*, the run was that of `--quick`: fewer seeds, and often smaller sets and shorter training. Each
+Where it says *quick form*, the run was that of `--quick`: fewer seeds, often smaller sets and shorter training. Each
 page says which, and what could not be decided.
 Written by `docs/results.py` from what the runs stored in [results](results).
 """

@@ -65,6 +65,10 @@ def plot_contours(surfaces: Sequence[Surface], x_label: str, y_label: str, acros
     return figure
 
 
+# Values that differ by less are the same for a picture, whose levels are rounded to ten decimals.
+_NOTHING = 1e-6
+
+
 def contour_levels(values: np.ndarray) -> list[float]:
     """Round levels around all values, 0 among them, some six to twelve in all.
 
@@ -72,7 +76,7 @@ def contour_levels(values: np.ndarray) -> list[float]:
     [-2.0, 0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     """
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
-    span = high - low or 1.0
+    span = high - low if high - low > _NOTHING else 1.0
     unit = 10.0 ** math.floor(math.log10(span / 6))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= span / 8)
     first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
