@@ -16,6 +16,7 @@ from torch import Tensor
 from consilience.corruption import Statistics
 from consilience.errors import ConsilienceError, InputError, SavedModelError, name_rows
 from consilience.modalities import SCAN_BYTES, Modality
+from consilience.moments import Moments
 from consilience.samples import MappedRows, Samples
 
 FARTHEST = 1e6  # standard deviations: far beyond any doubt, and still small enough to square
@@ -75,11 +76,13 @@ class Standardise:
     def fit(cls, samples: Samples, name: str, weight: np.ndarray | None) -> Standardise:
         """Learn mean, std and range from the samples that have this modality, sequences without their padding."""
         modality = samples.modalities[name]
-        total, first, second = 0.0, 0.0, 0.0
-        low, high = np.inf, -np.inf
-        shift: np.ndarray | None = None
+        found = Moments()
         for rows, each in _weighed_pieces(samples, name, weight):
-            values = np.asarray(samples[name][rows], dtype=np.float64)
+            values = np.asarray(samples[name][rows])
+            if _of_bytes(modality, values):
+                found.add_bytes(values.reshape(len(values), modality.shape[0], -1), each)
+                continue
+            values = values.astype(np.float64)
             if modality.kind == "image":
                 values = values.reshape(len(values), modality.shape[0], -1).swapaxes(1, 2)  # [rows, pixel, channel]
             elif modality.kind == "vector":
@@ -88,32 +91,19 @@ class Standardise:
             if name in samples.lengths:
                 counted *= np.arange(values.shape[1]) < samples.lengths[name][rows][:, None]
                 values = np.where(counted[..., None] > 0, values, 0.0)  # padding may hold anything
-            if not counted.any():
-                continue
-            flat, w = values.reshape(-1, values.shape[-1]), counted.reshape(-1)
-            if shift is None:
-                # Moments about a value that occurs lose no digits to a large mean, and a constant has exactly none.
-                shift = flat[w.argmax()]
-            low = np.minimum(low, flat[w > 0].min(axis=0))
-            high = np.maximum(high, flat[w > 0].max(axis=0))
-            with np.errstate(over="ignore", invalid="ignore"):
-                total += w.sum()
-                first = first + w @ (flat - shift)
-                second = second + w @ (flat - shift) ** 2
-        if shift is None:
+            found.add(values.reshape(-1, values.shape[-1]), counted.reshape(-1))
+        if found.shift is None:
             raise _nothing_there(name)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = first / total
-            std = np.sqrt(np.maximum(second / total - mean**2, 0.0))
+        mean, std = found.mean_and_std()
         if not np.isfinite(std).all():
             raise InputError(f"modality {name!r} holds numbers too large to square: scale them down")
         # A feature whose values differ in their last bit only is a constant that met rounding on its way here.
         dtype = samples[name].dtype
         last_bit = np.finfo(dtype if dtype.kind == "f" else np.float64).eps / 2
-        std[std <= last_bit * np.abs(shift + mean)] = 0.0
+        std[std <= last_bit * np.abs(mean)] = 0.0
         if not std.any() and len(samples) > 1:
             raise _constant(name)
-        return cls(modality, *(torch.from_numpy(learned) for learned in (shift + mean, std, low, high)))
+        return cls(modality, *(torch.from_numpy(learned) for learned in (mean, std, found.low, found.high)))
 
     def __call__(
         self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
@@ -123,6 +113,15 @@ class Standardise:
         shift, scale = self._shift.view(around).numpy(), self._scale.view(around).numpy()
         standardised = torch.empty(values.shape, dtype=dtype).numpy()
         at_once = _rows_at_once(self.output)
+        if _of_bytes(self.output, values):
+            # Of 256 bytes by 256 divisions, however many there are of each.
+            byte = np.arange(256.0)[:, None, None, None]
+            table = np.clip((byte - shift) / scale, -FARTHEST, FARTHEST).astype(standardised.dtype)
+            for start in range(0, len(values), at_once):
+                piece = slice(start, start + at_once)
+                for channel in range(values.shape[1]):
+                    standardised[piece, channel] = table[:, channel, 0, 0][values[piece, channel]]
+            return torch.from_numpy(standardised), lengths
         try:
             with np.errstate(over="raise"):
                 for start in range(0, len(values), at_once):
@@ -313,6 +312,10 @@ def _weighed_pieces(samples: Samples, name: str, weight: np.ndarray | None) -> I
     for start in range(0, len(rows), at_once):
         piece = slice(start, start + at_once)
         yield rows[piece], each[piece]
+
+
+def _of_bytes(modality: Modality, values: np.ndarray) -> bool:
+    return modality.kind == "image" and values.dtype == np.uint8
 
 
 def _rows_at_once(modality: Modality) -> int:

@@ -7,14 +7,15 @@ import os
 import struct
 import wave
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
-from scipy import signal
+from scipy import signal, stats
 from sklearn.decomposition import PCA
 
 from consilience.data import load_data
-from consilience.data.sets.avmnist import hold_recordings, pair, reduce_images, shrink, some_pairs
+from consilience.data.sets.avmnist import hold_recordings, pair, reduce_images, shrink, some_pairs, with_noise
 from consilience.data.sets.fsdd import HOP, SIDE, WINDOW, fitted, spectrograms
 from consilience.errors import InputError, MissingDataError
 
@@ -185,6 +186,16 @@ def test_noise_changes_the_audio_alone(public):
     audible = np.asarray(plain.samples["audio"]).astype(int)
     middle = (audible > 80) & (audible < 175)  # where nothing is clipped
     assert abs((np.asarray(noisy.samples["audio"]) - audible)[middle].std() - 20) < 1
+
+
+def test_noise_is_normal_and_every_pair_has_its_own():
+    grey = np.full((1500, 1, 8, 8), 128, dtype=np.uint8)
+    noise = with_noise(grey, 30.0, seed=3).astype(int) - 128
+    unrounded = noise.ravel() + np.random.default_rng(0).uniform(-0.5, 0.5, noise.size)
+    assert stats.kstest(unrounded, "norm", (0, 30)).pvalue > 0.01
+    assert abs(np.corrcoef(noise[:750].ravel(), noise[750:].ravel())[0, 1]) < 0.02
+    assert not (noise[0] == noise[1024]).all()  # drawn in pieces of 1024 rows
+    assert zlib.crc32(with_noise(grey, 30.0, seed=3).tobytes()) == 620040440  # on every machine
 
 
 def test_what_is_missing_is_said(public):

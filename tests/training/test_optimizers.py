@@ -71,11 +71,14 @@ def test_a_constant_rate_ignores_scores():
 
 def test_the_rate_moves_within_an_epoch_only_where_it_must():
     warm = Schedule("plateau", 2, 10, 1)
-    moves = []
+    moves, factors = [], []
     for _ in range(5):
         moves.append(warm.moves)
+        factors.append(warm.factor())
         warm.step += 1
-    assert moves == [True, True, True, False, False]
+    assert factors == [0.5, 1, 1, 1, 1]
+    assert moves == [True, True, False, False, False]
+    assert not Schedule("constant", 0, 10, 1).moves
     assert Schedule("cosine", 0, 10, 1).moves
 
 

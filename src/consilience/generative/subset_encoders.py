@@ -101,7 +101,7 @@ class _Remembering(SubsetEncoder):
     def remember(self, numbers: Tensor) -> None:
         """Note the subsets of these codes, in training."""
         if self.training:
-            self.met[numbers.flatten()] = True
+            self.met.index_fill_(0, numbers.flatten(), True)
 
     def trained_on(self, subsets: Tensor) -> Tensor:
         """Whether training has met each subset."""

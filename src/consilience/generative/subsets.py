@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,6 +70,32 @@ def leave_one_out(subsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     larger, member = pairs[:, 0], pairs[:, 1]
     # The set of code c lies in row c − 1.
     return larger, larger - (1 << member), member
+
+
+class Lattice(NamedTuple):
+    """What the number of modalities alone decides.
+
+    subsets: `all_subsets` `[S, N]` · weights: of a subset by how many modalities a sample has and how many of them are
+    in it, `[N + 1, N + 1]` · pairs: positions of a set and of the same set without one member, `[pair, 2]`.
+    """
+
+    subsets: Tensor
+    weights: Tensor
+    pairs: Tensor
+
+
+@lru_cache(maxsize=64)
+def lattice(modalities: int, device: torch.device, dtype: torch.dtype = torch.float64) -> Lattice:
+    """The lattice on a device, made once: no step of training waits for it. dtype: of the weights.
+
+    >>> lattice(2, torch.device("cpu")).pairs.tolist()
+    [[2, 1], [2, 0]]
+    """
+    with torch.inference_mode(False):  # made while predicting, it may serve training later
+        subsets = all_subsets(modalities)
+        larger, smaller, _ = leave_one_out(subsets)
+        pairs = torch.stack([larger, smaller], dim=1)
+        return Lattice(subsets.to(device), weights(modalities).to(device, dtype), pairs.to(device))
 
 
 def chain(present: Tensor, generator: torch.Generator | None = None, *, order: Tensor | None = None) -> Chain:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.errors import InputError, TrainingError
-from consilience.methods import Method, Step, expert_losses
+from consilience.methods import Method, Prediction, Step, expert_losses
 from consilience.training.checkpoint import read_checkpoint, write_checkpoint
 from consilience.training.feed import Feed
 from consilience.training.history import LossHistory
@@ -23,9 +23,13 @@ from consilience.training.phases import Phase, training_only
 from consilience.training.plan import BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.progress import Progress, logger
 from consilience.training.randomness import epoch_seed, seed_device
+from consilience.training.recording import Recorder, Work
 
 if TYPE_CHECKING:
     from consilience.training.trainer import Trainer
+
+# What the experts' own losses are called among the terms of a step.
+_OWN = " experts"
 
 
 @dataclass
@@ -73,6 +77,10 @@ class Loop:
         """Train through every phase, each ending with its best weights. chosen: each phase's parameters by name."""
         started = time.perf_counter()
         saved = read_checkpoint(self.checkpoint, self._fingerprint(phases, chosen)) if self.checkpoint else None
+        if self.fabric.device.type == "cuda":
+            # A GPU takes the moments of a batch norm channel by channel, and of a few channels it is no faster than a
+            # processor, unless a pixel's channels lie side by side.
+            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         model = self.fabric.setup_module(self.module)
         # Where Fabric has nothing to add, its wrapper would only walk through every prediction.
         plain = self.fabric.world_size == 1 and self.trainer.precision == "32" and self.trainer.strategy == "auto"
@@ -93,6 +101,7 @@ class Loop:
                 raise
             self._keep()
         self._check_weights()
+        self.module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.log.finished = not self.log.interrupted
         self.log.seconds = time.perf_counter() - started
         return self.log
@@ -129,6 +138,7 @@ class Loop:
                     trainer.momentum,
                     # A fused update unscales 16-bit gradients itself, too late for clipping.
                     fused=trainer.clip is None or not trainer.precision.startswith("16"),
+                    recorded=trainer.cuda_graphs and self.fabric.device.type == "cuda",
                 )
             )
             if saved is not None:
@@ -168,39 +178,62 @@ class Loop:
         self._forward.train()
         set_rate(optimizer, rate * schedule.factor())
         terms: dict[str, dict[int, Tensor]] = {}
-        # Where nothing has to wait for it, a loss is looked at before its step; elsewhere after the epoch.
-        watched = fabric.device.type == "cpu" and fabric.world_size == 1
+
+        def learn(batch: Batch, position: int = 0) -> dict[str, Tensor]:
+            return self._learn(model, optimizer, batch, step, plans[position], position)
+
+        recorder = self._recorder(learn, plans, schedule)
         for position, batch in enumerate(self.train.batches([plan.rows for plan in plans])):
-            plan = plans[position]
             if trainer.modality_dropout:
                 batch = batch.hiding(hide_some(batch.present, trainer.modality_dropout))
             if schedule.moves:
                 set_rate(optimizer, rate * schedule.factor())
-            with fabric.no_backward_sync(model, enabled=not plan.ends_step):
-                prediction = self._forward(batch)
-                losses = self.module.objective(prediction, batch, step)
-                loss = torch.stack(list(losses.values())).sum() if len(losses) > 1 else next(iter(losses.values()))
-                if watched and not math.isfinite(float(loss.detach())):
-                    raise self._diverged(*first_broken(losses), step, position)
-                fabric.backward(loss if plan.share == 1 else loss * plan.share)
-            for name, value in losses.items():
-                terms.setdefault(name, {})[position] = value.detach()
-            if self.history is not None:
-                if prediction.opinions is None:
-                    raise InputError(f"{type(self.module).__name__} keeps a loss history but gives no opinions")
-                own = prediction.extra.get("expert_losses")
-                if own is None:
-                    own = expert_losses(self.module.task, prediction.opinions.detach(), batch)
+            found = learn(batch, position) if recorder is None else recorder(batch)
+            own = found.pop(_OWN, None)
+            if self.history is not None and own is not None:
                 self.history.record(batch.index, own, batch.present, epoch=step.epoch)
-            if plan.ends_step:
-                if trainer.clip is not None:
-                    fabric.clip_gradients(model, optimizer, max_norm=trainer.clip, error_if_nonfinite=False)
-                optimizer.step()
-                optimizer.zero_grad()
-                schedule.step += 1
+            for name, value in found.items():
+                terms.setdefault(name, {})[position] = value
+            schedule.step += plans[position].ends_step
         if self.history is not None:
             self.history.gather(fabric)
         return self._means(terms, plans, step)
+
+    def _learn(
+        self, model: Any, optimizer: Any, batch: Batch, step: Step, plan: BatchPlan, position: int
+    ) -> dict[str, Tensor]:
+        """Learn from one batch: every term of the objective, and for a history the losses of the experts themselves."""
+        # Where nothing has to wait for it, a loss is looked at before its step; elsewhere after the epoch.
+        watched = self.fabric.device.type == "cpu" and self.fabric.world_size == 1
+        with self.fabric.no_backward_sync(model, enabled=not plan.ends_step):
+            prediction = self._forward(batch)
+            losses = self.module.objective(prediction, batch, step)
+            loss = torch.stack(list(losses.values())).sum() if len(losses) > 1 else next(iter(losses.values()))
+            if watched and not math.isfinite(float(loss.detach())):
+                raise self._diverged(*first_broken(losses), step, position)
+            self.fabric.backward(loss if plan.share == 1 else loss * plan.share)
+        found = {name: value.detach() for name, value in losses.items()}
+        if self.history is not None:
+            found[_OWN] = self._experts_losses(prediction, batch)
+        if plan.ends_step:
+            if self.trainer.clip is not None:
+                self.fabric.clip_gradients(model, optimizer, max_norm=self.trainer.clip, error_if_nonfinite=False)
+            optimizer.step()
+            optimizer.zero_grad()
+        return found
+
+    def _experts_losses(self, prediction: Prediction, batch: Batch) -> Tensor:
+        if prediction.opinions is None:
+            raise InputError(f"{type(self.module).__name__} keeps a loss history but gives no opinions")
+        own = prediction.extra.get("expert_losses")
+        return expert_losses(self.module.task, prediction.opinions.detach(), batch) if own is None else own.detach()
+
+    def _recorder(self, work: Work, plans: list[BatchPlan], schedule: Schedule) -> Recorder | None:
+        """What replays the steps of an epoch, where that was asked for and the steps are all alike."""
+        device, alike = self.fabric.device, all(plan.share == 1 and plan.ends_step for plan in plans)
+        if not self.trainer.cuda_graphs or device.type != "cuda" or schedule.moves or not alike:
+            return None
+        return Recorder(work, type(self.module).__name__, device)
 
     def _means(self, terms: dict[str, dict[int, Tensor]], plans: list[BatchPlan], step: Step) -> dict[str, Any]:
         """Each loss term's mean over the epoch. Looked at only now: during the epoch nothing waits for the device."""

@@ -30,8 +30,11 @@ def build_optimizer(
     momentum: float = 0.0,
     *,
     fused: bool = True,
+    recorded: bool = False,
 ) -> torch.optim.Optimizer:
     """An optimizer by name, with its update fused where torch can and `fused` allows it.
+
+    recorded: whether its updates are to be part of a CUDA graph.
 
     >>> build_optimizer("adam", [nn.Parameter(torch.zeros(2))], 1e-3, 0.0).defaults["fused"]
     True
@@ -47,6 +50,8 @@ def build_optimizer(
     wide = all(one.dtype in (torch.float32, torch.float64) for one in held)
     if fused and {"adam": True, "adamw": True, "sgd": wide, "adagrad": on_cpu}.get(name):
         settings["fused"] = True
+    if recorded and name != "sgd":  # which counts no steps
+        settings["capturable"] = True
     return OPTIMIZERS[name](held, **settings)
 
 
@@ -65,7 +70,7 @@ class Schedule:
     @property
     def moves(self) -> bool:
         """Whether the rate can change within an epoch."""
-        return self.course == "cosine" or self.step <= self.warmup_steps
+        return self.course == "cosine" or self.step < self.warmup_steps
 
     def factor(self) -> float:
         """The factor for the step to come."""

@@ -31,7 +31,17 @@ from consilience.training.watch import misplaced_trust, warn_of_misplaced_trust
 Parts = tuple[Samples, Samples]
 # Settings of a trainer that mean the same for stacked weights; the others must be left as they are.
 _PASSED = ("epochs", "batch_size", "lr", "optimizer", "weight_decay", "momentum", "patience", "clip", "precision")
-_BESIDE = ("preparation", "device", "resident", "seed", "checkpoint_seconds", "on_interrupt", "verbose", "logs")
+_BESIDE = (
+    "preparation",
+    "device",
+    "resident",
+    "cuda_graphs",
+    "seed",
+    "checkpoint_seconds",
+    "on_interrupt",
+    "verbose",
+    "logs",
+)
 
 
 def fit_together(

@@ -23,6 +23,8 @@ from consilience.training.loop import Log, Loop
 from consilience.training.optimizers import OPTIMIZERS, SCHEDULES, WITH_MOMENTUM
 from consilience.training.phases import Phase
 from consilience.training.randomness import seeded
+from consilience.training.recording import OPTIMIZERS as RECORDED_OPTIMIZERS
+from consilience.training.recording import PRECISIONS as RECORDED_PRECISIONS
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -41,6 +43,8 @@ class Trainer:
     clip: largest gradient norm · accumulate: batches per step · modality_dropout: probability of hiding a modality
     of a training sample · precision ("32", "bf16", "bf16-true", "16", "64") · device, devices, nodes, strategy: as
     Lightning Fabric has them · resident: whether a set lies on the device whole (None: if it fits) ·
+    cuda_graphs: on a CUDA device replay the steps of an epoch from a recorded one, which makes small networks several
+    times as fast; elsewhere, and in epochs in which the learning rate moves, it changes nothing ·
     checkpoint: a folder to save to and go on from · on_interrupt: "keep" the best weights on Ctrl-C, or "raise".
     """
 
@@ -63,6 +67,7 @@ class Trainer:
     nodes: int = 1
     strategy: str = "auto"
     resident: bool | None = None
+    cuda_graphs: bool = False
     seed: int = 0
     checkpoint: str | Path | None = None
     checkpoint_seconds: float = 10.0
@@ -106,13 +111,31 @@ class Trainer:
                 fine = False
             if not fine:
                 raise InputError(f"training: {name} must be {allowed}, got {getattr(self, name)!r}")
+        if self.cuda_graphs:
+            self._check_recording()
         if self.momentum and self.optimizer not in WITH_MOMENTUM:
             raise InputError(f"training: momentum is for {' and '.join(WITH_MOMENTUM)}, not for {self.optimizer!r}")
 
+    def _check_recording(self) -> None:
+        """Refuse what cannot be part of a CUDA graph, on whatever device."""
+        for name, allowed in (
+            ("precision", RECORDED_PRECISIONS),
+            ("optimizer", RECORDED_OPTIMIZERS),
+            ("accumulate", (1,)),
+            ("devices", (1,)),
+            ("nodes", (1,)),
+            ("strategy", ("auto",)),
+        ):
+            if getattr(self, name) not in allowed:
+                raise InputError(
+                    f"training: with cuda_graphs=True {name} must be {' or '.join(map(repr, allowed))}, got "
+                    f"{getattr(self, name)!r}"
+                )
+
     @property
     def evaluation_batch(self) -> int:
-        """Samples at once where no gradients are needed."""
-        return max(self.batch_size, 256)
+        """Samples at once where no gradients are needed, nor what they would be computed from."""
+        return max(4 * self.batch_size, 256)
 
     @property
     def interrupted(self) -> bool:
@@ -121,7 +144,16 @@ class Trainer:
 
     def settings(self) -> dict[str, Any]:
         """What decides the numbers that come out, for a checkpoint's fingerprint."""
-        beside = {"preparation", "logs", "checkpoint", "checkpoint_seconds", "verbose", "on_interrupt", "resident"}
+        beside = {
+            "preparation",
+            "logs",
+            "checkpoint",
+            "checkpoint_seconds",
+            "verbose",
+            "on_interrupt",
+            "resident",
+            "cuda_graphs",
+        }
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in beside}
 
     def run(

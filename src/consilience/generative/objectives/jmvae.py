@@ -41,7 +41,7 @@ class Jmvae(Objective):
         sets = torch.cat([joint, smaller])
         whole = sets if sets.ndim == 3 else sets[:, None]
         first = torch.zeros(len(sets), 1, dtype=factor_type(batch.device), device=batch.device)
-        first[0] = 1
+        first[:1].fill_(1)
         pairs = torch.arange(1, count + 1, device=batch.device)
         # Of a modality that is not there nothing is pulled, nor of a set of one member.
         counts = (whole[:1] & one.view(count, 1, count)).any(-1) & (whole[:1].sum(-1) > 1)

@@ -17,7 +17,7 @@ from torch import Tensor
 from consilience.batches import Batch
 from consilience.errors import unknown_name
 from consilience.generative.objectives.objective import Objective, Plan, choice, factor_type, register_objective
-from consilience.generative.subsets import all_subsets, chain, leave_one_out, weights
+from consilience.generative.subsets import all_subsets, chain, lattice
 
 if TYPE_CHECKING:
     from consilience.generative.model import LatentModel
@@ -62,17 +62,16 @@ def full_plan(present: Tensor, tight: bool) -> Plan:
     """Every subset of what is present, `[batch, modality]` (or `[1, modality]` for all samples), weighed by c(n, k)
     with n the number present.
     """
-    subsets = all_subsets(present.shape[1]).to(present.device)
+    subsets, shares, pairs = lattice(present.shape[1], present.device, factor_type(present.device))
     sizes, have = subsets.sum(1), present.sum(1)
     held = (subsets[:, None] <= present).all(-1)
-    c = weights(present.shape[1]).to(present.device, factor_type(present.device))[have, sizes[:, None]] * held
-    larger, smaller, _ = leave_one_out(subsets)
+    c = shares[have, sizes[:, None]] * held
     return Plan(
         subsets,
         reconstruction=c[..., None] * subsets[:, None],
         prior=c * (sizes == 1)[:, None] if tight else c,
-        pairs=torch.stack([larger, smaller], dim=1),
-        mutual=c[larger],
+        pairs=pairs,
+        mutual=c[pairs[:, 0]],
     )
 
 

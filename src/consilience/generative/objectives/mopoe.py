@@ -14,7 +14,7 @@ import torch
 
 from consilience.batches import Batch
 from consilience.generative.objectives.objective import Objective, Plan, factor_type, register_objective
-from consilience.generative.subsets import all_subsets
+from consilience.generative.subsets import all_subsets, lattice
 
 if TYPE_CHECKING:
     from consilience.generative.model import LatentModel
@@ -38,7 +38,7 @@ class Mopoe(Objective):
 
     def plan(self, model: LatentModel, batch: Batch, generator: torch.Generator | None = None) -> Plan:
         """All subsets of what each sample has, one of them to draw from."""
-        subsets = all_subsets(len(model.names)).to(batch.device)
+        subsets = lattice(len(model.names), batch.device).subsets
         held = (subsets[:, None] <= batch.present).all(-1)
         share = held.to(factor_type(batch.device)) / held.sum(0).clamp(min=1)
         draw = torch.rand(held.shape, generator=generator, device=batch.device).masked_fill(~held, -1.0)

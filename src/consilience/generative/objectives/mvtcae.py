@@ -42,7 +42,7 @@ class Mvtcae(Objective):
         sets = torch.cat([present[None], alone])
         have = present.sum(1).clamp(min=1).to(factor_type(batch.device))
         first = torch.zeros(len(sets), 1, dtype=factor_type(batch.device), device=batch.device)
-        first[0] = 1
+        first[:1].fill_(1)
         pairs = torch.arange(1, count + 1, device=batch.device)
         return Plan(
             sets,

@@ -61,11 +61,17 @@ def evaluate(model: LatentModel, batch: Batch, plan: Plan, noise: Noise = None) 
 def reconstruct(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) -> Tensor:
     """Σ over sets and modalities of factor × log p(x_m | z_S): z `[S, batch, latent]`, a plan's factors → `[batch]`.
 
-    Only what has a factor is decoded, all of it in one call per decoder.
+    Only what has a factor is decoded, all of it in one call per decoder. A step that is being recorded cannot ask what
+    that is, and decodes everything.
     """
     total = z.new_zeros(len(batch))
+    recorded = z.is_cuda and torch.cuda.is_current_stream_capturing()
     for position, (name, weight) in enumerate(zip(model.names, model.weights)):
         factor = weight * factors[..., position].to(z.dtype)
+        if recorded:
+            density = model.log_density(name, z, batch)
+            total = total + torch.where(factor != 0, factor * density, 0).sum(0)
+            continue
         if factor.shape[1] == 1:
             sets = factor[:, 0].nonzero()[:, 0]
             if len(sets):
