@@ -88,6 +88,7 @@ def measure_cell(cell: Job, protocol: Protocol, store: Store) -> Result:
         lr=protocol.lr,
         seed=cell.seed,
         device=protocol.device,
+        cuda_graphs=True,
         on_interrupt="raise",
     )
     trained = fit(

@@ -145,6 +145,7 @@ def train(variant: Variant, cut: Cut, pictures: Pictures, protocol: Protocol, se
             lr=protocol.lr,
             seed=seed,
             device=protocol.device,
+            cuda_graphs=True,
             on_interrupt="raise",
         ),
     )
