@@ -56,7 +56,9 @@ def gpu(gigabytes):
     if not torch.cuda.is_available():
         print("GPU: there is none here, so nothing was measured")
         return
-    print(f"{torch.cuda.get_device_name()}, {gigabytes:g} GB of logits, 4 experts; median of 10 after warming up, each of 4 calls in a row")
+    print(
+        f"{torch.cuda.get_device_name()}, {gigabytes:g} GB of logits, 4 experts; median of 10, each of 4 calls in a row"
+    )
     for dtype in (torch.float32, torch.bfloat16):
         for classes in (10, 100, 1000, 10_000):
             rows = int(gigabytes * 1e9 / (4 * classes * dtype.itemsize))

@@ -47,7 +47,7 @@ def part(title: str, methods: Sequence[str], **build: Any) -> Part:
             "methods": list(methods),
             "reference": BOTH,
             "levels": (0,),
-            "seeds": 3,
+            "seeds": 10,
             "training": TRAINING,
         },
         {**QUICK_BUILD, **build, "seeds": 2, "training": QUICK_TRAINING},

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import torch
 
 from consilience.comparison.engine import run_jobs
-from consilience.comparison.experiments.experiment import Reproduction
+from consilience.comparison.experiments.experiment import Reproduction, run_folder
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store, writing
 from consilience.comparison.work import Measure
 from consilience.report.account import Account, write_account
+
+logger = logging.getLogger("consilience")
 
 
 class StudyProtocol(Protocol):
@@ -28,31 +35,74 @@ class StudyProtocol(Protocol):
         """What a run folder must have been made with; `experiment` is among the keys."""
 
 
-def run_study(
-    protocol: StudyProtocol,
-    out: str | Path,
-    *,
-    measuring: Measure,
-    account: Callable[[Mapping[str, Result]], Account],
-    first: Callable[[Store], None] | None = None,
-    jobs: int = 1,
-    cluster: str | None = None,
-    verbose: int = 1,
-    command: str = "",
-) -> Reproduction:
-    """Do what is not done yet of a protocol in a run folder, and write the page.
+class Workings(NamedTuple):
+    """What a study does by a protocol.
 
-    measuring: does one job · account: tells what all results, by their jobs' keys, say · first: may do many jobs at
-    once before the engine does the others one by one.
+    measure: one job · tell: what the study says of all results, by their jobs' keys · measure_on_gpu: many of some
+    jobs at once, before the engine does the others one by one; None where a GPU is of no more use than for one.
     """
-    store, asked, cells = Store(out), protocol.asked(), protocol.cells()
-    store.check(asked)
-    if store.read_plan() is None:
-        store.write_plan({"asked": asked, "jobs": [cell.to_json() for cell in cells], "command": command})
-    if first is not None:
-        first(store)
-    run_jobs(cells, protocol, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measuring)
-    told = account(store.read_all(cells, protocol.experiment))
-    with writing(store.folder):
-        page = write_account(told, store.folder)
-    return Reproduction(store.folder, told, page)
+
+    measure: Measure
+    tell: Callable[[Study, Any, Mapping[str, Result]], Account]
+    measure_on_gpu: Callable[[Sequence[Any], Any, Store], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(ABC):
+    """What is asked, by which protocol, and how it is measured and told; running is the same for all studies."""
+
+    name: str
+    title: str
+    paper: str
+    notes: tuple[str, ...]
+
+    @abstractmethod
+    def protocol(self, quick: bool) -> StudyProtocol:
+        """What decides the numbers at one of the two sizes."""
+
+    @abstractmethod
+    def workings(self) -> Workings:
+        """Imported here and not with the study, which is registered whether it is run or not."""
+
+    def run(self, *, quick: bool = False, out: str | Path | None = None, **how: Any) -> Reproduction:
+        """Do what is not done yet at one of the two sizes, and write the page; how: as `follow` takes it."""
+        return self.follow(self.protocol(quick), run_folder(self.name, quick, out), **how)
+
+    def follow(
+        self,
+        protocol: StudyProtocol,
+        out: str | Path,
+        *,
+        jobs: int = 1,
+        cluster: str | None = None,
+        verbose: int = 1,
+        command: str = "",
+    ) -> Reproduction:
+        """The same by any protocol."""
+        measure, tell, measure_on_gpu = self.workings()
+        store, asked, cells = Store(out), protocol.asked(), protocol.cells()
+        store.check(asked)
+        if store.read_plan() is None:
+            store.write_plan({"asked": asked, "jobs": [cell.to_json() for cell in cells], "command": command})
+        if measure_on_gpu is not None and cluster is None and torch.cuda.is_available():
+            measure_on_gpu(cells, protocol, store)
+        run_jobs(cells, protocol, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measure)
+        told = replace(tell(self, protocol, store.read_all(cells, protocol.experiment)), command=command)
+        with writing(store.folder):
+            page = write_account(told, store.folder)
+        return Reproduction(store.folder, told, page)
+
+
+_Cell = TypeVar("_Cell", bound=Job)
+
+
+def measure_at_once(
+    cells: Sequence[_Cell], measuring: Callable[[Sequence[_Cell]], Sequence[Result]], store: Store
+) -> None:
+    """Those of some cells that are open, side by side; each is kept as if it had been measured alone."""
+    todo = [cell for cell in cells if not store.has(cell)]
+    if not todo:
+        return
+    for cell, result in zip(todo, measuring(todo), strict=True):
+        store.write(cell, result)
+    logger.info("%d measured side by side, the first of them: %s", len(todo), todo[0].describe())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from consilience.comparison.experiments.experiment import Reproduction, register_experiment, run_folder
+from consilience.comparison.experiments.experiment import register_experiment
+from consilience.comparison.experiments.study import Study, Workings
+
+if TYPE_CHECKING:
+    from consilience.comparison.experiments.bayes.cells import Protocol
 
 _PAPER = "Jørgensen, Tětková, Hansen 2024, Image classification with symbolic hints using limited resources"
 _OURS = (
@@ -26,67 +29,52 @@ _UNEVEN = (
 )
 
 
-@dataclass(frozen=True)
-class FusedOpinions:
+@dataclass(frozen=True, kw_only=True)
+class FusedOpinions(Study):
     """Log-loss, accuracy and calibration of every way to decide, under the conditions of a protocol.
 
     name: also that of its conditions in `cells.PROTOCOLS` · seeds: at full size and in the quick form, which differs in
     nothing else.
     """
 
-    name: str
-    title: str
     seeds: tuple[int, int]
     paper: str = _PAPER
     notes: tuple[str, ...] = (_OURS, _CHOSEN, _UNEVEN)
 
-    def run(self, *, quick: bool = False, **how: Any) -> Reproduction:
-        """Measure what is not measured yet, then write the page; how: as `run_study` takes it, and `out`."""
-        return self.follow(self.protocol(quick), run_folder(self.name, quick, how.pop("out", None)), **how)
-
-    def follow(self, protocol: Any, out: str | Path, *, command: str = "", **how: Any) -> Reproduction:
-        """The same by any protocol."""
-        from consilience.comparison.experiments.bayes.account import give_account
-        from consilience.comparison.experiments.bayes.cells import measure_cell
-        from consilience.comparison.experiments.bayes.findings import Findings
-        from consilience.comparison.experiments.study import run_study
-
-        return run_study(
-            protocol,
-            out,
-            measuring=measure_cell,
-            account=lambda results: give_account(
-                Findings.gather(protocol, results),
-                title=self.title,
-                paper=self.paper,
-                notes=self.notes,
-                command=command,
-            ),
-            command=command,
-            **how,
-        )
-
-    def protocol(self, quick: bool) -> Any:
+    def protocol(self, quick: bool) -> Protocol:
         """What decides the numbers at one of the two sizes."""
         from consilience.comparison.experiments.bayes.cells import PROTOCOLS, Protocol
 
         data, conditions = PROTOCOLS[self.name]
         return Protocol(self.name, data, conditions, self.seeds[quick])
 
+    def workings(self) -> Workings:
+        """How it is measured and told."""
+        from consilience.comparison.experiments.bayes.account import give_account
+        from consilience.comparison.experiments.bayes.cells import measure_cell
+
+        return Workings(measure_cell, give_account)
+
 
 register_experiment(
-    FusedOpinions("bayes-digits", "Fusing the opinions of linear experts on quadrants of digits: which way?", (20, 10))
-)
-register_experiment(
     FusedOpinions(
-        "bayes-handwritten", "Fusing the opinions of linear experts on six views of digits: which way?", (20, 10)
+        name="bayes-digits",
+        title="Fusing the opinions of linear experts on quadrants of digits: which way?",
+        seeds=(20, 10),
     )
 )
 register_experiment(
     FusedOpinions(
-        "bayes-predictions",
-        "Fusing saved predictions of an image and an audio network: as good as a network trained on both?",
-        (24, 12),
+        name="bayes-handwritten",
+        title="Fusing the opinions of linear experts on six views of digits: which way?",
+        seeds=(20, 10),
+    )
+)
+register_experiment(
+    FusedOpinions(
+        name="bayes-predictions",
+        title="Fusing saved predictions of an image and an audio network: as good as a network trained on both?",
+        seeds=(24, 12),
         notes=(
             _OURS,
             "The predictions are those of somebody's networks on AV-MNIST's test set, of three training runs. Figures "

@@ -36,10 +36,9 @@ _RIVALS = (THEOREM, linear.CONCAT, linear.DROPOUT, STACKED, "centralnet", "centr
 _DRAWN = (OURS, ROBUST, THEOREM, linear.CONCAT, STACKED)
 
 
-def give_account(
-    findings: Findings, *, title: str, paper: str = "", notes: Sequence[str] = (), command: str = ""
-) -> Account:
+def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]) -> Account:
     """What all cells say, in words, tables and figures."""
+    findings = Findings.gather(protocol, results)
     sections = [_section(findings, one, first=not place) for place, one in enumerate(findings.protocol.conditions)]
     if len(_over_n(findings)) > 1:
         sections.append(Section("over-n", "Few samples and many", figures=(curve(findings),)))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from consilience.comparison.experiments.experiment import Reproduction, register_experiment, run_folder
+from consilience.comparison.experiments.experiment import register_experiment
+from consilience.comparison.experiments.study import Study, Workings
+
+if TYPE_CHECKING:
+    from consilience.comparison.experiments.jmvae_mnist.cells import Protocol
 
 
-@dataclass(frozen=True)
-class JmvaeMnist:
+@dataclass(frozen=True, kw_only=True)
+class JmvaeMnist(Study):
     """Image and label as two modalities; log-likelihoods of the image, of both, and of each given the other."""
 
     name: str = "jmvae-mnist"
@@ -33,29 +36,18 @@ class JmvaeMnist:
         "modality cost the image's likelihood?",
     )
 
-    def run(self, *, quick: bool = False, **how: Any) -> Reproduction:
-        """Train what is not trained yet, then write the page. how: `out`, `jobs`, `cluster`, `verbose`, `command`."""
+    def protocol(self, quick: bool) -> Protocol:
+        """The defaults, or what takes minutes."""
         from consilience.comparison.experiments.jmvae_mnist.cells import FULL, QUICK
 
-        protocol = QUICK if quick else FULL
-        return self.follow(protocol, run_folder(self.name, quick, how.pop("out", None)), **how)
+        return QUICK if quick else FULL
 
-    def follow(self, protocol: Any, out: str | Path, *, command: str = "", **how: Any) -> Reproduction:
-        """The same by any protocol."""
+    def workings(self) -> Workings:
+        """How it is measured and told."""
         from consilience.comparison.experiments.jmvae_mnist.account import give_account
         from consilience.comparison.experiments.jmvae_mnist.cells import measure_cell
-        from consilience.comparison.experiments.study import run_study
 
-        return run_study(
-            protocol,
-            out,
-            measuring=measure_cell,
-            account=lambda results: give_account(
-                protocol, results, title=self.title, paper=self.paper, notes=self.notes, command=command
-            ),
-            command=command,
-            **how,
-        )
+        return Workings(measure_cell, give_account)
 
 
 register_experiment(JmvaeMnist())

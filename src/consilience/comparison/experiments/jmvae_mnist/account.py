@@ -35,15 +35,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, np.ndarray]], np.ndarray]] = {
 Found = Mapping[str, list[Result]]
 
 
-def give_account(
-    protocol: Protocol,
-    results: Mapping[str, Result],
-    *,
-    title: str,
-    paper: str = "",
-    notes: Sequence[str] = (),
-    command: str = "",
-) -> Account:
+def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]) -> Account:
     """What all jobs say, in words and tables."""
     found: dict[str, list[Result]] = {name: [] for name in OBJECTIVES}
     for cell in protocol.cells():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from consilience.comparison.experiments.experiment import Reproduction, register_experiment, run_folder
+from consilience.comparison.experiments.experiment import register_experiment
+from consilience.comparison.experiments.study import Study, Workings
+
+if TYPE_CHECKING:
+    from consilience.comparison.experiments.latent_parts.cells import Protocol
 
 _NOTES = (
     "The paper derives the objective and measures nothing, so there are no figures to stand beside ours.",
@@ -17,48 +20,20 @@ _NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class LatentFusion:
+@dataclass(frozen=True, kw_only=True)
+class LatentFusion(Study):
     """Imputation error, conditional log-likelihood and coherence by the number of parts given.
 
     cuts: names in `pictures.CUTS` · full, quick: what differs from the defaults of `cells.Protocol` at the two sizes.
     """
 
-    name: str
-    title: str
     cuts: tuple[str, ...]
     full: dict[str, Any] = field(default_factory=dict)
     quick: dict[str, Any] = field(default_factory=dict)
     paper: str = "Korthals 2019, M²VAE – Derivation of a Multi-Modal Variational Autoencoder Objective"
     notes: tuple[str, ...] = _NOTES
 
-    def run(self, *, quick: bool = False, **how: Any) -> Reproduction:
-        """Train what is not trained yet, then write the page. how: `out`, `jobs`, `cluster`, `verbose`, `command`."""
-        return self.follow(self.protocol(quick), run_folder(self.name, quick, how.pop("out", None)), **how)
-
-    def follow(self, protocol: Any, out: str | Path, *, command: str = "", **how: Any) -> Reproduction:
-        """The same by any protocol."""
-        from consilience.comparison.experiments.latent_parts.account import give_account
-        from consilience.comparison.experiments.latent_parts.cells import measure_cell
-        from consilience.comparison.experiments.latent_parts.findings import Findings
-        from consilience.comparison.experiments.study import run_study
-
-        return run_study(
-            protocol,
-            out,
-            measuring=measure_cell,
-            account=lambda results: give_account(
-                Findings.gather(protocol, results),
-                title=self.title,
-                paper=self.paper,
-                notes=self.notes,
-                command=command,
-            ),
-            command=command,
-            **how,
-        )
-
-    def protocol(self, quick: bool) -> Any:
+    def protocol(self, quick: bool) -> Protocol:
         """What decides the numbers at one of the two sizes."""
         from consilience.comparison.experiments.latent_parts.cells import Protocol
         from consilience.comparison.experiments.latent_parts.pictures import CUTS
@@ -66,20 +41,27 @@ class LatentFusion:
         cuts = tuple(CUTS[name] for name in self.cuts)
         return Protocol(self.name, cuts, **(self.full | (self.quick if quick else {})))
 
+    def workings(self) -> Workings:
+        """How it is measured and told."""
+        from consilience.comparison.experiments.latent_parts.account import give_account
+        from consilience.comparison.experiments.latent_parts.cells import measure_cell
+
+        return Workings(measure_cell, give_account)
+
 
 register_experiment(
     LatentFusion(
-        "m2vae-digits",
-        "Latent fusion on digits: which objective imputes, and how well?",
-        ("digits",),
+        name="m2vae-digits",
+        title="Latent fusion on digits: which objective imputes, and how well?",
+        cuts=("digits",),
         quick={"seeds": 2, "epochs": 40, "patience": 15, "draws": 100, "estimated": 100},
     )
 )
 register_experiment(
     LatentFusion(
-        "m2vae-mnist",
-        "Latent fusion on halves and quadrants of MNIST: which objective imputes, and how well?",
-        ("halves", "quadrants"),
+        name="m2vae-mnist",
+        title="Latent fusion on halves and quadrants of MNIST: which objective imputes, and how well?",
+        cuts=("halves", "quadrants"),
         full={
             "seeds": 5,
             "most": (5000, 1000, 1000),

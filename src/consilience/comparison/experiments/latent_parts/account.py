@@ -32,10 +32,9 @@ Sure = Mapping[tuple[str, str], Mapping[tuple[str, int], int]]
 _WHOLE = "Likelihood of whole digits, and what the latent knows of their class"
 
 
-def give_account(
-    findings: Findings, *, title: str, paper: str = "", notes: Sequence[str] = (), command: str = ""
-) -> Account:
+def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]) -> Account:
     """What all cells say, in words, tables and pictures."""
+    findings = Findings.gather(protocol, results)
     cuts = findings.protocol.cuts
     sure = {(cut.name, measure): findings.sure(cut, measure) for cut in cuts for measure in MEASURES}
     sections = []

@@ -130,10 +130,10 @@ register_experiment(
             "features, 48 of the image and 192 of the sound, and 24 channels on either side that makes 11 520 weights; "
             "table 10 has 12 k for GB. `progressive-figures` compares depths and places.",
             "The paper searched learning rates and optimizers at random, without saying what it found. Here all models "
-            "have SGD with a rate of 0.1 and weight decay of 0.0001, in batches of 256, and are kept at the epoch of the "
-            "lowest loss on validation pairs, whose recordings training has not heard. They end when four epochs have "
-            "brought no lower one, or after 16; the paper has 30, in most of which these models only learn pairs by "
-            "heart. Gradients are cut to a norm of 1: LFN multiplies features, and some of its loops end at chance "
+            "have SGD with a rate of 0.1 and weight decay of 0.0001, in batches of 256, and are kept at the epoch of "
+            "the lowest loss on validation pairs, whose recordings training has not heard. They end when four epochs "
+            "have brought no lower one, or after 16; the paper has 30, in most of which these models only learn pairs "
+            "by heart. Gradients are cut to a norm of 1: LFN multiplies features, and some of its loops end at chance "
             "without that.",
             "The encoders are the paper's: 5×5 and 3×3 convolutions, max-pooling, 4 stages for images and 6 for "
             "spectrograms, the channels doubling from 6. It searched no architecture for MFAS, and neither do we. GB "

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from consilience.comparison.experiments.experiment import Reproduction, register_experiment, run_folder
+from consilience.comparison.experiments.experiment import register_experiment
 from consilience.comparison.experiments.progressive_avmnist import PAPER
+from consilience.comparison.experiments.study import Study, Workings
+
+if TYPE_CHECKING:
+    from consilience.comparison.experiments.progressive_figures.cells import Protocol
 
 NAME = "progressive-figures"
 
 
-@dataclass(frozen=True)
-class ProgressiveFigures:
+@dataclass(frozen=True, kw_only=True)
+class ProgressiveFigures(Study):
     """Figures 6, 10a and 10b: a linear probe after every pass, the joining stage, the number of passes."""
 
     name: str = NAME
@@ -26,14 +30,18 @@ class ProgressiveFigures:
         "Data, encoders and training are those of `progressive-table9`; see there for what the paper leaves open.",
     )
 
-    def run(self, *, quick: bool = False, **how: Any) -> Reproduction:
-        """Train what is not trained yet, then write the page. how: `out`, `jobs`, `cluster`, `verbose`, `command`."""
+    def protocol(self, quick: bool) -> Protocol:
+        """The defaults, or what takes minutes."""
         from consilience.comparison.experiments.progressive_figures.cells import FULL, QUICK
-        from consilience.comparison.experiments.progressive_figures.running import reproduce
 
-        out = run_folder(self.name, quick, how.pop("out", None))
-        protocol = QUICK if quick else FULL
-        return reproduce(protocol, out, title=self.title, paper=self.paper, notes=self.notes, **how)
+        return QUICK if quick else FULL
+
+    def workings(self) -> Workings:
+        """How it is measured and told."""
+        from consilience.comparison.experiments.progressive_figures.account import give_account
+        from consilience.comparison.experiments.progressive_figures.cells import measure_cell, measure_on_gpu
+
+        return Workings(measure_cell, give_account, measure_on_gpu)
 
 
 register_experiment(ProgressiveFigures())

@@ -21,15 +21,7 @@ from consilience.report.wording import Scale, say_count, say_list, say_number
 _PERCENT, _TIMES = Scale(100.0, 1, " %"), Scale(decimals=2)
 
 
-def give_account(
-    protocol: Protocol,
-    results: Mapping[str, Result],
-    *,
-    title: str,
-    paper: str = "",
-    notes: Sequence[str] = (),
-    command: str = "",
-) -> Account:
+def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]) -> Account:
     """Everything the trainings say, in words, tables and figures."""
     found = {
         loop: [results[Cell.of(protocol, loop, seed).key].about for seed in range(protocol.seeds)]

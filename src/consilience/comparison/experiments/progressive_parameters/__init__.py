@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from consilience.comparison.experiments.experiment import Reproduction, register_experiment, run_folder
+from consilience.comparison.experiments.experiment import register_experiment
+from consilience.comparison.experiments.progressive_avmnist import PAPER
+from consilience.comparison.experiments.study import Study, Workings
+
+if TYPE_CHECKING:
+    from consilience.comparison.experiments.progressive_parameters.counting import Protocol
 
 
-@dataclass(frozen=True)
-class ProgressiveParameters:
+@dataclass(frozen=True, kw_only=True)
+class ProgressiveParameters(Study):
     """Every model of the table is built for AV-MNIST's shapes, with and without its loop, and counted."""
 
     name: str = "progressive-table10"
     title: str = "How many parameters does progressive fusion add?"
-    paper: str = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, table 10"
+    paper: str = f"{PAPER}, table 10"
     notes: tuple[str, ...] = (
         "The paper states the encoders, with 4 and 6 stages of convolution, but neither the widths of fusion and head "
         "nor where the feedback joins. Ours are the defaults of `lowrank` (rank 40, width 120), `mfm` (factors of "
@@ -24,26 +29,18 @@ class ProgressiveParameters:
         "Published counts are in thousands, so that their differences are known to within a thousand.",
     )
 
-    def run(self, *, quick: bool = False, out: Any = None, **how: Any) -> Reproduction:
-        """Build, count, write the page; both sizes are the same. how: `jobs`, `cluster`, `verbose`, `command`."""
-        from consilience.comparison.experiments.progressive_parameters.account import give_account
-        from consilience.comparison.experiments.progressive_parameters.counting import Protocol, count_cell
-        from consilience.comparison.experiments.study import run_study
+    def protocol(self, quick: bool) -> Protocol:
+        """All models; both sizes are the same."""
+        from consilience.comparison.experiments.progressive_parameters.counting import Protocol
 
-        protocol = Protocol(self.name)
-        return run_study(
-            protocol,
-            run_folder(self.name, quick, out),
-            measuring=count_cell,
-            account=lambda results: give_account(
-                [results[cell.key].about for cell in protocol.cells()],
-                title=self.title,
-                paper=self.paper,
-                notes=self.notes,
-                command=how.get("command", ""),
-            ),
-            **how,
-        )
+        return Protocol(self.name)
+
+    def workings(self) -> Workings:
+        """How it is measured and told."""
+        from consilience.comparison.experiments.progressive_parameters.account import give_account
+        from consilience.comparison.experiments.progressive_parameters.counting import count_cell
+
+        return Workings(count_cell, give_account)
 
 
 register_experiment(ProgressiveParameters())

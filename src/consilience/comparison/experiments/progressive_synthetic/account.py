@@ -20,10 +20,9 @@ _CONTROLS = ("wide", "unimodal")
 _PERCENT, _GAIN = Scale(100.0, 0, " %"), Scale(100.0, 1, " %")
 
 
-def give_account(
-    findings: Findings, *, title: str, paper: str = "", notes: Sequence[str] = (), command: str = ""
-) -> Account:
+def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]) -> Account:
     """Everything the trials say, in words, tables and figures."""
+    findings = Findings.gather(protocol, results)
     sizes = sorted(findings.protocol.sizes, reverse=True)
     nets = tuple(all_nets(findings, n) for n in sizes)
     search = tuple(search_table(findings, n) for n in sizes)
