@@ -22,6 +22,7 @@ from consilience.data import load_data
 from consilience.data import registry as data_sets
 from consilience.encoders import choice as encoder_choice
 from consilience.errors import MissingDataError
+from consilience.methods import registration
 from consilience.preparation import Preparation
 from consilience.targets import Task
 from documents import DOCUMENTS, EXAMPLES, ROOT, blocks, prose
@@ -32,7 +33,7 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path:
 @pytest.fixture(autouse=True)
 def _what_is_registered_is_forgotten() -> Iterator[None]:
     methods.registry(), data_sets.registry()  # both are filled on first use
-    registries = [module._REGISTRY for module in (methods, encoder_choice, corruptions, data_sets)]
+    registries = [module._REGISTRY for module in (registration, encoder_choice, corruptions, data_sets)]
     before = [dict(registry) for registry in registries]
     yield
     for registry, entries in zip(registries, before):
@@ -57,7 +58,7 @@ def run_python(code: str, namespace: dict[str, object], document: Path, lines_be
 @every_document
 def test_every_python_block_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    methods._REGISTRY.pop("max", None)  # whoever follows CONTRIBUTING literally has it already
+    registration._REGISTRY.pop("max", None)  # whoever follows CONTRIBUTING literally has it already
     namespace: dict[str, object] = {"__name__": "document"}
     found = blocks(document, "python")
     assert found or document.name == "results.md"  # which is tables and nothing else
@@ -177,10 +178,11 @@ def gives_trust(name: str) -> bool:
         train = load_data(source).train[:20]
         task = Task.of(train.y)
         preparation = Preparation.fit(train, task)
-        if cls.reason_against(preparation.modalities, task) is None:
+        spec = methods.Spec(preparation.modalities, task)
+        if cls.reason_against(spec) is None:
             break
     member = name + cls.arguments(train.names)[0] if name.endswith(":") else name
-    method = methods.build(member, methods.Spec(preparation.modalities, task))
+    method = methods.build(member, spec)
     return method(preparation.batch(train, slice(0, 2))).weights is not None
 
 

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 import consilience
-from consilience import methods
+from consilience.methods import registration
+from documents import ROOT
 
 HEAVY = ["lightning_fabric", "matplotlib", "transformers", "sklearn", "scipy", "polars", "pandas", "torch", "rich"]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(consilience.__path__, "consilience."))
@@ -43,7 +44,7 @@ def test_heavy_packages_are_loaded_when_they_are_used(statement, allowed):
 def test_every_module_imports_on_its_own():
     # One interpreter, in which every module is imported as if it were the first: a circle shows from some entry. A room
     # of methods imports all of its modules, whichever is asked for: there the room is the only entry.
-    rooms = tuple(f"consilience.{room}." for room in methods._ROOMS)
+    rooms = tuple(f"consilience.{room}." for room in registration._ROOMS)
     entries = [name for name in MODULES if not name.startswith(rooms)]
     code = f"""
 import importlib, json, sys, traceback
@@ -59,6 +60,16 @@ for name in {entries}:
 print(json.dumps(failed))
 """
     assert run(code) == {}
+
+
+@pytest.mark.slow
+def test_doctests_of_one_file_can_be_run_alone():
+    # Its room imports the file, and pytest would run it once more: src/conftest.py prevents that.
+    asked = ["--collect-only", "-p", "no:cacheprovider", "src/consilience/fusion/early.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *asked], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("name", consilience.__all__)

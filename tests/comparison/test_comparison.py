@@ -18,7 +18,7 @@ from consilience.comparison import comparison
 from consilience.comparison.comparison import applicable
 from consilience.comparison.plan import Plan, Source
 from consilience.data import DataSet
-from consilience.errors import InputError, TrainingError, UnknownNameError
+from consilience.errors import InputError, TrainingError, UnknownNameError, UnsupportedError
 from consilience.samples import Samples
 
 QUICK = {"training": {"epochs": 2}, "verbose": 0}
@@ -248,6 +248,17 @@ def test_every_metric_can_be_the_main_one(tmp_path, metric):
     assert found.differences["p"].is_finite().all()
 
 
+def test_a_metric_of_one_number_is_refused_for_several_before_anything_is_trained(tmp_path):
+    one = load_data("progressive-synthetic", n=200)
+    both = Samples.of({name: one.samples[name] for name in one.modalities}, np.column_stack([one.y, -one.y]))
+    two = DataSet("two", both, "regression", one.split)
+    with pytest.raises(UnsupportedError, match=r"'acc7' cannot judge 2 targets: .*for several targets: mse, mae, pear"):
+        compare([one, two], ["late"], metric="acc7", seeds=1, levels=(), out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+    found = compare(two, ["late"], metric="mae", seeds=1, levels=(), out=tmp_path / "run", **QUICK).findings
+    assert set(found.values["metric"]) == {"mse", "mae", "pearson"}
+
+
 def test_misspelt_settings_are_said_before_anything_is_trained(small, tmp_path):
     with pytest.raises(UnknownNameError, match="did you mean 'width'"):
         compare(small, ["concat"], settings={"concat": {"wdth": 3}}, out=tmp_path / "run", **QUICK)
@@ -335,6 +346,20 @@ def test_methods_that_cannot_serve_are_skipped_with_the_reason(tmp_path):
         {"set": "captions", "method": "early", "reason": found.skipped["reason"].item()}
     ]
     assert "reads vector, image, sequence" in found.skipped["reason"].item()
+
+
+def test_a_method_without_encoders_per_modality_is_skipped_where_some_are_chosen(small, tmp_path):
+    given = {"encoders": {"heat": "mlp"}, "seeds": 1, "levels": (), "out": tmp_path / "run", **QUICK}
+    with pytest.raises(InputError, match="'early' cannot be the reference here: it has one encoder"):
+        compare(small, ["late"], reference="early", **given)
+    with pytest.raises(InputError, match="'unimodal:' cannot be the reference here: it is a family"):
+        compare(small, ["late"], reference="unimodal:", **given)
+    settings = {"early": {"encoder": "mlp"}}
+    found = compare(small, ["early", "late"], settings=settings, **given).findings
+    assert (found.methods, found.skipped["method"].to_list()) == (["late"], ["early"])
+    assert found.skipped["reason"].item().startswith("it has one encoder for all modalities")
+    # Encoders for another set's modalities are none for this one.
+    assert applicable(["early"], "", load_data(small), {"elsewhere": "mlp"}) == (["early"], {})
 
 
 def test_unknown_names_are_said_before_anything_is_trained(small, tmp_path):

@@ -127,7 +127,7 @@ def test_a_better_likelihood_is_marked(monkeypatch):
         about = {"effective": dict.fromkeys(("published", "image", "joint", "label"), 50.0)}
         about |= {"seconds": 1.0, "measuring_seconds": 1.0, "trained_on": 60000, "device": "cpu"}
         results[cell.key] = Result(about, arrays)
-    account = give_account(protocol, results, title="JMVAE")
+    account = give_account(find_experiment("jmvae-mnist"), protocol, results)
     assert account.tables[0].rows[0][3] == "+0.06"
     first, second = account.tables[1].rows
     assert "↑" in second[1]

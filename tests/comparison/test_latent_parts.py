@@ -122,11 +122,13 @@ def test_without_mnist_it_says_what_to_get(tmp_path, monkeypatch):
         find_experiment("m2vae-mnist").run(quick=True, out=tmp_path / "run")
 
 
-def test_full_size_is_all_of_mnist_on_what_there_is():
-    full, quick = (find_experiment("m2vae-mnist").protocol(size) for size in (False, True))
-    assert full.most is None
+def test_full_sizes_are_those_that_are_told():
+    experiment = find_experiment("m2vae-mnist")
+    full, quick = (experiment.protocol(size) for size in (False, True))
+    assert full.most == (5000, 1000, 1000)
+    assert "5 000 train each model, 1 000 choose the epoch and 1 000 test" in experiment.notes[-1]
     assert full.device == quick.device == "auto"
-    assert full.seeds == 10
+    assert (full.seeds, quick.seeds) == (5, 2)
     assert find_experiment("m2vae-digits").protocol(quick=False) == Protocol()
 
 

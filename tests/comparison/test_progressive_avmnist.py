@@ -13,7 +13,6 @@ from consilience.comparison.experiments.avmnist_components import BOTH, IMAGE, P
 from consilience.comparison.experiments.progressive_avmnist.controls import controls_section
 from consilience.comparison.experiments.progressive_figures import cells as figures
 from consilience.comparison.experiments.progressive_figures.account import gains_by_pass, give_account, probe_table
-from consilience.comparison.experiments.progressive_figures.running import measure_on_gpu, reproduce
 from consilience.comparison.store import Result, Store
 from consilience.data import DataSet
 from consilience.data.splits import draw_split
@@ -38,7 +37,7 @@ def test_every_base_is_claimed_against_its_loop_with_the_published_figures():
     experiment = find_experiment("progressive-table9")
     methods = experiment.parts["av-mnist"].arguments(False)["methods"]
     assert {(claim.method, claim.than) for claim in experiment.claims} == {(f"pro:{one}", one) for one in table9.TABLE9}
-    assert {control + one for control in ("wide:", "unimodal-feedback:") for one in table9.TABLE9} <= set(methods)
+    assert {control + one for control in ("wide:", "unimodal-feedback:") for one in table9.CONTROLLED} <= set(methods)
     assert experiment.published["av-mnist", "lowrank", "clean", 0.0] == 0.711
     assert experiment.published["av-mnist", "pro:mfas", "clean", 0.0] == 0.725
     assert len(experiment.published) == 12
@@ -144,8 +143,8 @@ def test_the_figures_from_the_first_training_to_the_page(pairs, tmp_path):
     store = Store(tmp_path / "run")
     store.write_plan({"asked": TINY.asked(), "jobs": []})
     few = [cell for cell in TINY.cells() if cell.loop == TINY.probing()[0]]
-    measure_on_gpu(few, TINY, store)  # wherever it runs
-    found = reproduce(TINY, tmp_path / "run", title="Inside", notes=("A note.",), verbose=0)
+    figures.measure_on_gpu(few, TINY, store)  # wherever it runs
+    found = find_experiment("progressive-figures").follow(TINY, tmp_path / "run", verbose=0)
     probes, stages, depths = (section.tables[0] for section in found.account.sections[:3])
     assert [row[0] for row in probes.rows] == ["LFN, image", "LFN, audio"]
     assert [row[0] for row in stages.rows] == ["conv1", "conv2", "conv3", "conv4", "end"]
@@ -179,7 +178,7 @@ def invented(cell):
 
 def test_the_answer_says_what_was_found():
     results = {cell.key: invented(cell) for cell in TINY.cells()}
-    account = give_account(TINY, results, title="Inside")
+    account = give_account(find_experiment("progressive-figures"), TINY, results)
     probed, joined, deep = account.answer
     assert "LFN image +1.0 ± 0.0; LFN audio 0.0 ± 0.0" in probed
     assert "between 70.1 and 74.1 %" in joined

@@ -9,8 +9,7 @@ from scipy.integrate import trapezoid
 
 from consilience.comparison.experiments import find_experiment, study
 from consilience.comparison.experiments.progressive_synthetic import cells as cells_module
-from consilience.comparison.experiments.progressive_synthetic import running
-from consilience.comparison.experiments.progressive_synthetic.account import give_account
+from consilience.comparison.experiments.progressive_synthetic.account import answer, search_table
 from consilience.comparison.experiments.progressive_synthetic.cells import (
     FULL,
     QUICK,
@@ -106,19 +105,18 @@ def with_gains(findings, gains):
 
 
 def test_the_answer_says_what_was_found(invented):
-    account = give_account(with_gains(invented, {"add": 0.05, "wide": 0.01}), title="t")
-    first, *smaller, last = account.answer
+    first, *smaller, last = answer(with_gains(invented, {"add": 0.05, "wide": 0.01}))
     assert "in 100 % of trials, and the mean squared error is 5.0 ± 0.0 % lower" in first
     assert "ours differ by +10 and −3.0 points" in first
     assert smaller[0].startswith("With 1\u202f500 training samples it gains 5.0")
     assert "wide net +1.0 % and unimodal feedback 0.0 %" in last
     assert "comes from what crosses between the modalities" in last
-    account = give_account(with_gains(invented, {"add": 0.02, "unimodal": 0.01, "add-2": 0.03}), title="t")
-    assert "not owed to what crosses between the modalities alone" in account.answer[-1]
-    assert account.tables[-1].rows[0][0] == "add into layer 2"
-    lost = give_account(with_gains(invented, {"add": -0.02}), title="t")
-    assert "2.0 ± 0.0 % higher" in lost.answer[0]
-    assert "it loses 2.0" in lost.answer[1]
+    shared = with_gains(invented, {"add": 0.02, "unimodal": 0.01, "add-2": 0.03})
+    assert "not owed to what crosses between the modalities alone" in answer(shared)[-1]
+    assert search_table(shared, 200).rows[0][0] == "add into layer 2"
+    lost = answer(with_gains(invented, {"add": -0.02}))
+    assert "2.0 ± 0.0 % higher" in lost[0]
+    assert "it loses 2.0" in lost[1]
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -140,17 +138,17 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     store, measured = Store(tmp_path / "run"), []
     lost = TINY.cells()[3]
     store.discard(lost)
-    real = running.measure_cell
+    real = cells_module.measure_cell
     monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
-    monkeypatch.setattr(running, "measure_cell", lambda *given: measured.append(given[0]) or real(*given))
+    monkeypatch.setattr(cells_module, "measure_cell", lambda *given: measured.append(given[0]) or real(*given))
     again = experiment.run(quick=True, out=tmp_path / "run", verbose=0)
     assert measured == [lost]
     assert again.account.table("latex") == done.account.table("latex")
 
     with pytest.raises(InputError, match="trials was 2, now 3"):
-        running.reproduce(replace(TINY, trials=3), tmp_path / "run", title="t")
+        experiment.follow(replace(TINY, trials=3), tmp_path / "run")
     store.discard(lost)
-    monkeypatch.setattr(running, "measure_cell", lambda *given: 1 / 0)
+    monkeypatch.setattr(cells_module, "measure_cell", lambda *given: 1 / 0)
     with pytest.raises(TrainingError, match="η = 2, σ₂ = 1: ZeroDivisionError"):
         experiment.run(quick=True, out=tmp_path / "run", verbose=0)
 
@@ -162,11 +160,11 @@ def test_all_open_cells_of_a_size_are_measured_at_once_on_a_gpu(tmp_path, monkey
         asked.append(([cell.n for cell in cells], device))
         return measure_cells(cells, protocol)
 
-    monkeypatch.setattr(running, "measure_cells", measure)
+    monkeypatch.setattr(cells_module, "measure_cells", measure)
     store, cells = Store(tmp_path), protocol.cells()
     store.write_plan({"asked": {}, "jobs": []})
     store.write(cells[0], measure_cells(cells[:1], protocol)[0])
-    running.measure_on_gpu(cells, protocol, store)
+    cells_module.measure_on_gpu(cells, protocol, store)
     assert asked == [([20] * 3, "cuda"), ([40] * 4, "cuda")]
     assert len(store.read_all(cells, "progressive-synthetic")) == len(cells)
 

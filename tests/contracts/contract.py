@@ -61,7 +61,7 @@ def cases() -> list[tuple[str, str, str]]:
             for candidate in SETS[kind]:
                 data = built_in(candidate)
                 preparation, task = prepared(data.train, kind)
-                if cls.reason_against(preparation.modalities, task) is None:
+                if cls.reason_against(methods.Spec(preparation.modalities, task)) is None:
                     found.append((member(name, data), kind, candidate))
                     break
             else:
@@ -229,7 +229,7 @@ def counts_modalities(name: str, kind: str, data: DataSet) -> None:
         if argument is not None and argument not in fewer.names and argument in train.names:
             continue
         if count >= cls.min_modalities:
-            if cls.reason_against(preparation.modalities, task) is not None:
+            if cls.reason_against(spec) is not None:
                 assert count < len(train.names)  # it asks for a sequence, say, and these few have none
                 continue
             method = methods.build(name, spec)

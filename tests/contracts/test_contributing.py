@@ -6,6 +6,7 @@ import pytest
 
 import consilience.fusion
 from consilience import methods
+from consilience.methods import registration
 from contracts.contract import CONTRACT, built_in, cases
 from documents import ROOT, blocks
 
@@ -21,7 +22,7 @@ def added(tmp_path_factory):
     room = consilience.fusion
     registered, path = methods.registry(), list(room.__path__)
     # Whoever follows the page literally has such a file already: it makes way.
-    methods._REGISTRY.pop("max", None)
+    registration._REGISTRY.pop("max", None)
     already = sys.modules.pop(MODULE, None)
     room.__path__ = [str(folder), *path]
     try:
@@ -29,8 +30,8 @@ def added(tmp_path_factory):
         yield {kind: data for name, kind, data in cases() if name == "max"}
     finally:
         room.__path__ = path
-        methods._REGISTRY.clear()
-        methods._REGISTRY.update(registered)
+        registration._REGISTRY.clear()
+        registration._REGISTRY.update(registered)
         sys.modules.pop(MODULE)
         if already is not None:
             sys.modules[MODULE] = already

@@ -30,6 +30,19 @@ def test_the_usual_metrics_of_a_regression_leave_sentiment_out():
     assert measured == pytest.approx({"acc2": 2 / 3, "acc2_nonzero": 1.0})
 
 
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.task == "regression"])
+def test_a_metric_says_whether_it_judges_several_targets(name):
+    two = np.array([[1.0, -1.0], [0.5, 2.0], [-2.0, 0.0]])
+    assert find_metric(name, "regression", targets=1) is METRICS[name]
+    if METRICS[name].one_target:
+        with pytest.raises(UnsupportedError, match=f"{name!r} cannot judge 2 targets: acc2, acc2_nonzero, acc7 judge"):
+            find_metric(name, "regression", targets=2)
+        with pytest.raises(InputError, match="got 2 targets"):
+            METRICS[name](two, two)
+    else:
+        assert find_metric(name, "regression", targets=2)(two, two) in (0.0, pytest.approx(1.0))
+
+
 def test_weights_reach_every_metric():
     weight = np.array([1.0, 1.0, 0.0, 1.0])
     weighted = evaluate("classification", Y, PREDICTION, P, classes=["a", "b"], weight=weight)

@@ -53,8 +53,9 @@ def spec_for(name, encoders=None):
     cls, _ = methods.find(name)
     for modalities in SETS:
         for task in (CLASSES, NUMBERS):
-            if cls.reason_against(modalities, task) is None:
-                return Spec(modalities, task, encoders or {})
+            spec = Spec(modalities, task, encoders or {})
+            if cls.reason_against(spec) is None:
+                return spec
     raise AssertionError(f"method {name!r} reads none of the sets of this test: add one")
 
 

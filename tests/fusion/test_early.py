@@ -1,9 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
+from consilience import methods
 from consilience.encoders import Encoded
-from consilience.errors import InputError
+from consilience.errors import InputError, UnsupportedError
 from consilience.fusion.early import Early, join_inputs, join_shapes
 from consilience.methods import Spec, Step
 from consilience.samples import Modality
@@ -83,8 +86,11 @@ def test_one_encoder_reads_all_of_it():
 
 
 def test_encoders_per_modality_are_refused():
-    with pytest.raises(InputError, match=r"one encoder for all modalities: choose it by settings=\{'encoder'"):
-        Early(Spec(VECTORS, CLASSES, {"image": "mlp"}))
+    spec = Spec(VECTORS, CLASSES, {"image": "mlp"})
+    for build in (Early, partial(methods.build, "early")):
+        with pytest.raises(UnsupportedError, match="one encoder for all modalities, its setting 'encoder'"):
+            build(spec)
+    assert Early.reason_against(Spec(VECTORS, CLASSES, {"image": None})) is None
 
 
 def test_an_encoder_for_another_kind_is_refused():

@@ -19,6 +19,7 @@ class LinearGaussian:
         torch.manual_seed(0)
         self.latent, self.widen, self.shift = latent, widen, shift
         self.names = tuple("abc"[: len(sizes)])
+        self.decoders = torch.nn.Module()  # without parameters
         self.weights = {name: torch.randn(size, latent).double() for name, size in zip(self.names, sizes)}
         self.bias = {name: torch.randn(size).double() for name, size in zip(self.names, sizes)}
         self.noise = {name: 0.4 + 0.3 * place for place, name in enumerate(self.names)}
@@ -48,9 +49,10 @@ class LinearGaussian:
         return {name: z @ self.weights[name].T + self.bias[name] for name in self.names if not names or name in names}
 
     def log_densities(self, decoded: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """log N(x_m; W_m z + b_m, σ_m² I)."""
+        """log N(x_m; W_m z + b_m, σ_m² I), 0 for a sample that does not have the modality."""
         return {
             name: torch.distributions.Normal(mean, self.noise[name]).log_prob(batch[name]).sum(-1)
+            * batch.present_in(name)
             for name, mean in decoded.items()
         }
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, jobs_of, registered_name
@@ -22,6 +22,9 @@ from consilience.evaluation import find_metric
 from consilience.report.findings import Findings
 from consilience.report.tables import TableFormat
 from consilience.version import __version__
+
+if TYPE_CHECKING:
+    from consilience.methods import Spec
 
 REPORT = "report.html"
 # What suits each modality's kind, and a sensor that says nothing.
@@ -251,9 +254,14 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
         listed = "; ".join(f"{one['method']}: {one['reason']}" for one in skipped)
         raise InputError(f"compare: none of the methods can serve this data ({listed})")
     reference = plan.reference or ("late" if "late" in everyone else everyone[0])
+    if reference not in everyone:
+        reasons = {one["method"]: one["reason"] for one in skipped}
+        why = reasons.get(reference, "it is a family of methods, not one of them")
+        raise InputError(f"compare: {reference!r} cannot be the reference here: {why}. Name another, or none")
+    named = {*everyone, *(one["method"] for one in skipped)}
     for name in plan.settings:
-        if name not in everyone:
-            raise unknown_name("method", name, everyone, "It was given in settings")
+        if name not in named:
+            raise unknown_name("method", name, named, "It was given in settings")
     for label, data in loaded.items():
         check_methods(plan, chosen[label], data)
     fingerprints = {source.label: source.fingerprint() for source in plan.sources}
@@ -302,9 +310,9 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     tasks = {data.task for data in loaded.values()}
     if len(tasks) > 1:
         raise InputError("compare: the sets must share one task; some are classification, some regression")
-    if plan.metric is not None:
-        find_metric(plan.metric, tasks.pop())
     for data in loaded.values():
+        if plan.metric is not None:
+            find_metric(plan.metric, data.task, targets=data.y[:1].size)
         few = data.train[:2]
         for corruption in plan.corruptions:
             Corruptor(few).apply(few, corruption, 0.0, probability=plan.probability)
@@ -325,11 +333,8 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
 def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
     """Build every method once as it will be trained: settings and encoders that do not fit are said at once."""
     from consilience import methods as room
-    from consilience.targets import Task
 
-    modalities = seen_by_methods(data, plan.encoders)
-    chosen = {name: choice for name, choice in plan.encoders.items() if name in modalities}
-    spec = room.Spec(modalities, Task.of(data.y[data.split == "train"], data.task), chosen)
+    spec = spec_of(data, plan.encoders)
     for name in names:
         room.build(registered_name(name), spec, plan.settings.get(name))
 
@@ -339,7 +344,6 @@ def applicable(
 ) -> tuple[list[str], dict[str, str]]:
     """The methods to run on a set, and for the others why not. A family without an argument means all its members."""
     from consilience import methods as room
-    from consilience.targets import Task
 
     known = room.registry()
     if names is None:
@@ -350,28 +354,36 @@ def applicable(
     for name in names:
         arguments = known[name].arguments(data.modalities) if name in known and name.endswith(":") else [""]
         spelled += [name + argument for argument in arguments]
-    task = Task.of(data.y[data.split == "train"], data.task)
-    modalities = seen_by_methods(data, encoders or {})
+    spec = spec_of(data, encoders or {})
     run, reasons = [], {}
     for name in dict.fromkeys(spelled):
         cls, argument = room.find(registered_name(name), data.modalities)
-        reason = cls.reason_against(modalities, task)
+        reason = cls.reason_against(spec)
         if reason is None and argument is not None and argument not in cls.arguments(data.modalities):
             reason = f"{argument!r} is none of its arguments here: {', '.join(cls.arguments(data.modalities))}"
         if reason is None:
             run.append(name)
         else:
             for one in data.modalities.values():  # as the user knows it
-                reason = reason.replace(modalities[one.name].describe(), one.describe())
+                reason = reason.replace(spec.modalities[one.name].describe(), one.describe())
             reasons[name] = reason
     return run, reasons
 
 
-def seen_by_methods(data: DataSet, encoders: Mapping[str, Any]) -> dict[str, Any]:
-    """The modalities as methods will see them: text has become tokens, or whatever the encoder chosen reads."""
-    from consilience.encoders import seen_by_encoder
+def spec_of(data: DataSet, encoders: Mapping[str, Any]) -> Spec:
+    """What methods will be built from: text has become tokens, or whatever the encoder chosen reads.
 
-    return {name: seen_by_encoder(one, encoders.get(name)) for name, one in data.modalities.items()}
+    encoders: modality → choice, of which those for other sets' modalities are left out.
+    """
+    from consilience.encoders import seen_by_encoder
+    from consilience.methods import Spec
+    from consilience.targets import Task
+
+    return Spec(
+        {name: seen_by_encoder(one, encoders.get(name)) for name, one in data.modalities.items()},
+        Task.of(data.y[data.split == "train"], data.task),
+        {name: choice for name, choice in encoders.items() if name in data.modalities},
+    )
 
 
 def default_folder(plan: Plan, asked: Mapping[str, Any]) -> Path:

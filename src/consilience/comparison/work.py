@@ -167,8 +167,9 @@ def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:
 
 
 def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:
-    """Every metric of the task; of several targets only the usual ones, since others judge one number a sample."""
-    known = [one for one in METRICS.values() if one.task == data.task and (one.usual or model.task.outputs == 1)]
+    """Every metric of the task that can judge as many targets."""
+    single = model.task.classification or model.task.outputs == 1
+    known = [one for one in METRICS.values() if one.task == data.task and (single or not one.one_target)]
     chances = output if model.task.classification else None
     return evaluate(data.task, samples.y, model.task.decode(output), chances, known, model.task.classes)
 

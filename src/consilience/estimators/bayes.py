@@ -37,11 +37,11 @@ class BayesFusion(ClassifierMixin, NestedParameters):
     experts who are sometimes wrong and sure of it), "bias" (also a bias per class) or None · prior: the classes' shares
     under which the experts were trained, "empirical" (those of y) or `[class]` · target_prior: the shares where it is
     used: None (the same), `[class]`, or "em", estimated from all the samples that are predicted together ·
-    reliability: None, or "auto": experts who speak otherwise than they did in fitting are believed less ·
-    from_probabilities: whether opinions are probabilities instead of logits · classes: the labels in the order of the
-    opinions' columns, where they are not the sorted labels of y · experts: None, and opinions are fused; or a
-    scikit-learn classifier, or a mapping modality → classifier, and X holds the modalities themselves · folds: of the
-    experts' cross-fitting.
+    reliability: None, or "auto": experts who speak otherwise than they did in fitting are believed less (for those who
+    are wrong in their usual voice it can do harm: there calibration="robust" helps) · from_probabilities: whether
+    opinions are probabilities instead of logits · classes: the labels in the order of the opinions' columns, where they
+    are not the sorted labels of y · experts: None, and opinions are fused; or a scikit-learn classifier, or a mapping
+    modality → classifier, and X holds the modalities themselves · folds: of the experts' cross-fitting.
 
     Opinions for fitting must be on samples that the experts were not trained on (out-of-fold, or a set held out);
     with `experts` that is seen to.

@@ -17,7 +17,8 @@ class Metric:
     """A named measure of predictions.
 
     function: called as `function(y, prediction, weight=…)`, or as `function(y, probabilities, classes=…, weight=…)` if
-    it needs probabilities · usual: whether `evaluate` computes it unasked.
+    it needs probabilities · usual: whether `evaluate` computes it unasked · one_target: whether it judges one number a
+    sample, and no more.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Metric:
     needs_probabilities: bool = False
     larger_is_better: bool = True
     usual: bool = True
+    one_target: bool = False
 
     def __call__(
         self, y: Any, prediction: Any = None, probabilities: Any = None, *, classes: Any = None, weight: Any = None
@@ -53,15 +55,15 @@ METRICS: dict[str, Metric] = {
         Metric("mae", "regression", regression.mae, larger_is_better=False),
         Metric("pearson", "regression", regression.pearson),
         # Only sentiment on −3 … 3 has these, so they are asked for by name.
-        Metric("acc2", "regression", regression.acc2, usual=False),
-        Metric("acc2_nonzero", "regression", partial(regression.acc2, zeros="excluded"), usual=False),
-        Metric("acc7", "regression", regression.acc7, usual=False),
+        Metric("acc2", "regression", regression.acc2, usual=False, one_target=True),
+        Metric("acc2_nonzero", "regression", partial(regression.acc2, zeros="excluded"), usual=False, one_target=True),
+        Metric("acc7", "regression", regression.acc7, usual=False, one_target=True),
     )
 }
 
 
-def find_metric(metric: str | Metric, task_kind: TaskKind | None = None) -> Metric:
-    """A metric by name, or one of the user's own as it is; refused if it does not serve the task.
+def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets: int = 1) -> Metric:
+    """A metric by name, or one of the user's own as it is; refused if it does not serve the task or so many targets.
 
     >>> find_metric("nll").larger_is_better
     False
@@ -73,6 +75,14 @@ def find_metric(metric: str | Metric, task_kind: TaskKind | None = None) -> Metr
     if task_kind is not None and metric.task != task_kind:
         names = ", ".join(one.name for one in METRICS.values() if one.task == task_kind)
         raise UnsupportedError(f"metric {metric.name!r} serves {metric.task}, not {task_kind}; for that: {names}")
+    if metric.one_target and targets > 1:
+        peers = [one for one in METRICS.values() if one.task == metric.task]
+        single = ", ".join(one.name for one in peers if one.one_target)
+        several = ", ".join(one.name for one in peers if not one.one_target)
+        raise UnsupportedError(
+            f"metric {metric.name!r} cannot judge {targets} targets: {single} judge one number a sample; for several "
+            f"targets: {several}"
+        )
     return metric
 
 

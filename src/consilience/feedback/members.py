@@ -7,14 +7,12 @@ saved and compared like any other method.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, ClassVar
 
 from consilience.errors import unknown_name
 from consilience.methods import Method, Spec, registry
-from consilience.samples import Modality
-from consilience.targets import Task
 
 
 class Family(Method):
@@ -62,7 +60,7 @@ def _member_class(family: type[Family], base: type[Method]) -> type[Method]:
     if why is not None:
         reason = f"there is no {name!r}: {why}"
 
-        def reason_against(cls: type[Method], modalities: Mapping[str, Modality], task: Task) -> str | None:
+        def reason_against(cls: type[Method], spec: Spec) -> str | None:
             return reason
 
         # With the settings that it would have, so that the reason is heard before a complaint about those.

@@ -23,7 +23,6 @@ from consilience.fusion.steps import Steps, without_steps
 from consilience.methods import JointMethod, PerModality, Spec, register
 from consilience.samples import Modality
 from consilience.settings import dropout_rate, whole_number
-from consilience.targets import Task
 
 
 @register(
@@ -60,9 +59,9 @@ class Mag(JointMethod):
         self.head = nn.Linear(reader.width, spec.task.outputs)
 
     @classmethod
-    def reason_against(cls, modalities: Mapping[str, Modality], task: Task) -> str | None:
+    def reason_against(cls, spec: Spec) -> str | None:
         """There must be words, or at least steps, to shift."""
-        return super().reason_against(modalities, task) or without_steps(modalities)
+        return super().reason_against(spec) or without_steps(spec.modalities)
 
 
 class AdaptationGate(nn.Module):

@@ -21,7 +21,6 @@ from consilience.fusion.steps import Steps
 from consilience.methods import JointMethod, PerModality, Spec, register
 from consilience.samples import Modality
 from consilience.settings import dropout_rate, whole_number
-from consilience.targets import Task
 
 
 @register(
@@ -54,11 +53,11 @@ class Mult(JointMethod):
         self.head = nn.Linear(self.fusion.width, spec.task.outputs)
 
     @classmethod
-    def reason_against(cls, modalities: Mapping[str, Modality], task: Task) -> str | None:
+    def reason_against(cls, spec: Spec) -> str | None:
         """Attention needs something with more than one part to choose among."""
-        if all(modality.kind == "vector" for modality in modalities.values()):
+        if all(modality.kind == "vector" for modality in spec.modalities.values()):
             return "it attends to parts, and vectors have one each: one modality must be a sequence, text or an image"
-        return super().reason_against(modalities, task)
+        return super().reason_against(spec)
 
 
 def parts_of(modality: Modality, width: int, kernel: int) -> EncoderChoice:

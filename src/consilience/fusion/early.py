@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from consilience.batches import Batch
 from consilience.encoders import EncoderChoice, build_encoder
-from consilience.errors import InputError
+from consilience.errors import InputError, UnsupportedError
 from consilience.methods import Method, Prediction, Spec, register
 from consilience.samples import Modality
 
@@ -27,20 +27,29 @@ class Early(Method):
 
     def __init__(self, spec: Spec, *, encoder: EncoderChoice = None):
         super().__init__(spec)
-        if spec.encoders:
-            raise InputError(
-                "method 'early' has one encoder for all modalities: choose it by settings={'encoder': …}, "
-                "not per modality"
-            )
+        if (reason := against_encoders(spec)) is not None:
+            raise UnsupportedError(f"method 'early' cannot be used here: {reason}")
         self.joined = join_shapes(spec.modalities)
         self.encoder = build_encoder(self.joined, encoder)
         self.head = nn.Linear(self.encoder.width, spec.task.outputs)
+
+    @classmethod
+    def reason_against(cls, spec: Spec) -> str | None:
+        """Its one encoder reads all modalities, so none can be chosen for one of them."""
+        return super().reason_against(spec) or against_encoders(spec)
 
     def forward(self, batch: Batch) -> Prediction:
         """Join the inputs, encode once, read out."""
         joined, lengths = join_inputs(self.modalities, self.joined, batch)
         encoded = self.encoder(joined, lengths)
         return Prediction(self.head(encoded.pooled), joint=encoded.pooled)
+
+
+def against_encoders(spec: Spec) -> str | None:
+    """What to say where encoders are chosen per modality, or None where none is."""
+    if not any(choice is not None for choice in spec.encoders.values()):
+        return None
+    return "it has one encoder for all modalities, its setting 'encoder', and can use none chosen per modality"
 
 
 def join_shapes(modalities: Mapping[str, Modality]) -> Modality:

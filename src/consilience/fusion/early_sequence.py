@@ -17,7 +17,6 @@ from consilience.fusion.steps import Steps, stack_steps, without_steps
 from consilience.methods import JointMethod, Spec, register
 from consilience.samples import Modality
 from consilience.settings import whole_number
-from consilience.targets import Task
 
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, D.3"
 
@@ -50,9 +49,9 @@ class EarlySequence(JointMethod):
         self.stacked = Modality("all", "sequence", (1, stacked))
 
     @classmethod
-    def reason_against(cls, modalities: Mapping[str, Modality], task: Task) -> str | None:
+    def reason_against(cls, spec: Spec) -> str | None:
         """It needs something with time steps."""
-        return super().reason_against(modalities, task) or without_steps(modalities)
+        return super().reason_against(spec) or without_steps(spec.modalities)
 
 
 def unencoded(modality: Modality, words: int) -> EncoderChoice:

@@ -14,9 +14,7 @@ from consilience.fusion.concat import Concatenation
 from consilience.fusion.early_sequence import PAPER
 from consilience.fusion.steps import without_steps
 from consilience.methods import JointMethod, Spec, register
-from consilience.samples import Modality
 from consilience.settings import whole_number
-from consilience.targets import Task
 
 
 class LateSequence(JointMethod):
@@ -30,9 +28,9 @@ class LateSequence(JointMethod):
         self.head = nn.Linear(joint, spec.task.outputs)
 
     @classmethod
-    def reason_against(cls, modalities: Mapping[str, Modality], task: Task) -> str | None:
+    def reason_against(cls, spec: Spec) -> str | None:
         """It needs something with time steps; without, it would be `concat` under another name."""
-        return super().reason_against(modalities, task) or without_steps(modalities)
+        return super().reason_against(spec) or without_steps(spec.modalities)
 
 
 @register("lf-lstm", paper=PAPER, equation="c = V [LSTM_1(x_1), …, LSTM_M(x_M)], their last states")

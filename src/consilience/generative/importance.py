@@ -16,8 +16,9 @@ from consilience.generative.proposals import refined
 if TYPE_CHECKING:
     from consilience.generative.model import LatentModel
 
-# Pairs of a sample and a draw that are decoded at once: on a processor few enough for its caches, elsewhere more.
-PAIRS_AT_ONCE, TIMES_ON_A_DEVICE = 2**11, 64
+# Numbers of a decoder's widest layer that are computed at once, so that they stay in a processor's caches; the fewest
+# and the most pairs of a sample and a draw that this may mean, and how many times as many elsewhere.
+NUMBERS_AT_ONCE, LEAST_PAIRS, MOST_PAIRS, TIMES_ON_A_DEVICE = 2**18, 2**10, 2**13, 64
 # Rounds that refine the proposal, each of a sixth of the draws asked for but of no fewer than this. Where fewer are
 # asked for altogether, refining would cost more than it finds.
 ROUNDS, LEAST_PILOT = 5, 100
@@ -119,8 +120,7 @@ def log_evidence(
 
     The draws come from a proposal that others have refined before (see `proposals`).
     """
-    pairs = PAIRS_AT_ONCE * (1 if batch.device.type == "cpu" else TIMES_ON_A_DEVICE)
-    at_once = max(1, pairs // max(len(batch), 1))
+    at_once = max(1, pairs_at_once(model, batch.device) // max(len(batch), 1))
 
     def target(z: Tensor) -> Tensor:
         return torch.cat([log_joint(model, batch, names, piece) for piece in z.split(at_once)])
@@ -134,8 +134,14 @@ def log_evidence(
     return sums.estimate().where(torch.stack([batch.present_in(name) for name in names]).any(0), samples)
 
 
+def pairs_at_once(model: LatentModel, device: torch.device) -> int:
+    """How many pairs of a sample and a draw are decoded in one call."""
+    widest = max((weight.shape[0] for weight in model.decoders.parameters() if weight.ndim), default=1)
+    pairs = min(max(NUMBERS_AT_ONCE // widest, LEAST_PAIRS), MOST_PAIRS)
+    return pairs * (1 if device.type == "cpu" else TIMES_ON_A_DEVICE)
+
+
 def log_joint(model: LatentModel, batch: Batch, names: Sequence[str], z: Tensor) -> Tensor:
     """log p(z) + Σ_m log p(x_m | z) over the names that are present: z `[draw, batch, latent]` → `[draw, batch]`."""
-    prior = -0.5 * (z.square() + math.log(2 * math.pi)).sum(-1)
-    densities = model.log_densities(model.decode(z, names), batch)
-    return prior + sum(torch.where(batch.present_in(name), one, 0) for name, one in densities.items())
+    prior = -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
+    return prior + sum(model.log_densities(model.decode(z, names), batch).values())

@@ -56,8 +56,8 @@ class Gaussian:
 
     def log_density(self, z: Tensor) -> Tensor:
         """log N(z; mean, σ²), summed over the latent: `[…]`."""
-        squares = (z - self.mean).square() * (-self.log_variance).exp()
-        return -0.5 * (squares + self.log_variance + math.log(2 * math.pi)).sum(-1)
+        squares = ((z - self.mean).square() * (-self.log_variance).exp()).sum(-1)
+        return -0.5 * (squares + (self.log_variance + math.log(2 * math.pi)).sum(-1))
 
 
 def kl(q: Gaussian, p: Gaussian | None = None) -> Tensor:

@@ -53,7 +53,7 @@ class Account:
     title: str
     answer: tuple[str, ...]
     sections: tuple[Section, ...]
-    command: str
+    command: str = ""
     paper: str = ""
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 

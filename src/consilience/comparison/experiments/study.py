@@ -38,8 +38,8 @@ class StudyProtocol(Protocol):
 class Workings(NamedTuple):
     """What a study does by a protocol.
 
-    measure: one job · tell: what the study says of all results, by their jobs' keys · measure_on_gpu: many of some
-    jobs at once, before the engine does the others one by one; None where a GPU is of no more use than for one.
+    measure: does one job · tell: gives the account of all results, by their jobs' keys · measure_on_gpu: does what it
+    can of all jobs at once, before the engine does the others one by one; None where they are no faster together.
     """
 
     measure: Measure
@@ -49,7 +49,7 @@ class Workings(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(ABC):
-    """What is asked, by which protocol, and how it is measured and told; running is the same for all studies."""
+    """What is asked, by which protocol, and how it is measured and told; how it is run is the same for all."""
 
     name: str
     title: str
@@ -99,7 +99,7 @@ _Cell = TypeVar("_Cell", bound=Job)
 def measure_at_once(
     cells: Sequence[_Cell], measuring: Callable[[Sequence[_Cell]], Sequence[Result]], store: Store
 ) -> None:
-    """Those of some cells that are open, side by side; each is kept as if it had been measured alone."""
+    """What is open of some cells, side by side; each is kept under its own name, as if it had been measured alone."""
     todo = [cell for cell in cells if not store.has(cell)]
     if not todo:
         return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from consilience.comparison.experiments.bayes import linear, predictions
 from consilience.comparison.experiments.bayes.beside import FIGURES, SHARES_OFF
-from consilience.comparison.experiments.bayes.cells import RUNS, Condition
+from consilience.comparison.experiments.bayes.cells import RUNS, Condition, Protocol
 from consilience.comparison.experiments.bayes.deciding import (
     EM,
     KEPT,
@@ -23,7 +23,9 @@ from consilience.comparison.experiments.bayes.deciding import (
     TRUE_NAIVE,
 )
 from consilience.comparison.experiments.bayes.findings import Findings
+from consilience.comparison.experiments.study import Study
 from consilience.comparison.statistics import reachable, too_few_seeds
+from consilience.comparison.store import Result
 from consilience.report.account import Account, Section, TextTable
 from consilience.report.curves import Dots, Line, plot_dots, plot_lines
 from consilience.report.drawing import Drawing
@@ -42,8 +44,8 @@ def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]
     sections = [_section(findings, one, first=not place) for place, one in enumerate(findings.protocol.conditions)]
     if len(_over_n(findings)) > 1:
         sections.append(Section("over-n", "Few samples and many", figures=(curve(findings),)))
-    sections.append(Section("method", "How it was measured", (*notes, *_how(findings))))
-    return Account(title, answer(findings), tuple(sections), command, paper)
+    sections.append(Section("method", "How it was measured", (*study.notes, *_how(findings))))
+    return Account(study.title, answer(findings), tuple(sections), paper=study.paper)
 
 
 def answer(findings: Findings) -> tuple[str, ...]:

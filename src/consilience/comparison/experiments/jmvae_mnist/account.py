@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from consilience.comparison.experiments.jmvae_mnist.cells import FULL, OBJECTIVES, Protocol
+from consilience.comparison.experiments.study import Study
 from consilience.comparison.statistics import compare_to_reference, too_few_seeds
 from consilience.comparison.store import Result
 from consilience.report.account import Account, Section, TextTable
@@ -43,10 +44,10 @@ def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]
     sections = (
         Section("published", "Beside what is published", tables=(beside_published(found),)),
         Section("all", "All likelihoods", _reading(protocol, found), (all_likelihoods(found), draws_table(found))),
-        Section("differences", "Reasons for differences", tuple(notes)),
+        Section("differences", "Reasons for differences", study.notes),
         Section("made", "How it was made", (_how(protocol, found),)),
     )
-    return Account(title, answer(protocol, found), sections, command, paper)
+    return Account(study.title, answer(protocol, found), sections, paper=study.paper)
 
 
 def answer(protocol: Protocol, found: Found) -> tuple[str, ...]:

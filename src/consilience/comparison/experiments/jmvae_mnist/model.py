@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from consilience.batches import Batch
-from consilience.generative.importance import PAIRS_AT_ONCE, TIMES_ON_A_DEVICE, LogLikelihood, WeightSums, log_joint
+from consilience.generative.importance import LogLikelihood, WeightSums, log_joint, pairs_at_once
 from consilience.generative.model import LatentModel
 from consilience.generative.subset_encoders import OwnEncoder
 from consilience.generative.trained import BATCH, TrainedLatent
@@ -78,7 +78,7 @@ def published_estimate(trained: TrainedLatent, samples: Samples, draws: int, dev
     parts = []
     for batch in Feed(samples, trained.preparation, target).in_order(BATCH):
         q, sums = model.posterior(batch), WeightSums()
-        pairs = PAIRS_AT_ONCE * (1 if target.type == "cpu" else TIMES_ON_A_DEVICE)
+        pairs = pairs_at_once(model, target)
         while sums.draws < draws:
             z = q.draw(generator, min(max(1, pairs // len(batch)), draws - sums.draws))
             sums.add(log_joint(model, batch, [IMAGE], z) - q.log_density(z))

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from consilience.comparison.experiments.latent_parts.cells import Protocol
 from consilience.comparison.experiments.latent_parts.findings import MEASURES, Findings, spread
 from consilience.comparison.experiments.latent_parts.gallery import draw_rows
 from consilience.comparison.experiments.latent_parts.measuring import FEW_DRAWS
 from consilience.comparison.experiments.latent_parts.pictures import Cut
+from consilience.comparison.experiments.study import Study
 from consilience.comparison.statistics import too_few_seeds
+from consilience.comparison.store import Result
 from consilience.report.account import Account, Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.wording import Scale, say_list, say_number
@@ -46,8 +49,8 @@ def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]
             Section(f"look-{cut.name}", titles[2], figures=(gallery(findings, cut),)),
         ]
     how = tuple(_how(findings, cut) for cut in cuts)
-    sections.append(Section("method", "How it was measured", (*notes, *how)))
-    return Account(title, answer(findings, sure), tuple(sections), command, paper)
+    sections.append(Section("method", "How it was measured", (*study.notes, *how)))
+    return Account(study.title, answer(findings, sure), tuple(sections), paper=study.paper)
 
 
 def by_size(findings: Findings, cut: Cut, sure: Sure) -> Iterator[TextTable]:

@@ -43,13 +43,14 @@ QUICK_TRAINING: dict[str, Any] = {**TRAINING, "epochs": 6, "batch_size": 32}
 
 
 class Row(NamedTuple):
-    """One line of table 9: a model's name there, its accuracy and that of its loop, in per cent."""
+    """One line of a table: a model's name there, and a figure of it without and with the loop."""
 
     name: str
     base: float
     loop: float
 
 
+# Accuracies in per cent.
 TABLE9 = {
     "concat": Row("LF", 71.4, 71.6),
     "lowrank": Row("LFN", 71.1, 71.8),

@@ -11,6 +11,7 @@ import polars
 
 from consilience.comparison.experiments.progressive_avmnist import INTO, TABLE9
 from consilience.comparison.experiments.progressive_figures.cells import Cell, Protocol, Unrolled
+from consilience.comparison.experiments.study import Study
 from consilience.comparison.store import Result
 from consilience.evaluation.loops import say_stages
 from consilience.report.account import Account, Section, TextTable
@@ -61,11 +62,11 @@ def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]
             (depth_summary(depths),),
             tuple(depth_figures(depths)),
         ),
-        Section("differences", "Reasons for differences", tuple(notes)),
+        Section("differences", "Reasons for differences", study.notes),
         Section("made", "How it was made", (how_made(protocol, found),)),
     )
     answer = (say_probes(probes), say_joining(protocol, stages), *say_depth(protocol, depths))
-    return Account(title, answer, sections, command, paper)
+    return Account(study.title, answer, sections, paper=study.paper)
 
 
 Found = Mapping[Unrolled, Sequence[Mapping[str, Any]]]

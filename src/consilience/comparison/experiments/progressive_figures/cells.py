@@ -10,6 +10,7 @@ from typing import Any
 from consilience.comparison.experiments.progressive_avmnist import BUILD, INTO, LOOP, QUICK_BUILD, TRAINING
 from consilience.comparison.experiments.progressive_figures import NAME
 from consilience.comparison.experiments.progressive_figures.timing import time_depths
+from consilience.comparison.experiments.study import measure_at_once
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
 from consilience.data import DataSet, load_data
@@ -171,6 +172,13 @@ def measure_cells(cells: Sequence[Cell], protocol: Protocol) -> list[Result]:
     parts = [(data.train, data.validation)] * len(seeds)
     models = fit_together(loop.name, parts, seeds, settings=loop.settings, trainer=trainer)
     return [look_into(cell, protocol, data, model) for cell, model in zip(cells, models)]
+
+
+def measure_on_gpu(cells: Sequence[Cell], protocol: Protocol, store: Store) -> None:
+    """The open seeds of each loop side by side."""
+    for loop in dict.fromkeys(cell.loop for cell in cells if cell.loop is not None):
+        same = [cell for cell in cells if cell.loop == loop]
+        measure_at_once(same, lambda todo: measure_cells(todo, protocol), store)
 
 
 def look_into(cell: Cell, protocol: Protocol, data: DataSet, model: Model) -> Result:

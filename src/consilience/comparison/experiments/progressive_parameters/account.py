@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from consilience.comparison.experiments.progressive_parameters.counting import COMPARED, JOINS, TABLE10
+from consilience.comparison.experiments.progressive_parameters.counting import COMPARED, JOINS, TABLE10, Protocol
+from consilience.comparison.experiments.study import Study
+from consilience.comparison.store import Result
 from consilience.report.account import Account, Section, TextTable
 from consilience.report.wording import say_count
 
@@ -14,20 +16,22 @@ THOUSAND = 1000
 ROUNDING = 1000
 
 
-def give_account(
-    counts: Sequence[Mapping[str, Any]], *, title: str, paper: str, notes: Sequence[str], command: str
-) -> Account:
-    """counts: of every model, as `count_model` gives them, with its name under `model`."""
+def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]) -> Account:
+    """What the counts of all models say, in words and tables."""
+    counts = [results[cell.key].about for cell in protocol.cells()]
     sections = (
         Section("paper", "Beside the paper", (_compared(),), (beside_paper(counts),)),
         Section("places", "Where the feedback joins", (_places(),), (by_place(counts), nearest_places(counts))),
-        Section("differences", "Reasons for differences", tuple(notes)),
+        Section("differences", "Reasons for differences", study.notes),
     )
-    return Account(title, answer(counts), sections, command, paper)
+    return Account(study.title, answer(counts), sections, paper=study.paper)
 
 
 def answer(counts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What to read first: the overheads, and whether there is a place that explains the published ones."""
+    """What to read first: the overheads, and whether there is a place that explains the published ones.
+
+    counts: of every model, as `count_model` gives them, with its name under `model`.
+    """
     shares = [100 * one["added"][COMPARED] / one["base"] for one in counts]
     added = [one["added"][COMPARED] for one in counts]
     published = [row.loop - row.base for row in TABLE10.values()]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
-from consilience.comparison.experiments.progressive_avmnist import INTO
+from consilience.comparison.experiments.progressive_avmnist import INTO, Row
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
 from consilience.methods import JointMethod, Method, Spec, build
@@ -20,16 +20,7 @@ from consilience.version import __version__
 
 MODALITIES = {"image": Modality("image", "image", (1, 28, 28)), "audio": Modality("audio", "image", (1, 112, 112))}
 CLASSES = 10
-
-
-class Row(NamedTuple):
-    """One line of table 10: a model's name there, and its parameters without and with the loop, in thousands."""
-
-    name: str
-    base: int
-    loop: int
-
-
+# Parameters in thousands.
 TABLE10 = {
     "lowrank": Row("LFN", 1626, 1655),
     "mfm": Row("MFM", 1142, 1163),

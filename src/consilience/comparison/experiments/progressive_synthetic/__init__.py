@@ -12,14 +12,12 @@ from consilience.comparison.experiments.study import Study, Workings
 if TYPE_CHECKING:
     from consilience.comparison.experiments.progressive_synthetic.cells import Protocol
 
-NAME = "progressive-synthetic"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressiveSynthetic(Study):
     """Experiment B.1: a grid over (η, σ₂), many trials a cell, with both controls and at several sizes of data."""
 
-    name: str = NAME
+    name: str = "progressive-synthetic"
     title: str = "Progressive fusion on synthetic data: when does feeding the fused features back help?"
     paper: str = f"{PAPER}, B.1"
     notes: tuple[str, ...] = (

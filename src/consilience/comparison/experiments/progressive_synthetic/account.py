@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from consilience.comparison.experiments.progressive_synthetic.cells import Protocol
 from consilience.comparison.experiments.progressive_synthetic.findings import Findings, Standing
 from consilience.comparison.experiments.progressive_synthetic.nets import BASE, HIDDEN, MAIN, NETS, SEARCH
+from consilience.comparison.experiments.study import Study
+from consilience.comparison.store import Result
 from consilience.report.account import Account, Section, TextTable
 from consilience.report.contours import Surface, plot_contours
 from consilience.report.curves import Line, plot_lines
@@ -27,14 +30,14 @@ def give_account(study: Study, protocol: Protocol, results: Mapping[str, Result]
     nets = tuple(all_nets(findings, n) for n in sizes)
     search = tuple(search_table(findings, n) for n in sizes)
     sections = (
-        Section("paper", "Beside the paper", tuple(notes), (beside_paper(findings),)),
+        Section("paper", "Beside the paper", study.notes, (beside_paper(findings),)),
         Section("nets", "The loop, its controls and early fusion", _reading(findings), nets),
         Section("contour", "Where it helps", _where(findings), figures=(contours(findings),)),
         Section("areas", "Area under the error–noise curve", figures=tuple(areas(findings))),
         Section("better", "Joining stage and schedule", _search_words(findings), search),
         Section("method", "How it was measured", _how(findings)),
     )
-    return Account(title, answer(findings), sections, command, paper)
+    return Account(study.title, answer(findings), sections, paper=study.paper)
 
 
 def answer(findings: Findings) -> tuple[str, ...]:

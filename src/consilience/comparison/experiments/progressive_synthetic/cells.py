@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from consilience.comparison.experiments.progressive_synthetic.nets import MAIN, NETS
+from consilience.comparison.experiments.study import measure_at_once
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
 from consilience.data import load_data
@@ -118,6 +119,13 @@ def measure_cells(cells: Sequence[Cell], protocol: Protocol, device: str = "cpu"
             result.arrays |= {f"{name}/{what}": values[mine] for what, values in found.items()}
             result.about["nets"][name] = {**about, "seconds": about["seconds"] / len(cells)}
     return results
+
+
+def measure_on_gpu(cells: Sequence[Cell], protocol: Protocol, store: Store) -> None:
+    """The open cells of each size side by side."""
+    for n in protocol.sizes:
+        same = [cell for cell in cells if cell.n == n]
+        measure_at_once(same, lambda todo: measure_cells(todo, protocol, "cuda"), store)
 
 
 def measure_net(

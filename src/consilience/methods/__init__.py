@@ -1,0 +1,28 @@
+"""What a method is, what it is built from, and the registry of all of them."""
+
+from consilience.methods.losses import equal_weights, expert_losses, task_losses, weighted_mean
+from consilience.methods.method import ExpertMethod, JointMethod, Method, Prediction, Step, encode
+from consilience.methods.registration import available, build, check_settings, find, load_room, register, registry
+from consilience.methods.spec import PerModality, Spec
+
+__all__ = [
+    "ExpertMethod",
+    "JointMethod",
+    "Method",
+    "PerModality",
+    "Prediction",
+    "Spec",
+    "Step",
+    "available",
+    "build",
+    "check_settings",
+    "encode",
+    "equal_weights",
+    "expert_losses",
+    "find",
+    "load_room",
+    "register",
+    "registry",
+    "task_losses",
+    "weighted_mean",
+]
