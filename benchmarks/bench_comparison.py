@@ -98,7 +98,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         one, two = measure(1, f"{folder}/one"), measure(2, f"{folder}/two")
         asked = ["--methods", *METHODS, "--seeds", str(SEEDS), "--out", f"{folder}/one"]
-        again, _ = timed_run(["-m", "consilience.cli", "compare", "digits", *asked])
+        again, _ = timed_run(["-m", "consilience", "compare", "digits", *asked])
     print(f"one process {one['wall']:.1f} s, two {two['wall']:.1f} s on {os.cpu_count()} cores")
     by_cpu = one["own"] / (two["own"] + two["workers"] / 2)
     print(f"--jobs 2 is {one['wall'] / two['wall']:.2f} × faster; by CPU time {by_cpu:.2f} × (target ≥ 1.7)")

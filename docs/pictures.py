@@ -16,7 +16,7 @@ IMAGES = PAGE.parent / "images"
 
 def run(command: str, folder: Path) -> str:
     """A line of the page that begins with `consilience`, run in a folder; returns what it prints."""
-    words = [sys.executable, "-m", "consilience.cli", *shlex.split(command)[1:]]
+    words = [sys.executable, "-m", "consilience", *shlex.split(command)[1:]]
     done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
     return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import bootstrap, pearsonr
 
-from consilience.correlation import correlation, fisher_interval
+from consilience.correlation import correlation, fisher_interval, static_weights
 from consilience.errors import InputError
 
 
@@ -92,3 +92,15 @@ def test_what_does_not_fit_is_refused(arguments, said):
         correlation(*arguments)
     with pytest.raises(InputError, match="confidence must be between 0 and 1, got 1"):
         correlation([1.0, 2.0], [1.0, 2.0], confidence=1)
+
+
+def test_weights_that_only_who_is_present_moves_are_static():
+    rng = np.random.default_rng(0)
+    present = rng.random((50, 3)) < 0.6
+    equal = present / np.maximum(present.sum(axis=1, keepdims=True), 1)
+    assert static_weights(equal, present).tolist() == [True] * 3
+    moved = equal.copy()
+    moved[np.flatnonzero(present.all(axis=1))[0], 1] += 0.01
+    assert static_weights(moved, present).tolist() == [True, False, True]
+    # Nobody is seen twice: nothing shows that the weights do not move.
+    assert not static_weights(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[True, True], [True, False]])).any()

@@ -194,7 +194,8 @@ def find_present(modality: Modality, values: Values, length: np.ndarray | None, 
             rows = piece.start + np.flatnonzero(broken)
             raise InputError(
                 f"modality {modality.name!r} contains NaN or infinity in part of {name_rows(rows)}. A missing modality "
-                "is a row that is all NaN; fill single values (load_data(..., fill='median')), or drop the rows"
+                "is a row that is all NaN; fill single values (load_data(..., fill='median'), --fill median), or drop "
+                "the rows"
             )
         there[piece] &= ~all_nan
     return there

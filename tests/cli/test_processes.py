@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import COLUMNS, QUICK
 from consilience.comparison import reopen
 
-PROGRAM = [sys.executable, "-m", "consilience.cli"]
+PROGRAM = [sys.executable, "-m", "consilience"]
 
 
 def test_log_lines_go_to_standard_error_and_the_table_to_standard_output(table, tmp_path):

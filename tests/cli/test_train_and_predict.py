@@ -1,6 +1,7 @@
 """`consilience train`, and `consilience predict` on rows that training has not seen."""
 
 import io
+import itertools
 import json
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 
 from cli.conftest import COLUMNS, machines
 from consilience import load, load_data
+from consilience.methods import Method
+
+MODALITIES = {"vibration": ["vibration_*"], "heat": ["heat_*", "shop"]}
 
 
 @pytest.fixture
@@ -33,10 +37,26 @@ def test_training_says_how_good_it_is(run, table, tmp_path):
     assert done.code == 0
     told = dict(line.split() for line in done.out.splitlines() if line and not line.startswith("model:"))
     model = load(tmp_path / "m")
-    columns = {"vibration": ["vibration_*"], "heat": ["heat_*", "shop"]}
-    data = load_data(table, target="fault", modalities=columns)
+    data = load_data(table, target="fault", modalities=MODALITIES)
     assert float(told["accuracy"]) == pytest.approx(model.score(data.test), abs=5e-5)
     assert done.out.endswith(f"model: {tmp_path / 'm'}\n")
+
+
+def test_ctrl_c_in_training_saves_what_there_is_and_is_no_success(run, table, tmp_path, monkeypatch, caplog):
+    batches, objective = itertools.count(), Method.objective
+
+    def impatient(self, *given):
+        if next(batches) == 8:
+            raise KeyboardInterrupt
+        return objective(self, *given)
+
+    monkeypatch.setattr(Method, "objective", impatient)
+    done = run("train", table, *COLUMNS, "--method", "concat", "--epochs", "50", "--out", tmp_path / "m")
+    assert done.code == 130
+    assert done.out.endswith(f"model: {tmp_path / 'm'}\n")
+    assert load(tmp_path / "m").predict(load_data(table, target="fault", modalities=MODALITIES).test).size
+    assert caplog.text.count("was interrupted: keeping the best weights so far") == 1
+    assert done.err.splitlines()[-1] == "consilience: stopped"
 
 
 def test_a_regression_trains_and_predicts(run, tmp_path):

@@ -58,11 +58,13 @@ def job_of(method, seed):
     return Job("handwritten", method, seed, data="", key=f"{method}-{seed}")
 
 
-def test_misplaced_trust_is_told_once_for_all_seeds():
-    found = [{"pix": 0.31, "fou": 0.2}, {}, {"pix": 0.42}]
+def test_misplaced_trust_is_told_once_where_half_of_the_seeds_have_it():
+    found = [{"pix": 0.31, "fou": 0.2}, {}, {"pix": 0.42, "mor": 0.5}, {"fou": 0.1}]
     finished = [(job_of("qmf", seed), Result({"misplaced_trust": one})) for seed, one in enumerate(found)]
-    finished += [(job_of("late", seed), Result({"misplaced_trust": {}})) for seed in range(3)]
+    once = [{}, {"pix": 0.3}, {}]
+    finished += [(job_of("late", seed), Result({"misplaced_trust": one})) for seed, one in enumerate(once)]
     finished += [(job_of("concat", 0), Result({}))]  # measured before trust was looked at
     (note,) = misplaced_trust(finished)
     assert note.startswith("qmf on handwritten trusts pix, fou more when wrong")
-    assert "r up to +0.42, in 2 of 3 seeds" in note
+    assert "r up to +0.42, in 3 of 4 seeds" in note
+    assert note.endswith(".")

@@ -223,6 +223,19 @@ def test_columns_that_are_missing(trained):
         read(table().select("label"))
 
 
+@pytest.mark.parametrize("fill", [None, "median"])
+def test_empty_cells_are_advised_where_they_are_filled(tmp_path, fill):
+    recipe = load_data(write(table(), tmp_path / "train.csv"), **OPTIONS, fill=fill).recipe()
+    with pytest.raises(InputError, match="with values, or" if fill is None else "with empty cells where"):
+        read_with_recipe(recipe, write(table().drop("mfcc_1", "sick"), tmp_path / "part.csv"))
+    followed = write(table().with_columns(mfcc_1=pl.lit(None), sick=pl.lit(None)), tmp_path / "new.csv")
+    if fill is None:
+        with pytest.raises(InputError, match=r"train with fill='median' \(--fill median\)"):
+            read_with_recipe(recipe, followed)
+    else:
+        assert read_with_recipe(recipe, followed).present.all()
+
+
 def test_rows_without_any_cell_lack_the_modality(trained):
     frame = table()[:4].with_columns(
         *(pl.when(pl.int_range(4) == 2).then(None).otherwise(pl.col(one)).alias(one) for one in ("mfcc_0", "mfcc_1")),

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from consilience import BayesFusion, FusionClassifier, FusionRegressor, Samples, trust_diagnostics
 from consilience.errors import InputError, UnsupportedError
 from consilience.evaluation.complexity import head_complexity
-from consilience.evaluation.diagnostics import diagnose, static_weights
+from consilience.evaluation.diagnostics import diagnose
 from consilience.evaluation.experts import ExpertRecord
 from consilience.training import Model, Trainer
 
@@ -231,18 +231,6 @@ def test_the_interval_is_printed_with_its_confidence():
     assert narrow.to_dict()["confidence"] == 0.8
     ends = [one.modalities[0].correlation for one in (usual, narrow)]
     assert ends[0].low < ends[1].low < ends[1].high < ends[0].high
-
-
-def test_weights_that_only_who_is_present_moves_are_static():
-    rng = np.random.default_rng(0)
-    present = rng.random((50, 3)) < 0.6
-    equal = present / np.maximum(present.sum(axis=1, keepdims=True), 1)
-    assert static_weights(equal, present).tolist() == [True] * 3
-    moved = equal.copy()
-    moved[np.flatnonzero(present.all(axis=1))[0], 1] += 0.01
-    assert static_weights(moved, present).tolist() == [True, False, True]
-    # Nobody is seen twice: nothing shows that the weights do not move.
-    assert not static_weights(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[True, True], [True, False]])).any()
 
 
 def test_the_printed_table_is_even(qmf, data):

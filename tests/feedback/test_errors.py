@@ -1,5 +1,7 @@
 """What cannot be looped is refused, with the submodule and the reason."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -43,6 +45,18 @@ def loop(base=None, case="plain", encoders=None, fusion="join", **options):
 def test_what_does_not_exist(given, message):
     with pytest.raises(InputError, match=message):
         loop(**given)
+
+
+def test_weights_that_an_optimizer_may_have_missed_are_told():
+    base, encoders, inputs = CASES["plain"][0](), CASES["plain"][1], inputs_of("plain")
+    late = progressive(base, encoders=encoders, fusion="join")
+    with pytest.warns(UserWarning, match=r"an optimizer made before it would leave them at zero.*example=inputs"):
+        late(*inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        late(*inputs)
+        with torch.no_grad():  # a first call that is meant to make them
+            progressive(CASES["plain"][0](), encoders=encoders, fusion="join")(*inputs)
 
 
 class Odd(nn.Module):

@@ -95,6 +95,20 @@ def test_gradients_reach_every_link(name):
     assert all(one.grad is not None and one.grad.abs().sum() > 0 for one in loop.link_parameters())
 
 
+@every_method
+def test_new_links_learn(name):
+    spec = spec_for(name)
+    loop = seeded("pro:" + name, spec).train()
+    before = [one.detach().clone() for one in loop.link_parameters()]
+    batch, optimizer = make_batch(spec.modalities, spec.task), torch.optim.Adam(loop.parameters(), 1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        torch.stack(list(loop.objective(loop(batch), batch, Step()).values())).sum().backward()
+        optimizer.step()
+    assert before
+    assert all(not torch.equal(one, new) for one, new in zip(before, loop.link_parameters(), strict=True))
+
+
 ENCODERS = ["mlp", "gru", {"name": "lstm", "bidirectional": True, "layers": 2}, "transformer"]
 
 
@@ -155,6 +169,27 @@ def test_an_inner_stage_by_hand_and_what_precedes_it_runs_once():
     with torch.no_grad():
         assert image(batch["image"]).pooled.shape == (6, 5)
     assert image._memory is None
+
+
+@pytest.mark.parametrize("into", ["block1", "block2"])
+def test_what_is_remembered_is_not_written_over(into):
+    plain = {"hidden": [6, 5], "normalise": False, "dropout": 0.0}  # in it a ReLU in place follows the linear layer
+    spec = Spec(VECTORS, CLASSES, dict.fromkeys(VECTORS, plain))
+    loop = stir(seeded("pro:concat", spec, mode="concat", steps=3, into=into, width=8))
+    batch = batch_of()
+    joint = None
+    for _ in range(3):
+        features = []
+        for name, encoder in loop.encoders.items():
+            hidden = batch[name]
+            for stage, (linear, *_) in encoder.stages.items():
+                hidden = nn.functional.linear(hidden, linear.weight, linear.bias)
+                if joint is not None and stage == into:
+                    hidden = hidden + encoder.link.extra(encoder.link.project(joint))
+                hidden = hidden.relu()
+            features.append(hidden)
+        joint = loop.fusion.mix(torch.cat(features, dim=1))
+    torch.testing.assert_close(loop(batch).joint, joint)
 
 
 def test_what_precedes_runs_once_where_a_method_goes_from_stage_to_stage():

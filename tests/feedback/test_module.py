@@ -42,6 +42,18 @@ def test_new_links_change_nothing_and_trained_ones_do(case, mode, steps):
     assert all(one.grad is not None and one.grad.abs().sum() > 0 for one in loop.link_parameters())
 
 
+@pytest.mark.parametrize(("case", "mode"), [*((case, "add") for case in CASES), *((case, "concat") for case in CONCAT)])
+def test_new_links_learn(case, mode):
+    _, loop, inputs = made(case, mode=mode)
+    before = [one.detach().clone() for one in loop.link_parameters()]
+    optimizer = torch.optim.Adam(loop.train().parameters(), 1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        call(loop, inputs).square().sum().backward()
+        optimizer.step()
+    assert all(not torch.equal(one, new) for one, new in zip(before, loop.link_parameters(), strict=True))
+
+
 def test_the_passes_are_those_of_the_equations():
     _, loop, (sound, sight) = made("plain", steps=3, project=5)
     stir(loop)
@@ -53,6 +65,19 @@ def test_the_passes_are_those_of_the_equations():
         context = loop.base.join(torch.cat([loop.base.sound(sound + heard), loop.base.sight(sight + seen)], dim=1))
         outputs.append(loop.base.head(context.relu()))
     torch.testing.assert_close(torch.stack(loop.passes(sound, sight)), torch.stack(outputs))
+
+
+def test_what_is_fed_back_is_not_written_over():
+    class InPlace(Plain):
+        def forward(self, sound, sight):
+            return self.head(self.join(torch.cat([self.sound(sound), self.sight(sight)], dim=1)).relu_())
+
+    inputs, found = inputs_of("plain"), []
+    for make in (Plain, InPlace):
+        torch.manual_seed(3)
+        encoders = CASES["plain"][1]
+        found.append(stir(ProgressiveModule(make().eval(), encoders, "join", steps=3, example=inputs))(*inputs))
+    torch.testing.assert_close(*found)
 
 
 def test_concatenation_is_a_wider_first_layer():

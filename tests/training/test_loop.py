@@ -5,13 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from consilience.decision.late import Late
 from consilience.errors import InputError, TrainingError
-from consilience.methods import Step
-from consilience.samples import Samples
+from consilience.methods import Spec, Step, build
+from consilience.samples import Modality, Samples
+from consilience.targets import Task
 from consilience.training import Phase
+from consilience.training.devices import lay_out
 from consilience.training.loop import hide_some, validate
 from consilience.training.randomness import epoch_seed
 from training.toys import Explosive, Straight, make, make_samples, prepare, same, trainer, weights
@@ -359,6 +362,32 @@ def test_a_validation_loss_that_is_not_finite_is_noticed():
     preparation = prepare(samples)
     with pytest.raises(TrainingError, match=r"the loss term 'validation_loss' became (inf|nan) in epoch 1"):
         trainer(preparation, epochs=1, lr=1e38, **FULL).run(make(Straight, preparation), samples, samples)
+
+
+def test_only_this_librarys_own_convolutions_are_laid_out_otherwise():
+    modalities = {name: Modality(name, "image", (3, 8, 8)) for name in ("ours", "theirs")}
+    spec = Spec(modalities, Task.of_labels(np.arange(2)), {"theirs": Deep()})
+    module = build("concat", spec)
+    before = {name: weight.clone() for name, weight in module.state_dict().items()}
+    lay_out(module, torch.channels_last)
+    ours, theirs = (module.encoders[name] for name in modalities)
+    assert ours.stages["conv2"][0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert all(weight.is_contiguous() for weight in theirs.parameters())
+    assert all(torch.equal(weight, before[name]) for name, weight in module.state_dict().items())
+    lay_out(module, torch.contiguous_format)
+    assert all(weight.is_contiguous() for weight in module.parameters())
+
+
+class Deep(nn.Module):
+    """A module that a layout of four dimensions does not fit."""
+
+    def __init__(self):
+        super().__init__()
+        self.flat, self.deep = nn.Conv2d(3, 4, 3), nn.Conv3d(1, 2, 3)
+
+    def forward(self, x):
+        maps = self.flat(x)
+        return maps.view(len(x), -1) + self.deep(maps[:, None]).mean()
 
 
 def test_hidden_modalities():

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -5,7 +6,7 @@ import torch
 from torch import nn
 
 from consilience.errors import UnknownNameError
-from consilience.training.optimizers import OPTIMIZERS, Schedule, build_optimizer
+from consilience.training.optimizers import OPTIMIZERS, Schedule, build_optimizer, restore_optimizer
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -25,6 +26,27 @@ def test_each_optimizer_takes_torchs_own_steps(name, fused, dtype):
     tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-6
     torch.testing.assert_close(mine, reference, atol=tolerance, rtol=tolerance)
     assert not torch.equal(mine, start)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "rmsprop"])
+def test_a_state_saved_elsewhere_is_gone_on_from_in_this_ones_way(name):
+    def stepped(optimizer, weight):
+        weight.grad = torch.ones(3)
+        optimizer.step()
+
+    first, second = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    saving = build_optimizer(name, [first], 0.1, 0.0)
+    stepped(saving, first)
+    state = copy.deepcopy(saving.state_dict())
+    state["param_groups"][0]["capturable"] = True  # as steps recorded on a GPU would have left it
+    going_on = build_optimizer(name, [second], 0.1, 0.0)
+    restore_optimizer(going_on, state)
+    assert not going_on.param_groups[0]["capturable"]
+    with torch.no_grad():
+        second.copy_(first)
+    stepped(saving, first)
+    stepped(going_on, second)
+    assert torch.equal(first, second)
 
 
 def test_unknown_names_are_suggested():

@@ -23,6 +23,7 @@ on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs 
         ({"optimizer": "adagrad"}, "optimizer must be 'adam' or .*got 'adagrad'"),
         ({"accumulate": 2}, "accumulate must be 1, got 2"),
         ({"devices": 2}, "devices must be 1, got 2"),
+        ({"strategy": "ddp"}, "strategy must be 'auto', got 'ddp'"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(settings, said):

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import pickle
+import stat
 import warnings
 
 import numpy as np
@@ -45,6 +47,15 @@ def edit(folder, seal=True, **changes):
     if seal and "checksum" in described:
         described["checksum"] = saving._seal(described)
     path.write_text(json.dumps(described), encoding="utf-8")
+
+
+def test_every_file_has_the_mode_that_the_umask_gives(model, tmp_path):
+    before = os.umask(0o027)
+    try:
+        saved = model.save(tmp_path / "model")
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE((saved / name).stat().st_mode) for name in (DESCRIPTION, WEIGHTS)} == {0o640}
 
 
 @pytest.mark.parametrize("name", ["concat", "align", "early", "late", "late-probs", "unimodal:b", "best-unimodal"])

@@ -82,6 +82,19 @@ def test_correlations_are_those_of_weights_and_own_losses():
     assert found["a"].n - 1 <= misplaced_trust(model_of(weights, opinions, samples), samples)["a"].n < n
 
 
+def test_equal_weights_of_what_is_present_are_not_blamed_for_harder_samples():
+    n = 60
+    present = np.ones((n, 2), bool)
+    present[:30, 1] = False
+    samples = make_samples(n).replaced({}, present=present)
+    opinions = torch.randn(n, 2, 3, generator=torch.Generator().manual_seed(0))
+    opinions[torch.arange(30), 0, torch.tensor(samples.y[:30])] -= 5  # a is wrong wherever b is missing
+    weights = torch.tensor(present / present.sum(axis=1, keepdims=True), dtype=torch.float32)
+    assert misplaced_trust(model_of(weights, opinions, samples), samples) == {}
+    weights[59, 0] = 0.49
+    assert list(misplaced_trust(model_of(weights, opinions, samples), samples)) == ["a"]
+
+
 def test_a_large_set_is_looked_at_in_part(monkeypatch):
     monkeypatch.setattr(watching, "MOST", 20)
     samples, spread = make_samples(400), np.unique(np.linspace(0, 399, 20).round().astype(int))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Fit on train with early stopping on validation, measure on test, save."""
+    """Fit on train with early stopping on validation, measure on test, save.
+
+    Ctrl-C in training ends in the same way, with the best weights so far, and is raised after that: the exit code is
+    that of a command that was stopped.
+    """
     from consilience.data import load_data
     from consilience.estimators import FusionClassifier, FusionRegressor
     from consilience.evaluation import evaluate
@@ -52,8 +55,6 @@ def run(chosen: Namespace, command: list[str]) -> None:
         **{name: value for name, value in training.items() if name in own},
     )
     estimator.fit(data.train, data.train.y)
-    if any(log.interrupted for log in estimator.model_.logs):
-        print("consilience: training was stopped; the best weights so far are kept", file=sys.stderr)
     probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None
     classes = getattr(estimator, "classes_", None)
     figures = evaluate(data.task, data.test.y, estimator.predict(data.test), probabilities, classes=classes)
@@ -62,3 +63,5 @@ def run(chosen: Namespace, command: list[str]) -> None:
     for name, value in figures.items():
         print(f"{name:18} {value:.4f}")
     print(f"\nmodel: {saved}")
+    if any(log.interrupted for log in estimator.model_.logs):
+        raise KeyboardInterrupt

@@ -74,4 +74,4 @@ class Mlp(Encoder):
 def dense_block(inputs: int, outputs: int, *, dropout: float = 0.0, normalise: bool = True) -> nn.Sequential:
     """Linear → LayerNorm → ReLU → dropout: `[…, inputs]` → `[…, outputs]`."""
     norm = [nn.LayerNorm(outputs)] if normalise else []
-    return nn.Sequential(nn.Linear(inputs, outputs), *norm, nn.ReLU(inplace=True), nn.Dropout(dropout_rate(dropout)))
+    return nn.Sequential(nn.Linear(inputs, outputs), *norm, nn.ReLU(), nn.Dropout(dropout_rate(dropout)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.correlation import ROUNDING, Correlation, correlation
+from consilience.correlation import Correlation, correlation, static_weights
 from consilience.corruption import Corruptor
 from consilience.errors import InputError, UnsupportedError
 from consilience.evaluation.bounds import Bound, bound_terms, confidence_term
@@ -122,25 +122,6 @@ def diagnose(
         )
     fused, averaged = (float(one[counted].mean()) for one in (record.fused, record.averaged))
     return TrustDiagnostics(tuple(rows), int(counted.sum()), fused, averaged, bound, confidence=confidence, **where)
-
-
-def static_weights(weights: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Which modalities' weights `[n, modality]` depend on nothing but who is present: booleans `[modality]`.
-
-    Equal weights over what is present are not constant where modalities are missing, and yet nothing that the method
-    has learned of a sample moves them.
-
-    >>> static_weights(np.array([[0.5, 0.5], [1.0, 0.0], [0.5, 0.5]]), np.array([[1, 1], [1, 0], [1, 1]], dtype=bool))
-    array([ True,  True])
-    """
-    _, pattern, counts = np.unique(present, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(pattern.ravel(), kind="stable")
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    ordered = np.where(present, weights, 0.0)[order]
-    high, low = (end.reduceat(ordered, starts, axis=0) for end in (np.maximum, np.minimum))
-    alike = high - low <= ROUNDING * np.maximum(np.abs(high), np.abs(low))
-    seen_twice = (present[order][starts] & (counts > 1)[:, None]).any(axis=0)
-    return alike.all(axis=0) & seen_twice
 
 
 def _truth(X: Any, y: Any, what: str) -> Any:

@@ -43,7 +43,7 @@ def build_concatenation(
     if not isinstance(first, (nn.Linear, *CONVOLUTIONS, nn.RNNBase)):
         begins = "has no weights" if first is None else f"begins with {type(first).__name__}"
         raise UnsupportedError(
-            f"{needs}, which {begins}, not with a linear, convolutional or recurrent layer: use mode='add'"
+            f"{needs}, which {begins}; it must begin with a linear, convolutional or recurrent layer: use mode='add'"
         )
     recurrent = isinstance(first, nn.RNNBase)
     layers = [one for one in module.modules() if isinstance(one, nn.RNNBase)] if recurrent else [first]

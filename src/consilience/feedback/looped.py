@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -49,6 +50,9 @@ class Looped(Encoder):
         stage = None if at == END else inner.stages[at]
         chain = isinstance(stage, nn.Sequential) and type(inner).advance is Encoder.advance
         self.splits = chain and len(layers) == 1 and layers[0] is stage[0] and isinstance(link, BEHIND)  # type: ignore[index]
+        # Later passes start from what this one starts from: it must not be written over.
+        parts = [] if stage is None else list(stage) if chain else [stage]  # type: ignore[call-overload]
+        self.overwrites = writes_over(parts[1:] if self.splits else parts)
         self.forget()
 
     @property
@@ -133,6 +137,8 @@ class Looped(Encoder):
             chain: Any = self.stages[left.pop(0)]
             if self._context is not None:
                 hidden = self.link(hidden, self._heard(len(hidden)), received, chain[0])
+            elif self._looping and self.overwrites:
+                hidden = hidden.clone()
             for part in chain[1:]:
                 hidden = part(hidden)
         for stage in left:
@@ -140,8 +146,10 @@ class Looped(Encoder):
         return self.finish(hidden, mask)
 
     def _fed(self, stage: str, hidden: Any, mask: Tensor | None) -> Any:
-        if stage != self.at or self._context is None or not isinstance(self.link, Addition):
+        if stage != self.at:
             return hidden
+        if self._context is None or not isinstance(self.link, Addition):
+            return hidden.clone() if self._looping and self.overwrites else hidden
         if isinstance(hidden, Encoded):  # what a module of the user's may return from its one stage
             heard = self._heard(len(hidden.pooled))
             parts = None if hidden.sequence is None else self.link(hidden.sequence, heard, hidden.mask)
@@ -217,6 +225,20 @@ def loop_encoder(
                 encoder.stages[into], run, received, context=context, samples=len(received), rank=rank, what=what
             )
     return Looped(encoder, into, link.to(device=like.device, dtype=like.dtype), layers, modality.name)
+
+
+def writes_over(parts: Iterable[nn.Module]) -> bool:
+    """Whether some parts, run one after another, may change in place what the first of them is given.
+
+    >>> writes_over([nn.Linear(2, 2), nn.ReLU(inplace=True)]), writes_over([nn.Dropout(), nn.ReLU(inplace=True)])
+    (False, True)
+    """
+    for part in parts:
+        if any(getattr(one, "inplace", False) for one in part.modules()):
+            return True
+        if next(part.parameters(), None) is not None:  # it gives a tensor of its own
+            return False
+    return False
 
 
 def hidden_at(encoder: Encoder, modality: Modality, stage: str) -> tuple[Any, Tensor | None]:

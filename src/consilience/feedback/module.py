@@ -5,9 +5,11 @@ The hooks are bound methods of registered submodules, not closures: they survive
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from consilience.errors import InputError, unknown_name
@@ -72,6 +74,13 @@ class ProgressiveModule(nn.Module):
             return [self.base(*args, **kwargs)]
         if self.tap is None:
             self._build(args, kwargs)
+            if self.base.training and torch.is_grad_enabled():
+                warnings.warn(
+                    "progressive: this first call has made the loop's own weights, and an optimizer made before it "
+                    "would leave them at zero, where the loop changes nothing: give progressive(…, example=inputs), "
+                    "or make the optimizer now",
+                    stacklevel=3,
+                )
         assert self.tap is not None
         outputs = []
         try:

@@ -174,7 +174,8 @@ class Tap(nn.Module):
         """Remember the output."""
         if self.listening:
             self.calls += 1
-            self.given = as_context(module, kwargs, output, self.path)
+            # A copy: what follows may write over it, as a ReLU in place does.
+            self.given = as_context(module, kwargs, output, self.path).clone()
 
     def take(self) -> Tensor:
         """What was given in this pass; from now on, the next one's."""

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
+from consilience.encoders.conv import Conv
 from consilience.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
@@ -134,3 +136,13 @@ def memory_advice(batch_size: int, precision: str) -> Iterator[None]:
             f"out of memory with batch_size={batch_size} and precision={precision!r}: try {smaller}{lighter}, or "
             "resident=False, which leaves the data where it is"
         ) from error
+
+
+def lay_out(module: nn.Module, how: torch.memory_format) -> None:
+    """Lay the weights of this library's own convolutions out in memory, and with them the maps that they give.
+
+    Modules of the user's stay as they are: one that takes a `view` of a map counts on how it lies.
+    """
+    for part in module.modules():
+        if isinstance(part, Conv):
+            part.to(memory_format=how)  # type: ignore[call-overload]

@@ -16,9 +16,10 @@ from consilience.batches import Batch
 from consilience.errors import InputError, TrainingError
 from consilience.methods import Method, Prediction, Step, expert_losses
 from consilience.training.checkpoint import read_checkpoint, write_checkpoint
+from consilience.training.devices import lay_out
 from consilience.training.feed import Feed
 from consilience.training.history import LossHistory
-from consilience.training.optimizers import Schedule, build_optimizer
+from consilience.training.optimizers import Schedule, build_optimizer, restore_optimizer
 from consilience.training.phases import Phase, training_only
 from consilience.training.plan import BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.progress import Progress, logger
@@ -72,6 +73,7 @@ class Loop:
         self._forward: Any = module  # the module as it is called
         self._best: dict[str, Tensor] | None = None  # the best weights of the last phase that had any
         self._saved_at = time.monotonic()
+        self._stream: torch.cuda.Stream | None = None  # of recorded steps
 
     def run(self, phases: list[Phase], chosen: list[list[str]]) -> Log:
         """Train through every phase, each ending with its best weights. chosen: each phase's parameters by name."""
@@ -80,7 +82,7 @@ class Loop:
         if self.fabric.device.type == "cuda":
             # A GPU takes the moments of a batch norm channel by channel, and of a few channels it is no faster than a
             # processor, unless a pixel's channels lie side by side.
-            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            lay_out(self.module, torch.channels_last)
         model = self.fabric.setup_module(self.module)
         # Where Fabric has nothing to add, its wrapper would only walk through every prediction.
         plain = self.fabric.world_size == 1 and self.trainer.precision == "32" and self.trainer.strategy == "auto"
@@ -100,8 +102,9 @@ class Loop:
             if self.trainer.on_interrupt == "raise":
                 raise
             self._keep()
+        finally:
+            lay_out(self.module, torch.contiguous_format)
         self._check_weights()
-        self.module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.log.finished = not self.log.interrupted
         self.log.seconds = time.perf_counter() - started
         return self.log
@@ -142,7 +145,7 @@ class Loop:
                 )
             )
             if saved is not None:
-                optimizer.load_state_dict(saved["optimizer"])
+                restore_optimizer(optimizer, saved["optimizer"])
                 schedule.restore(saved["schedule"])
                 start, course = saved["epoch"] + 1, Course(**saved["course"])
                 self._note(course)
@@ -233,7 +236,8 @@ class Loop:
         device, alike = self.fabric.device, all(plan.share == 1 and plan.ends_step for plan in plans)
         if not self.trainer.cuda_graphs or device.type != "cuda" or schedule.moves or not alike:
             return None
-        return Recorder(work, type(self.module).__name__, device)
+        self._stream = self._stream or torch.cuda.Stream(device)
+        return Recorder(work, type(self.module).__name__, self._stream)
 
     def _means(self, terms: dict[str, dict[int, Tensor]], plans: list[BatchPlan], step: Step) -> dict[str, Any]:
         """Each loss term's mean over the epoch. Looked at only now: during the epoch nothing waits for the device."""

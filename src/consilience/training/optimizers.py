@@ -55,6 +55,19 @@ def build_optimizer(
     return OPTIMIZERS[name](held, **settings)
 
 
+def restore_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
+    """Go on from a saved state, with updates made as this optimizer makes them: a checkpoint may come from elsewhere.
+
+    optimizer: one of torch's, or Fabric's wrapper of it.
+    """
+    ways = ("fused", "foreach", "capturable")
+    groups = [
+        {**saved, **{way: own[way] for way in ways if way in own}}
+        for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    optimizer.load_state_dict({**state, "param_groups": groups})
+
+
 class Schedule:
     """What multiplies the learning rate: a linear warm-up over the first steps, then the chosen course.
 

@@ -18,18 +18,21 @@ from consilience.errors import TrainingError
 Work = Callable[[Batch], dict[str, Tensor]]
 PRECISIONS = ("32", "bf16", "bf16-mixed", "bf16-true", "64")
 OPTIMIZERS = ("adam", "adamw", "sgd", "rmsprop")
+# Shapes of batches that are recorded in an epoch, each with memory of its own; others run as they are.
+MOST_SHAPES = 4
 
 
 class Recorder:
     """Does some work on batches: of each shape the first as it is, the second recorded, and all others replayed.
 
+    stream: where, the same for all epochs of a training, since libraries keep memory for every stream.
+
     What the work reads besides its batch must lie where it lay, and what it decides in Python must stay as it was: a
     recorder serves one epoch, in which neither the learning rate nor the terms of the objective change.
     """
 
-    def __init__(self, work: Work, title: str, device: torch.device):
-        self._work, self._title = work, title
-        self._stream = torch.cuda.Stream(device)
+    def __init__(self, work: Work, title: str, stream: torch.cuda.Stream):
+        self._work, self._title, self._stream = work, title, stream
         self._seen: set[Hashable] = set()
         self._recordings: dict[Hashable, Recording] = {}
 
@@ -40,12 +43,14 @@ class Recorder:
             self._seen.add(shape)
             return self._alone(batch)
         if shape not in self._recordings:
+            if len(self._recordings) == MOST_SHAPES:
+                return self._alone(batch)
             self._recordings[shape] = Recording(self._work, batch, self._title, self._stream)
         return self._recordings[shape](batch)
 
     def _alone(self, batch: Batch) -> dict[str, Tensor]:
         """The work itself, on the stream that is recorded later: libraries choose their kernels for it."""
-        waiting = torch.cuda.current_stream()
+        waiting = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(waiting)
         with torch.cuda.stream(self._stream):
             found = self._work(batch)
@@ -59,17 +64,22 @@ class Recording:
     def __init__(self, work: Work, batch: Batch, title: str, stream: torch.cuda.Stream):
         self._batch = copy_of(batch)
         self._graph = torch.cuda.CUDAGraph()
+        current = torch.cuda.current_stream(stream.device)
         try:
             # Only this thread is watched: another one may be reading the next batch.
             with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                 self._found = work(self._batch)
         except RuntimeError as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-            reason = str(error).strip().splitlines()[0]
+            torch.cuda.set_stream(current)  # which a recording that breaks off does not return to
+            # The end of a broken recording fails too, and says nothing of the cause.
+            cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+            if isinstance(cause, torch.OutOfMemoryError):
+                raise cause from None
+            reason = str(cause).strip().splitlines()[0]
             raise TrainingError(
                 f"training {title}: a step of it cannot be recorded, since it waits for the device in the middle or "
-                f"calls what cannot be recorded ({reason}). Train it with cuda_graphs=False"
+                f"calls what cannot be recorded ({reason}). Train it with cuda_graphs=False, in a new process: this "
+                "one's random numbers may still be in the middle of the recording"
             ) from error
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:

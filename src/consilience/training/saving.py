@@ -134,6 +134,8 @@ def write_sealed(path: Path, content: Folder) -> Path:
         sealed = json.loads(text)
         sealed["checksum"] = _seal(sealed)
         (beside / DESCRIPTION).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
+        # safetensors renames a temporary file, which only its owner may read; this one has what the umask gives.
+        shutil.copymode(beside / DESCRIPTION, beside / WEIGHTS)
         if path.exists():
             os.replace(path, aside)
         try:

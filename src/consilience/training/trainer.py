@@ -16,6 +16,7 @@ from consilience.errors import InputError, unknown_name
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
 from consilience.samples import Samples
+from consilience.settings import yes_or_no
 from consilience.targets import Task
 from consilience.training.devices import INPUT_TYPES, PRECISIONS, build_fabric, launch, memory_advice, resolve_device
 from consilience.training.feed import Feed
@@ -111,7 +112,7 @@ class Trainer:
                 fine = False
             if not fine:
                 raise InputError(f"training: {name} must be {allowed}, got {getattr(self, name)!r}")
-        if self.cuda_graphs:
+        if yes_or_no("cuda_graphs", self.cuda_graphs):
             self._check_recording()
         if self.momentum and self.optimizer not in WITH_MOMENTUM:
             raise InputError(f"training: momentum is for {' and '.join(WITH_MOMENTUM)}, not for {self.optimizer!r}")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from consilience.batches import Batch
-from consilience.correlation import Correlation, correlation
+from consilience.correlation import Correlation, correlation, static_weights
 from consilience.corruption import Corruptor
 from consilience.errors import TrustWarning
 from consilience.methods import expert_losses
@@ -33,8 +33,9 @@ def misplaced_trust(model: Model, samples: Samples, *, device: str = "auto") -> 
 
     Zhang et al. 2023, *Provable Dynamic Fusion for Low-Quality Multimodal Data*, theorem 2, wants r ≤ 0 for every
     modality. Only what chance does not explain is told: the whole confidence interval lies above 0. Empty for a method
-    without opinions or weights, or whose weights do not depend on the sample. samples: with y; at most 500 of them,
-    evenly spread, are scored.
+    without opinions or weights. A weight that depends on nothing but which modalities are present is passed over: it
+    rises with the loss where samples that lack others are harder, and yet judges none of them. samples: with y; at
+    most 500 of them, evenly spread, are scored.
     """
     if model.predict(samples[:1], device=device).weights is None:
         return {}
@@ -53,9 +54,11 @@ def misplaced_trust(model: Model, samples: Samples, *, device: str = "auto") -> 
     batch = Batch({}, present, index=torch.arange(len(y)), weight=torch.ones(len(y)), y=y)
     losses = expert_losses(model.task, made.opinions, batch)
     counted = present & made.weights.isfinite() & losses.isfinite()
+    static = static_weights(made.weights.float().nan_to_num().double().numpy(), present.numpy())
     found = {
         name: correlation(made.weights[:, column], losses[:, column], counted[:, column])
         for column, name in enumerate(names)
+        if not static[column]
     }
     return {name: one for name, one in found.items() if one.positive}
 

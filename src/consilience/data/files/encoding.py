@@ -136,7 +136,7 @@ def _known_categories(name: str, column: str, cells: np.ndarray, train: np.ndarr
         raise InputError(
             f"modality {name!r}: column {column!r} holds {len(known)} different strings in {len(seen)} train "
             "rows, which is no category. Leave it out, or make it a modality of its own with "
-            f"kinds={{{column!r}: 'text'}}"
+            f"kinds={{{column!r}: 'text'}} (--kind {column}=text)"
         )
     return known
 

@@ -65,7 +65,7 @@ def fill_gaps(
     if len(hopeless):
         raise InputError(
             f"modality {name!r}: {columns[hopeless[0]]} is empty in every train row, so there is nothing to fill it "
-            "with. Leave it out, or use fill='zero'"
+            "with. Leave it out, or use fill='zero' (--fill zero)"
         )
     filled = np.array(values)
     filled[:, affected] = np.where(empty[:, affected] & there[:, None], fills[affected], filled[:, affected])

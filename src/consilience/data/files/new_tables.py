@@ -16,7 +16,7 @@ from consilience.data.files.target_column import read_known_target
 from consilience.errors import InputError, name_rows
 from consilience.samples import Kind, Samples
 
-_ADVICE = "complete the cells, drop the rows, or train with fill='median', which then also fills new rows"
+_ADVICE = "complete the cells, drop the rows, or train with fill='median' (--fill median), which fills new rows too"
 
 
 def read_new_table(path: Path, encodings: Mapping[str, Encoding], target: str, strings: bool) -> Samples:
@@ -60,9 +60,11 @@ def _find_modalities(path: Path, encodings: Mapping[str, Encoding], header: Sequ
         near = [one for columns in partly.values() for one in nearest(columns[0], header, limit=2)]
         hint = f"; near them are {listed(list(dict.fromkeys(near)))}" if near else ""
         listing = ", ".join(f"{listed(columns)} of modality {name!r}" for name, columns in partly.items())
+        filled = all(encodings[name].fills is not None for name in partly)
+        cells = ", with empty cells where nothing is known (filled as in training)" if filled else " with values"
         raise InputError(
-            f"{path.name} lacks columns that training read: {listing}{hint}. A modality may lack all of its columns "
-            "and is then missing for every row; otherwise add these, with empty cells where nothing is known"
+            f"{path.name} lacks columns that training read: {listing}{hint}. Add them{cells}, or leave out all "
+            "columns of such a modality, which is then missing for every row"
         )
     return kept
 

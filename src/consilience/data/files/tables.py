@@ -20,7 +20,7 @@ from consilience.errors import InputError, UnsupportedError, unknown_name
 from consilience.samples import Kind, Samples
 from consilience.targets import TaskKind, infer_task_kind
 
-_ADVICE = "fill single cells with fill='median' ('mean', 'zero'), or drop the rows"
+_ADVICE = "fill single cells with fill='median', 'mean' or 'zero' (--fill median), or drop the rows"
 
 
 def load_table(

@@ -1,4 +1,4 @@
-"""`python -m consilience.cli`, for where the command itself is not on the path."""
+"""`python -m consilience`, for where the command itself is not on the path."""
 
 import sys
 
