@@ -122,9 +122,10 @@ register_experiment(
             "No build of AV-MNIST was ever published, and published figures differ by tens of points between builds. "
             "How much is left of the images is decided by the number of principal components, how much of the sound by "
             f"the noise: `av-mnist-components` has what each leaves. {BUILD['components']} components and noise of "
-            f"{BUILD['noise']:g} bytes were chosen so that image and sound alone are about as legible as in the builds "
-            "whose fused figures lie near 71 %. So it is the differences between a model and its loop that are to be "
-            "compared, not the accuracies.",
+            f"{BUILD['noise']:g} bytes were to leave image and sound alone about as legible as in the builds whose "
+            "fused figures lie near 71 %; the noise was guessed from a few short trials before sound alone had been "
+            "measured with it. So it is the differences between a model and its loop that are to be compared, not the "
+            "accuracies.",
             "Neither the number of passes nor the place where the feedback joins can be told from the paper's "
             f"appendix. Here there are two passes, and the feedback is added to what `{INTO}` of both encoders "
             f"receives, channel by channel (`{INTO_OF['mfas']}` for MFAS, whose image encoder ends there). With 240 "
