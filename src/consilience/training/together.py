@@ -20,6 +20,7 @@ from consilience.samples import Samples
 from consilience.targets import Task, TaskKind
 from consilience.training.devices import memory_advice, resolve_device
 from consilience.training.loop import Log
+from consilience.training.memory import kept_memory
 from consilience.training.model import Model
 from consilience.training.randomness import seeded
 from consilience.training.side_by_side import PRECISIONS, SideBySide, train_side_by_side
@@ -36,6 +37,7 @@ _BESIDE = (
     "device",
     "resident",
     "cuda_graphs",
+    "keep_memory",
     "seed",
     "checkpoint_seconds",
     "on_interrupt",
@@ -77,7 +79,11 @@ def fit_together(
             methods.append(build(name, Spec(one.modalities, one.task, dict(encoders or {})), settings))
     device = resolve_device(trainer.device)
     began = time.perf_counter()
-    with seeded(seeds[0], device), memory_advice(trainer.batch_size, trainer.precision):
+    with (
+        seeded(seeds[0], device),
+        memory_advice(trainer.batch_size, trainer.precision),
+        kept_memory(trainer.keep_memory and device.type == "cpu"),
+    ):
         made = train_side_by_side(
             methods,
             *(Trials.of([pair[which] for pair in parts], prepared, device) for which in (0, 1)),

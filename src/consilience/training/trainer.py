@@ -21,6 +21,7 @@ from consilience.targets import Task
 from consilience.training.devices import INPUT_TYPES, PRECISIONS, build_fabric, launch, memory_advice, resolve_device
 from consilience.training.feed import Feed
 from consilience.training.loop import Log, Loop
+from consilience.training.memory import kept_memory
 from consilience.training.optimizers import OPTIMIZERS, SCHEDULES, WITH_MOMENTUM
 from consilience.training.phases import Phase
 from consilience.training.randomness import seeded
@@ -46,6 +47,7 @@ class Trainer:
     Lightning Fabric has them · resident: whether a set lies on the device whole (None: if it fits) ·
     cuda_graphs: on a CUDA device replay the steps of an epoch from a recorded one, which makes small networks several
     times as fast; elsewhere, and in epochs in which the learning rate moves, it changes nothing ·
+    keep_memory: on a CPU have the C library keep what a step frees for the next, where it can be told to ·
     checkpoint: a folder to save to and go on from · on_interrupt: "keep" the best weights on Ctrl-C, or "raise".
     """
 
@@ -69,6 +71,7 @@ class Trainer:
     strategy: str = "auto"
     resident: bool | None = None
     cuda_graphs: bool = False
+    keep_memory: bool = True
     seed: int = 0
     checkpoint: str | Path | None = None
     checkpoint_seconds: float = 10.0
@@ -112,6 +115,7 @@ class Trainer:
                 fine = False
             if not fine:
                 raise InputError(f"training: {name} must be {allowed}, got {getattr(self, name)!r}")
+        yes_or_no("keep_memory", self.keep_memory)
         if yes_or_no("cuda_graphs", self.cuda_graphs):
             self._check_recording()
         if self.momentum and self.optimizer not in WITH_MOMENTUM:
@@ -154,6 +158,7 @@ class Trainer:
             "on_interrupt",
             "resident",
             "cuda_graphs",
+            "keep_memory",
         }
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in beside}
 
@@ -243,6 +248,7 @@ def _work(
             default_type(torch.float64 if trainer.precision == "64" else None),
             seeded(trainer.seed, fabric.device),
             memory_advice(trainer.batch_size, trainer.precision),
+            kept_memory(trainer.keep_memory and fabric.device.type == "cpu"),
         ):
             feed = trainer.feed(train, fabric.device)
             held_out = None if validation is None else trainer.feed(validation, fabric.device)
