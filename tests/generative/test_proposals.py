@@ -27,6 +27,14 @@ def test_the_density_of_a_mixture():
     torch.testing.assert_close(Mixture.of((one, 0.3), (two, 0.7)).log_density(z), mixed.log_prob(z))
 
 
+def test_a_widened_part_is_the_wider_gaussian():
+    q, z = some(3, 2), torch.randn(5, 3, 2).double()
+    by_factor, by_hand = Mixture.of((q, 0.4), (q, 0.6, 3.0)), Mixture.of((q, 0.4), (widened_by(q, 3), 0.6))
+    torch.testing.assert_close(by_factor.log_density(z), by_hand.log_density(z))
+    drawn = [one.draw(9, torch.Generator().manual_seed(0)) for one in (by_factor, by_hand)]
+    torch.testing.assert_close(*drawn)
+
+
 @given(st.integers(1, 40), st.integers(0, 5))
 @settings(max_examples=15, deadline=None)
 def test_each_part_gives_its_share_of_the_draws(samples, seed):

@@ -145,7 +145,7 @@ class MlpDecoder(Decoder):
         layers: list[nn.Module] = []
         previous = latent
         for width in widths:
-            layers.append(dense_block(previous, whole_number("hidden", width), normalise=False))
+            layers.append(dense_block(previous, whole_number("hidden", width), normalise=False, in_place=True))
             previous = width
         self.layers = nn.Sequential(*layers, nn.Linear(previous, math.prod(shape)))
 
@@ -184,7 +184,7 @@ class Deconv(Decoder):
         for stage, (after, before) in enumerate(zip(sides[1:], sides)):
             narrow = outputs if stage == count - 1 else wide // 2
             extra = (after[0] - 2 * before[0] + 1, after[1] - 2 * before[1] + 1)
-            stack += [nn.ReLU(), nn.ConvTranspose2d(wide, narrow, 3, 2, padding=1, output_padding=extra)]
+            stack += [nn.ReLU(inplace=True), nn.ConvTranspose2d(wide, narrow, 3, 2, padding=1, output_padding=extra)]
             wide = narrow
         self.stack = nn.Sequential(*stack)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Numbers of a decoder's widest layer that are computed at once, so that they stay in a processor's caches; the fewest
 # and the most pairs of a sample and a draw that this may mean, and how many times as many elsewhere.
-NUMBERS_AT_ONCE, LEAST_PAIRS, MOST_PAIRS, TIMES_ON_A_DEVICE = 2**18, 2**10, 2**13, 64
+NUMBERS_AT_ONCE, LEAST_PAIRS, MOST_PAIRS, TIMES_ON_A_DEVICE = 2**19, 2**10, 2**13, 64
 # Rounds that refine the proposal, each of a sixth of the draws asked for but of no fewer than this. Where fewer are
 # asked for altogether, refining would cost more than it finds.
 ROUNDS, LEAST_PILOT = 5, 100

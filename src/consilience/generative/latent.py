@@ -54,10 +54,13 @@ class Gaussian:
             noise = torch.randn(shape, generator=noise, dtype=self.mean.dtype, device=self.mean.device)
         return self.mean + (0.5 * self.log_variance).exp() * noise
 
+    def squares(self, z: Tensor) -> Tensor:
+        """((z − mean) / σ)², summed over the latent: `[…]`."""
+        return ((z - self.mean).square() * (-self.log_variance).exp()).sum(-1)
+
     def log_density(self, z: Tensor) -> Tensor:
         """log N(z; mean, σ²), summed over the latent: `[…]`."""
-        squares = ((z - self.mean).square() * (-self.log_variance).exp()).sum(-1)
-        return -0.5 * (squares + (self.log_variance + math.log(2 * math.pi)).sum(-1))
+        return -0.5 * (self.squares(z) + (self.log_variance + math.log(2 * math.pi)).sum(-1))
 
 
 def kl(q: Gaussian, p: Gaussian | None = None) -> Tensor:

@@ -27,19 +27,23 @@ LEAST_LOG_WEIGHT = -1e6
 
 @dataclass(frozen=True)
 class Mixture:
-    """Gaussians `[…, latent]` of the same shape, each with its share.
+    """Gaussians `[…, latent]` of the same shape, each with its share, and possibly widened.
 
-    >>> Mixture.of((Gaussian.standard(3, 2), 0.5), (Gaussian.standard(3, 2), 0.5)).draw(7).shape
+    factors: what each one's variances are multiplied by. Parts that are one object but for the factor are computed
+    together.
+
+    >>> Mixture.of((Gaussian.standard(3, 2), 0.5), (Gaussian.standard(3, 2), 0.5, 2.0)).draw(7).shape
     torch.Size([7, 3, 2])
     """
 
     parts: tuple[Gaussian, ...]
     shares: tuple[float, ...]
+    factors: tuple[float, ...]
 
     @classmethod
-    def of(cls, *parts: tuple[Gaussian, float]) -> Mixture:
-        """Parts with their shares, which sum to 1."""
-        return cls(*zip(*parts))
+    def of(cls, *parts: tuple[Gaussian, float] | tuple[Gaussian, float, float]) -> Mixture:
+        """Parts with their shares, which sum to 1, and their factors, 1 where there is none."""
+        return cls(*zip(*((*part, 1.0)[:3] for part in parts)))
 
     def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Draws `[samples, …, latent]`, those of one part after those of another.
@@ -50,19 +54,26 @@ class Mixture:
         shift = torch.rand((), generator=generator, device=self.parts[0].mean.device).item()
         upto = [math.floor(samples * sum(self.shares[:place]) + shift) for place in range(len(self.parts))]
         counts = [after - before for before, after in zip(upto, [*upto[1:], samples])]
-        return torch.cat([part.draw(generator, count) for part, count in zip(self.parts, counts)])
+        wide = [part if factor == 1 else widened_by(part, factor) for part, factor in zip(self.parts, self.factors)]
+        return torch.cat([part.draw(generator, count) for part, count in zip(wide, counts)])
 
     def log_density(self, z: Tensor) -> Tensor:
         """Log Σ_i share_i N_i(z): `[…]`."""
-        parts = [part.log_density(z) + math.log(share) for part, share in zip(self.parts, self.shares)]
-        return torch.stack(parts).logsumexp(0)
+        each: list[Tensor] = []
+        before: Gaussian | None = None
+        for part, share, factor in zip(self.parts, self.shares, self.factors):
+            if part is not before:
+                squares, before = part.squares(z), part
+            size = part.log_variance.sum(-1) + z.shape[-1] * math.log(2 * math.pi * factor)
+            each.append(math.log(share) - 0.5 * size - (0.5 / factor) * squares)
+        return torch.stack(each).logsumexp(0)
 
 
 def defensive(q: Gaussian) -> Mixture:
     """q, q twice as wide in variance, half-way between q and the prior, and the prior."""
     return Mixture.of(
         (q, 0.4),
-        (widened_by(q, 2), 0.3),
+        (q, 0.3, 2.0),
         (towards_prior(q, 0.5), 0.2),
         (Gaussian.standard(*q.mean.shape, like=q.mean), 0.1),
     )
@@ -83,7 +94,7 @@ def refined(
         mean = (weights * z).sum(0)
         variance = (weights * (z - mean).square()).sum(0)
         moved = Gaussian(mean, variance.clamp(min=LEAST_VARIANCE).log())
-        proposal = Mixture.of((moved, 0.6), (widened_by(moved, 2), 0.2), (start, 0.1), (prior, 0.1))
+        proposal = Mixture.of((moved, 0.6), (moved, 0.2, 2.0), (start, 0.1), (prior, 0.1))
     return proposal
 
 

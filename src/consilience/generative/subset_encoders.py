@@ -156,7 +156,7 @@ class TrunkEncoder(_Remembering):
             weights = [one.index_select(axis, rows) for one, axis in zip(weights, (1, 2, 0, 0, 0))]
         members, first, first_bias, second, second_bias = weights
         first = first * members[:, None, :, None]
-        hidden = torch.addmm(first_bias.flatten(), features, first.flatten(0, 1).flatten(1)).relu()
+        hidden = torch.addmm(first_bias.flatten(), features, first.flatten(0, 1).flatten(1)).relu_()
         hidden = hidden.view(len(features), *first_bias.shape).transpose(0, 1)
         return _gaussian(torch.baddbmm(second_bias, hidden, second))
 
