@@ -1,13 +1,16 @@
 """Joint likelihoods of 1000 points with 1000 draws each: all points together against a loop over points, in one run.
 
-Both do the same arithmetic, so what a loop loses is what small calls cost beside it: much where decoders are small,
-nothing where the matrix products of one point's draws fill a core. Both refine their proposals first.
+Both do the same arithmetic, so what a loop loses is what small calls cost beside it: much where decoders are small or
+a GPU waits for them, little where the matrix products of one point's draws fill a core. Both refine their proposals
+first.
 
-python benchmarks/bench_likelihood.py
+    python benchmarks/bench_likelihood.py                   # one thread of the processor
+    python benchmarks/bench_likelihood.py --device cuda
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
@@ -44,20 +47,27 @@ def trained_on(numbers: int, hidden: list[int]) -> tuple[TrainedLatent, Samples]
     return TrainedLatent.fit(samples, latent=16, decoders=decoders, trainer=trainer), samples
 
 
-def seconds(work: Callable[[], object], repeats: int) -> float:
-    """Processor time, the least of some repeats."""
+def seconds(work: Callable[[], object], repeats: int, device: str) -> float:
+    """The least of some repeats: processor time, or the clock's where a device works."""
+
+    def now() -> float:
+        if device == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
     found = []
     for _ in range(repeats):
-        began = time.process_time()
+        began = now()
         work()
-        found.append(time.process_time() - began)
+        found.append(now() - began)
     return min(found)
 
 
-def measure(numbers: int, hidden: list[int], looped: int, repeats: int = 3) -> tuple[float, float]:
+def measure(numbers: int, hidden: list[int], looped: int, device: str, repeats: int = 3) -> tuple[float, float]:
     """Seconds for all points: together, and in a loop."""
     trained, samples = trained_on(numbers, hidden)
-    model, batch = trained.model.eval(), trained.preparation.batch(samples)
+    model, batch = trained.model.eval().to(device), trained.preparation.batch(samples).to(torch.device(device))
     names = list(model.names)
 
     def evidence(first: int, last: int) -> Tensor:
@@ -72,15 +82,20 @@ def measure(numbers: int, hidden: list[int], looped: int, repeats: int = 3) -> t
             evidence(row, row + 1)
 
     one_by_one()  # what first calls set up
-    return seconds(together, repeats), seconds(one_by_one, repeats) * POINTS / looped
+    together()
+    return seconds(together, repeats, device), seconds(one_by_one, repeats, device) * POINTS / looped
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    device = parser.parse_args().device
     torch.set_num_threads(1)
-    print(f"{POINTS} points, {DRAWS} draws, {len(MODALITIES)} modalities; seconds of processor time, one thread")
+    where = "processor time, one thread" if device == "cpu" else torch.cuda.get_device_name()
+    print(f"{POINTS} points, {DRAWS} draws, {len(MODALITIES)} modalities; seconds, {where}")
     print(f"{'':36}{'together':>10}{'point by point':>18}{'times':>8}")
     for name, (numbers, hidden, looped) in SIZES.items():
-        whole, looped_whole = measure(numbers, hidden, looped)
+        whole, looped_whole = measure(numbers, hidden, looped, device)
         print(f"{name:36}{whole:>10.1f}{looped_whole:>18.1f}{looped_whole / whole:>8.1f}", flush=True)
 
 

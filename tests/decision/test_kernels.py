@@ -159,3 +159,28 @@ def test_what_depends_on_the_class_alone():
         table = kernels._tabulate(prior, target, logits).double().exp().numpy()
         everyone = target / np.broadcast_to(prior, each.shape).prod(0).clip(1e-9) * (prior > 0).all(0)
         np.testing.assert_allclose(table, np.stack([*prior, target, everyone]), rtol=1e-6)
+
+
+def test_a_table_is_made_once():
+    prior, target, logits = np.array([[0.2, 0.8]]), np.array([0.5, 0.5]), torch.zeros(2, 3, 2)
+    table = kernels._tabulate(prior, target, logits)
+    assert kernels._tabulate(prior.copy(), target.copy(), torch.ones(5, 3, 2)) is table
+    before = table.clone()
+    prior[0] = 0.4, 0.6  # the caller's, who may change it
+    for others in (
+        (prior, target, logits),
+        (np.array([[0.2, 0.8]]), np.array([0.1, 0.9]), logits),
+        (np.array([[0.2, 0.8]]), target, torch.zeros(2, 4, 2)),
+        (np.array([[0.2, 0.8]] * 3), target, logits),
+        (np.array([[0.2, 0.8]]), target, logits.double()),
+    ):
+        assert kernels._tabulate(*others) is not table
+    assert torch.equal(table, before)
+
+
+@gpu
+def test_a_table_made_for_inference_serves_gradients():
+    logits, prior = torch.randn(5, 2, 3, device="cuda"), [0.21, 0.32, 0.47]
+    with torch.inference_mode():
+        fuse(logits, prior)
+    fuse(logits.clone().requires_grad_(), prior).sum().backward()

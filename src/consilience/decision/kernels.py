@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,24 +76,52 @@ def fuse_rows(
     return posterior, conflict, broken
 
 
+class _Table(NamedTuple):
+    """A table that lies on a device, and what it was made from."""
+
+    prior: np.ndarray
+    target: np.ndarray
+    experts: int
+    values: Tensor
+
+    def serves(self, prior: np.ndarray, target: np.ndarray, logits: Tensor) -> bool:
+        """Whether it is the table of these opinions."""
+        return (
+            self.values.device == logits.device
+            and self.values.dtype == _wide(logits)
+            and self.experts == logits.shape[1]
+            and np.array_equal(self.prior, prior)
+            and np.array_equal(self.target, target)
+        )
+
+
+# The latest tables: a GPU would wait for a new one before every call.
+_latest: deque[_Table] = deque(maxlen=8)
+
+
 def _tabulate(prior: np.ndarray, target: np.ndarray, logits: Tensor) -> Tensor:
-    """What depends on the class alone, in one transfer: each expert's ln π_j, then ln π_target, then ln π_target −
-    Σ_j ln π_j for when everyone is heard: `[1 + 2 or expert + 2, class]`.
+    """What depends on the class alone: each expert's ln π_j, then ln π_target, then ln π_target − Σ_j ln π_j for when
+    everyone is heard: `[1 + 2 or expert + 2, class]`.
     """
-    double = logits.dtype == torch.float64
-    return _logs(prior.tobytes(), target.tobytes(), logits.shape[1], double).to(logits.device)
-
-
-@functools.lru_cache(maxsize=8)
-def _logs(prior: bytes, target: bytes, experts: int, double: bool) -> Tensor:
-    # Kept, because the GPU waits meanwhile; in NumPy, because torch would wake its threads up for it.
+    for kept in tuple(_latest):
+        if kept.serves(prior, target, logits):
+            return kept.values
+    experts = logits.shape[1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_target = np.log(np.frombuffer(target))
-        logs = np.log(np.frombuffer(prior)).reshape(-1, len(log_target))
+        log_target, logs = np.log(target), np.log(prior)
         everyone = log_target - (logs[0] * experts if len(logs) == 1 else logs.sum(axis=0))
     everyone[~np.isfinite(everyone)] = -np.inf  # a class that someone rules out
-    table = np.concatenate([logs, log_target[None], everyone[None]])
-    return torch.from_numpy(table if double else table.astype(np.float32))
+    table = torch.from_numpy(np.concatenate([logs, log_target[None], everyone[None]]))
+    with torch.inference_mode(False):  # later calls may want gradients
+        values = table.to(logits.device, _wide(logits))
+    if values.is_cuda:  # other streams may be the next to read it
+        torch.cuda.current_stream(values.device).synchronize()
+    _latest.appendleft(_Table(prior.copy(), target.copy(), experts, values))
+    return values
+
+
+def _wide(logits: Tensor) -> torch.dtype:
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
 class _Fuse(torch.autograd.Function):
