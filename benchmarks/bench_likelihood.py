@@ -6,13 +6,16 @@ first.
 
     python benchmarks/bench_likelihood.py                   # one thread of the processor
     python benchmarks/bench_likelihood.py --device cuda
+    python benchmarks/bench_likelihood.py --keep docs/latent.json && python docs/latent_tables.py    # the page's table
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -89,14 +92,22 @@ def measure(numbers: int, hidden: list[int], looped: int, device: str, repeats: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    device = parser.parse_args().device
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="a JSON file to put the figures into")
+    given = parser.parse_args()
+    device = given.device
     torch.set_num_threads(1)
     where = "processor time, one thread" if device == "cpu" else torch.cuda.get_device_name()
     print(f"{POINTS} points, {DRAWS} draws, {len(MODALITIES)} modalities; seconds, {where}")
     print(f"{'':36}{'together':>10}{'point by point':>18}{'times':>8}")
+    measured: dict[str, dict[str, float]] = {}
     for name, (numbers, hidden, looped) in SIZES.items():
         whole, looped_whole = measure(numbers, hidden, looped, device)
         print(f"{name:36}{whole:>10.1f}{looped_whole:>18.1f}{looped_whole / whole:>8.1f}", flush=True)
+        measured[name] = {"together": round(whole, 3), "one by one": round(looped_whole, 3)}
+    if given.keep:
+        content = json.loads(given.keep.read_text(encoding="utf-8")) if given.keep.exists() else {}
+        content["likelihoods"] = measured
+        given.keep.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

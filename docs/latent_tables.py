@@ -3,6 +3,7 @@
 The file is filled by runs, and no number in those tables is typed by hand; a test fails where page and file disagree.
 
     python benchmarks/bench_vae.py --keep docs/latent.json           # cost and noise
+    python benchmarks/bench_likelihood.py --keep docs/latent.json    # likelihoods against a loop over points
     python docs/latent_tables.py keep runs/m2vae-digits              # after consilience reproduce m2vae-digits
     python docs/latent_tables.py keep runs/m2vae-mnist 3             # the same on MNIST, of the first three seeds
 """
@@ -57,7 +58,7 @@ def keep(folder: Path, seeds: int | None = None) -> None:
 def tables() -> dict[str, str]:
     """The tables of the page by name."""
     content = json.loads(FILE.read_text(encoding="utf-8"))
-    made: dict[str, Any] = {"cost": cost, "noise": noise, **dict.fromkeys(CUTS, parts)}
+    made: dict[str, Any] = {"cost": cost, "noise": noise, "likelihoods": likelihoods, **dict.fromkeys(CUTS, parts)}
     return {name: made[name](found) for name, found in content.items()}
 
 
@@ -76,6 +77,15 @@ def noise(found: dict[str, dict[str, float]]) -> str:
         for chains in ("sample", "batch")
     ]
     return markdown(("", *(f"N = {n}" for n in NUMBERS)), rows)
+
+
+def likelihoods(found: dict[str, dict[str, float]]) -> str:
+    """Seconds for all points together and one by one, by size of the decoders."""
+    rows = []
+    for name, one in found.items():
+        together, apart = one["together"], one["one by one"]
+        rows.append((name, f"{together:.1f}", f"{apart:.1f}", f"{apart / together:.1f}"))
+    return markdown(("a modality", "together, s", "point by point, s", "times as fast"), rows)
 
 
 def parts(found: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ register_experiment(
                     "levels": (0, 1, 2, 5, 10),
                     "seeds": 20,
                 },
-                {"corruption": ["gaussian", "missing"], "levels": (0, 5, 10), "seeds": 3, "training": {"epochs": 30}},
+                {"corruption": ["gaussian", "missing"], "levels": (0, 5, 10), "seeds": 2, "training": {"epochs": 20}},
             )
         },
         notes=(

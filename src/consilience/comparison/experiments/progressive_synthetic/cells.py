@@ -67,7 +67,7 @@ class Protocol:
 
 FULL = Protocol()
 QUICK = Protocol(
-    sizes=(200, 4000),
+    sizes=(200, 2000),
     etas=(0.0, 1.0, 2.0),
     sigmas=(0.0, 0.5, 1.0),
     trials=6,
