@@ -1,5 +1,7 @@
 """`bayes-digits`, `bayes-handwritten` and `bayes-predictions`: the ways to decide, the rows, and the pages, small."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss
@@ -160,7 +162,12 @@ def test_the_page_of_linear_experts(tmp_path, monkeypatch):
     row = next(row for row in tables[0].rows if row[0] == OURS)
     known = FIGURES["bayes-digits", "n900"][OURS][1]
     assert row[2] == f"{ours.mean():.3f} ± {ours.std(ddof=1):.3f}"
-    assert row[4:] == ("97.2 / 0.101", f"{100 * (ours.mean() / known - 1):+.0f}".replace("-", "−"))
+    assert row[3] == "–"
+    concat = next(row for row in tables[0].rows if row[0] == linear.CONCAT)
+    apart, low, high = (float(one.replace("−", "-")) for one in re.findall(r"[+−]?\d\.\d{4}", concat[3]))
+    assert apart == pytest.approx((findings.scores(CONDITIONS[0], linear.CONCAT, "nll") - ours).mean(), abs=1e-4)
+    assert low < apart < high
+    assert row[5:] == ("97.2 / 0.101", f"{100 * (ours.mean() / known - 1):+.0f}".replace("-", "−"))
     assert "2 seeds are too few to be sure of" in done.account.answer[0]
     assert "differs by" in done.account.answer[-1]
     assert (tmp_path / "run" / "figures" / "over-n.png").exists()
@@ -200,7 +207,7 @@ def test_the_page_of_saved_predictions(tmp_path, monkeypatch):
     protocol = Protocol("bayes-predictions", *PROTOCOLS["bayes-predictions"], 1)
     done = experiment.follow(protocol, tmp_path / "run", verbose=0)
     pairs = {row[0]: row for row in done.account.tables[0].rows}
-    assert pairs["image"][4] == "63.8"
-    assert pairs[OURS][4] == "–"
+    assert pairs["image"][5] == "63.8"
+    assert pairs[OURS][5] == "–"
     assert [len(table.rows) for table in done.account.tables] == [16, 5, 7, 5]
     assert float(pairs["centralnet"][1].split()[0]) > float(pairs["image"][1].split()[0])

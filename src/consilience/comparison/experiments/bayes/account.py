@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,7 +25,7 @@ from consilience.comparison.experiments.bayes.deciding import (
 )
 from consilience.comparison.experiments.bayes.findings import Findings
 from consilience.comparison.experiments.study import Study
-from consilience.comparison.statistics import reachable, too_few_seeds
+from consilience.comparison.statistics import Row, reachable, too_few_seeds
 from consilience.comparison.store import Result
 from consilience.report.account import Account, Section, TextTable
 from consilience.report.curves import Dots, Line, plot_dots, plot_lines
@@ -32,7 +33,7 @@ from consilience.report.drawing import Drawing
 from consilience.report.palette import looks_of
 from consilience.report.wording import NOTHING, Scale, say_list, say_number
 
-_PERCENT, _LOSS, _APART = Scale(100.0, 1, " %"), Scale(1.0, 3), Scale(100.0, 0, " %")
+_PERCENT, _LOSS, _FINE, _APART = Scale(100.0, 1, " %"), Scale(1.0, 3), Scale(1.0, 4), Scale(100.0, 0, " %")
 # Whom the words compare the reference with; tables compare it with all.
 _RIVALS = (THEOREM, linear.CONCAT, linear.DROPOUT, STACKED, "centralnet", "centralnet, calibrated", TOLD, RELIABLE)
 _DRAWN = (OURS, ROBUST, THEOREM, linear.CONCAT, STACKED)
@@ -88,14 +89,15 @@ def table_of(findings: Findings, condition: Condition) -> TextTable:
     ways = findings.ways(condition)
     beside = FIGURES.get((findings.protocol.experiment, condition.name), {})
     losses = any(loss is not None for _, loss in beside.values())
-    header = ["", "accuracy, %", "log-loss", "ECE"]
+    header = ["", "accuracy, %", "log-loss", "Δ to the bold, 95 % interval", "ECE"]
     header += ["when chosen", "Δ log-loss, %"] if losses else ["with the data", "Δ accuracy"] if beside else []
     found, rows = findings.differences(condition), []
     for way in ways:
         accuracy, loss, error = (findings.scores(condition, way, one) for one in ("accuracy", "nll", "ece"))
         sure = found[way] if way in found and found[way]["significant"] else None
         arrow = "" if sure is None else " ↑" if sure["difference"] > 0 else " ↓"
-        row = [way, _spread(accuracy, _PERCENT), _spread(loss, _LOSS) + arrow, _LOSS.number(error.mean())]
+        row = [way, _spread(accuracy, _PERCENT), _spread(loss, _LOSS) + arrow]
+        row += [_interval(found[way]) if way in found else NOTHING, _LOSS.number(error.mean())]
         if beside:
             right, cost = beside.get(way, (None, None))
             apart = _APART.signed(loss.mean() / cost - 1) if cost else NOTHING
@@ -162,8 +164,8 @@ def _legend(findings: Findings, condition: Condition) -> str:
     return (
         f"Mean ± standard deviation over {say_number(seeds, 'seed')}, each with rows of its own. An arrow marks a "
         "difference in log-loss to the way in bold that is significant at 5 % (paired bootstrap over seeds and test "
-        "samples, Holm over the ways): ↑ better, ↓ worse. ECE is the calibration error."
-        + (f" {caution}" if caution else "")
+        "samples, Holm over the ways): ↑ better, ↓ worse. The interval of a difference is by the same bootstrap, for "
+        "one way by itself. ECE is the calibration error." + (f" {caution}" if caution else "")
     )
 
 
@@ -222,6 +224,13 @@ def _how(findings: Findings) -> tuple[str, ...]:
         "without every modality with probability ½.",
         shared,
     )
+
+
+def _interval(row: Row) -> str:
+    """How far a way's log-loss lies above that of the reference, with the paired interval."""
+    if not math.isfinite(row["difference"]):
+        return NOTHING
+    return f"{_FINE.signed(-row['difference'])} ({_FINE.signed(-row['high'])} … {_FINE.signed(-row['low'])})"
 
 
 def _pair(findings: Findings, condition: Condition, way: str) -> str:
