@@ -178,6 +178,13 @@ def test_a_table_is_made_once():
     assert torch.equal(table, before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_table_made_for_inference_is_an_ordinary_tensor(dtype):
+    with torch.inference_mode():
+        table = kernels._tabulate(np.array([[0.3, 0.7]]), np.array([0.35, 0.65]), torch.zeros(2, 3, 2, dtype=dtype))
+    assert not table.is_inference()
+
+
 @gpu
 def test_a_table_made_for_inference_serves_gradients():
     logits, prior = torch.randn(5, 2, 3, device="cuda"), [0.21, 0.32, 0.47]

@@ -1,57 +1,125 @@
-"""Memory kept between steps: counted in the pages that the system has to clear."""
+"""Memory kept between steps: counted in what the system has to clear, each time in a process of its own."""
 
 import ctypes
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
+
+from consilience.errors import InputError
+from consilience.methods import Spec
+from consilience.training import Trainer, together, trainer
+from training.toys import Straight, make_samples, prepare
 
 gnu = pytest.mark.skipif(
     sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"),
     reason="only GNU's C library can be told to keep memory",
 )
-# Each in a process of its own, which the library is told in for good: 64 MB in pieces of 4, freed and asked for again.
-COUNT = """
-import resource, torch
+# 64 MB in pieces of 4, freed and asked for again. Without huge pages, of which a few would do.
+PROGRAM = """
+import ctypes, resource, torch
 from consilience.training.memory import kept_memory
 
-def held():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
+
+def cleared():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize() / 1e6
 
 def resident():
-    return int(open("/proc/self/statm").read().split()[1])
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() / 1e6
 
 def step():
     pieces = [torch.ones(2**20) for _ in range(16)]
 
-with kept_memory(KEPT):
+def ten():
     step()
-    before = held()
+    before = cleared()
     for _ in range(10):
         step()
-    print(held() - before)
-    inside = resident()
-print(inside - resident())
+    return cleared() - before
 """
 
 
-def count(kept):
-    program = COUNT.replace("KEPT", str(kept))
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return tuple(map(int, found.stdout.split()))
+def run(program):
+    found = subprocess.run([sys.executable, "-c", PROGRAM + program], capture_output=True, text=True, check=True)
+    return [float(one) for one in found.stdout.split()]
 
 
 @gnu
-def test_pages_are_asked_for_once_and_given_back_at_the_end():
-    """A page has 4 KiB: ten steps of 64 MB are 160 000 of them, were they all given back after every step."""
-    cleared, given_back = count(kept=True)
-    assert cleared < 2_000
-    assert given_back > 10_000
+def test_memory_is_asked_for_once_and_given_back_at_the_end():
+    """Ten steps would clear 670 MB, were all given back after every step."""
+    cleared, given_back = run("""
+with kept_memory() as kept:
+    assert kept
+    print(ten())
+    inside = resident()
+print(inside - resident())
+""")
+    assert cleared < 10
+    assert given_back > 40
+
+
+@gnu
+def test_inside_one_another_the_last_to_end_gives_back():
+    within, given_back = run("""
+with kept_memory():
+    with kept_memory():
+        step()
+        inside = resident()
+    print(inside - resident())
+print(inside - resident())
+""")
+    assert within < 10
+    assert given_back > 40
+
+
+@gnu
+def test_afterwards_the_process_gives_back_what_is_much():
+    (left,) = run("""
+with kept_memory():
+    pass
+before = resident()
+pieces = [torch.ones(2**20) for _ in range(100)]
+del pieces
+print(resident() - before)
+""")
+    assert left < 200  # of 420
 
 
 @gnu
 def test_nothing_is_done_unasked():
-    """How many pages are cleared then depends on what else lies in the heap: mostly all."""
-    cleared, given_back = count(kept=False)
-    assert cleared > 2_000
-    assert given_back < 2_000
+    (given_back,) = run("""
+import consilience.training.memory as memory
+with kept_memory(False) as kept:
+    assert not kept
+    step()
+assert memory._library.cache_info().currsize == 0
+print(0)
+""")
+    assert given_back == 0
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_training_asks_for_it(monkeypatch, asked):
+    heard = []
+
+    @contextmanager
+    def listen(asked):
+        heard.append(asked)
+        yield False
+
+    monkeypatch.setattr(trainer, "kept_memory", listen)
+    monkeypatch.setattr(together, "kept_memory", listen)
+    samples = make_samples(32)
+    preparation = prepare(samples)
+    how = {"epochs": 1, "device": "cpu", "keep_memory": asked}
+    Trainer(preparation, **how).run(Straight(Spec(preparation.modalities, preparation.task)), samples)
+    together.fit_together("late", [(samples, samples)], [0], trainer=Trainer(**how))
+    assert heard == [asked, asked]
+
+
+def test_it_decides_no_number_and_must_be_yes_or_no():
+    assert Trainer(keep_memory=True).settings() == Trainer(keep_memory=False).settings()
+    with pytest.raises(InputError, match="keep_memory"):
+        Trainer(keep_memory="perhaps")

@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from consilience.data import load_data
-from consilience.errors import InputError, TrainingError
+from consilience.errors import InputError
 from consilience.generative.trained import TrainedLatent
-from consilience.methods import Prediction, Spec
 from consilience.training import Model, Trainer
 from consilience.training.recording import copy_of, shape_of, tensors_of
-from training.toys import Straight, make_samples, prepare
+from training.toys import make_samples, prepare, train_waiting
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
 
@@ -84,27 +83,6 @@ def test_recorded_latent_models_learn_as_well(objective):
     first, last = ends[0][0]["validation_loss"], ends[0][-1]["validation_loss"]
     # They draw differently, and so differ by far less than they learned.
     assert abs(ends[1][-1]["validation_loss"] - last) < 0.2 * abs(first - last)
-
-
-class Waiting(Straight):
-    """Asks the device for a number in the middle of a step."""
-
-    def forward(self, batch) -> Prediction:
-        made = super().forward(batch)
-        return Prediction(made.output * float(made.output.detach().abs().max() > 0))
-
-
-def train_waiting() -> str:
-    """What is said of it."""
-    samples = make_samples(64)
-    preparation = prepare(samples)
-    module = Waiting(Spec(preparation.modalities, preparation.task))
-    trainer = Trainer(preparation, epochs=1, batch_size=16, device="cuda", cuda_graphs=True)
-    try:
-        trainer.run(module, samples)
-    except TrainingError as error:
-        return str(error)
-    return ""
 
 
 @on_cuda

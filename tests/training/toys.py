@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from consilience.batches import Batch
 from consilience.decision.late import Late
+from consilience.errors import TrainingError
 from consilience.methods import Method, Prediction, Spec, Step
 from consilience.preparation import Preparation
 from consilience.samples import Samples
@@ -115,3 +116,24 @@ def weights(module: nn.Module) -> dict[str, Tensor]:
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     """Bit for bit."""
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+class Waiting(Straight):
+    """Asks the device for a number in the middle of a step."""
+
+    def forward(self, batch) -> Prediction:
+        made = super().forward(batch)
+        return Prediction(made.output * float(made.output.detach().abs().max() > 0))
+
+
+def train_waiting() -> str:
+    """What is said of it."""
+    samples = make_samples(64)
+    preparation = prepare(samples)
+    module = Waiting(Spec(preparation.modalities, preparation.task))
+    trainer = Trainer(preparation, epochs=1, batch_size=16, device="cuda", cuda_graphs=True)
+    try:
+        trainer.run(module, samples)
+    except TrainingError as error:
+        return str(error)
+    return ""

@@ -95,7 +95,7 @@ class _Table(NamedTuple):
         )
 
 
-# The latest tables: a GPU would wait for a new one before every call.
+# The tables made last: a GPU would wait for a new one before every call.
 _latest: deque[_Table] = deque(maxlen=8)
 
 
@@ -111,8 +111,8 @@ def _tabulate(prior: np.ndarray, target: np.ndarray, logits: Tensor) -> Tensor:
         log_target, logs = np.log(target), np.log(prior)
         everyone = log_target - (logs[0] * experts if len(logs) == 1 else logs.sum(axis=0))
     everyone[~np.isfinite(everyone)] = -np.inf  # a class that someone rules out
-    table = torch.from_numpy(np.concatenate([logs, log_target[None], everyone[None]]))
     with torch.inference_mode(False):  # later calls may want gradients
+        table = torch.from_numpy(np.concatenate([logs, log_target[None], everyone[None]]))
         values = table.to(logits.device, _wide(logits))
     if values.is_cuda:  # other streams may be the next to read it
         torch.cuda.current_stream(values.device).synchronize()

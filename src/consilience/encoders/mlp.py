@@ -71,12 +71,7 @@ class Mlp(Encoder):
         return x.flatten(1), None
 
 
-def dense_block(
-    inputs: int, outputs: int, *, dropout: float = 0.0, normalise: bool = True, in_place: bool = False
-) -> nn.Sequential:
-    """Linear → LayerNorm → ReLU → dropout: `[…, inputs]` → `[…, outputs]`.
-
-    in_place: the ReLU writes over what it reads, which is faster where nobody else remembers it.
-    """
+def dense_block(inputs: int, outputs: int, *, dropout: float = 0.0, normalise: bool = True) -> nn.Sequential:
+    """Linear → LayerNorm → ReLU → dropout: `[…, inputs]` → `[…, outputs]`."""
     norm = [nn.LayerNorm(outputs)] if normalise else []
-    return nn.Sequential(nn.Linear(inputs, outputs), *norm, nn.ReLU(in_place), nn.Dropout(dropout_rate(dropout)))
+    return nn.Sequential(nn.Linear(inputs, outputs), *norm, nn.ReLU(), nn.Dropout(dropout_rate(dropout)))

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from consilience.encoders.mlp import dense_block
 from consilience.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
 from consilience.samples import Kind, Modality
 from consilience.settings import whole_number
@@ -133,6 +133,14 @@ class Given(Decoder):
         return self.module(z)
 
 
+class FrugalReLU(nn.Module):
+    """Writes over what it reads where no gradient is wanted; a hook on the layer before it then sees what it wrote."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """max(x, 0)."""
+        return functional.relu(x, inplace=not torch.is_grad_enabled())
+
+
 @register_decoder("mlp")
 class MlpDecoder(Decoder):
     """Linear → ReLU blocks, then a linear layer. hidden: each block's width."""
@@ -145,7 +153,7 @@ class MlpDecoder(Decoder):
         layers: list[nn.Module] = []
         previous = latent
         for width in widths:
-            layers.append(dense_block(previous, whole_number("hidden", width), normalise=False, in_place=True))
+            layers.append(nn.Sequential(nn.Linear(previous, whole_number("hidden", width)), FrugalReLU()))
             previous = width
         self.layers = nn.Sequential(*layers, nn.Linear(previous, math.prod(shape)))
 
@@ -184,7 +192,7 @@ class Deconv(Decoder):
         for stage, (after, before) in enumerate(zip(sides[1:], sides)):
             narrow = outputs if stage == count - 1 else wide // 2
             extra = (after[0] - 2 * before[0] + 1, after[1] - 2 * before[1] + 1)
-            stack += [nn.ReLU(inplace=True), nn.ConvTranspose2d(wide, narrow, 3, 2, padding=1, output_padding=extra)]
+            stack += [FrugalReLU(), nn.ConvTranspose2d(wide, narrow, 3, 2, padding=1, output_padding=extra)]
             wide = narrow
         self.stack = nn.Sequential(*stack)
 

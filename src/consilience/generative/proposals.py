@@ -29,7 +29,7 @@ LEAST_LOG_WEIGHT = -1e6
 class Mixture:
     """Gaussians `[…, latent]` of the same shape, each with its share, and possibly widened.
 
-    factors: what each one's variances are multiplied by. Parts that are one object but for the factor are computed
+    factors: what each one's variances are multiplied by. Neighbours that are one object but for the factor are computed
     together.
 
     >>> Mixture.of((Gaussian.standard(3, 2), 0.5), (Gaussian.standard(3, 2), 0.5, 2.0)).draw(7).shape

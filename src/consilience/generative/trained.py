@@ -25,6 +25,7 @@ from consilience.targets import Task
 from consilience.training import Log, Trainer
 from consilience.training.devices import resolve_device
 from consilience.training.feed import Feed
+from consilience.training.memory import kept_memory
 from consilience.training.randomness import seeded
 from consilience.training.trainer import input_type
 
@@ -164,14 +165,15 @@ class TrainedLatent:
         self.model.check(samples.only([name for name in samples.names if name in (*of, *given)]), "given")
         generator = self._generator(seed, device)
         parts = []
-        for batch in self._batches(samples, device):
-            found = log_likelihood(self.model, batch, of, given, draws, generator)
-            volume = sum(
-                log_volume(self.preparation.transforms[name], len(batch), batch.lengths.get(name))
-                * batch.present_in(name).cpu()
-                for name in of
-            )
-            parts.append((found.value.cpu() - volume, found.standard_error.cpu(), found.effective_samples.cpu()))
+        with kept_memory(generator.device.type == "cpu"):
+            for batch in self._batches(samples, device):
+                found = log_likelihood(self.model, batch, of, given, draws, generator)
+                volume = sum(
+                    log_volume(self.preparation.transforms[name], len(batch), batch.lengths.get(name))
+                    * batch.present_in(name).cpu()
+                    for name in of
+                )
+                parts.append((found.value.cpu() - volume, found.standard_error.cpu(), found.effective_samples.cpu()))
         return LogLikelihood(*(torch.cat(each) for each in zip(*parts)))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

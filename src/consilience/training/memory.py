@@ -6,39 +6,55 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 
 # Of GNU's malloc.h: how much may lie free at the end of the heap, and from which size on a piece is mapped alone, which
-# gives it back as soon as it is freed. 32 MiB is the most that every version takes for the second.
-_TRIM_THRESHOLD, _MOST_FREE = -1, 2**31 - 1
+# gives it back as soon as it is freed. 32 MiB is the most that every version takes for the second, and where its own
+# rule would end; twice that is what the rule then leaves free.
+_TRIM_THRESHOLD, _MOST_FREE, _USUALLY_FREE = -1, 2**31 - 1, 2**26
 _MMAP_THRESHOLD, _LARGE = -3, 2**25
+
+_lock = Lock()
+_inside = 0
 
 
 @contextmanager
-def kept_memory(asked: bool = True) -> Iterator[None]:
+def kept_memory(asked: bool = True) -> Iterator[bool]:
     """Inside, what is freed stays with the process; at the end, what is free goes back to the system.
 
     A training step frees what the next one asks for again. Where the C library hands it over to the system in between,
-    the system clears every page anew: a fifth of the time of recurrent encoders on a CPU. GNU's library can be told to
-    keep it; others, and memory of a GPU, are left alone. The library is told once, and afterwards keeps memory outside
-    too. asked: whether to do anything at all.
+    the system clears every page anew, which costs recurrent encoders on a CPU a fifth of their time. GNU's library can
+    be told to keep it, for the whole process and what its main thread frees; in others, on a GPU and in other threads
+    nothing changes. asked: whether to do anything at all. Gives whether the library keeps memory.
     """
     library = _library() if asked else None
+    if library is None:
+        yield False
+        return
+    _enter(library, 1)
     try:
-        yield
+        yield True
     finally:
-        if library is not None:
+        _enter(library, -1)
+
+
+def _enter(library: ctypes.CDLL, more: int) -> None:
+    """Count who is inside. Nobody: the library goes back to its usual ways, and gives back what is free."""
+    global _inside
+    with _lock:
+        _inside += more
+        library.mallopt(_TRIM_THRESHOLD, _MOST_FREE if _inside else _USUALLY_FREE)
+        if not _inside:
             library.malloc_trim(0)
 
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """GNU's C library, told to keep memory; None where there is another."""
+    """GNU's C library, told to map only large pieces alone; None where there is another, or it refuses."""
     try:
         library = ctypes.CDLL(None)
     except (OSError, TypeError):  # Windows has no library of the process itself
         return None
-    if not hasattr(library, "gnu_get_libc_version"):
+    if not all(hasattr(library, name) for name in ("gnu_get_libc_version", "mallopt", "malloc_trim")):
         return None
-    library.mallopt(_MMAP_THRESHOLD, _LARGE)
-    library.mallopt(_TRIM_THRESHOLD, _MOST_FREE)
-    return library
+    return library if library.mallopt(_MMAP_THRESHOLD, _LARGE) else None

@@ -47,7 +47,8 @@ class Trainer:
     Lightning Fabric has them · resident: whether a set lies on the device whole (None: if it fits) ·
     cuda_graphs: on a CUDA device replay the steps of an epoch from a recorded one, which makes small networks several
     times as fast; elsewhere, and in epochs in which the learning rate moves, it changes nothing ·
-    keep_memory: on a CPU have the C library keep what a step frees for the next, where it can be told to ·
+    keep_memory: on a CPU have the C library keep what a step frees for the next, where it can be told to, until
+    training ends: what else the process frees meanwhile is kept too ·
     checkpoint: a folder to save to and go on from · on_interrupt: "keep" the best weights on Ctrl-C, or "raise".
     """
 
