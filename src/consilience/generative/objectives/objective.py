@@ -78,11 +78,12 @@ def reconstruct(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) ->
                 density = model.log_density(name, z.index_select(0, sets), batch)
                 total = total + (factor[sets] * density).sum(0)
             continue
-        sets, rows = factor.nonzero(as_tuple=True)
-        if len(sets):
+        rows, sets = factor.T.nonzero(as_tuple=True)
+        if len(rows):
             chosen = z.flatten(0, 1).index_select(0, sets * len(batch) + rows)
-            density = model.log_density(name, chosen, batch, rows)
-            total = total.index_add(0, rows, factor[sets, rows] * density)
+            once = len(rows) == len(batch) and bool((rows.diff() > 0).all())  # each sample, in the batch's own order
+            gained = factor[sets, rows] * model.log_density(name, chosen, batch, None if once else rows)
+            total = total + gained if once else total.index_add(0, rows, gained)
     return total
 
 
