@@ -19,8 +19,10 @@ gnu = pytest.mark.skipif(
 # 64 MB in pieces of 4, freed and asked for again. Without huge pages, of which a few would do.
 PROGRAM = """
 import ctypes, resource, torch
+from consilience.training import memory
 from consilience.training.memory import kept_memory
 
+memory.LONG = 0
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
 
 def cleared():
@@ -61,6 +63,18 @@ print(inside - resident())
 
 
 @gnu
+def test_a_short_while_is_not_worth_giving_back():
+    (given_back,) = run("""
+memory.LONG = 100
+with kept_memory():
+    step()
+    inside = resident()
+print(inside - resident())
+""")
+    assert given_back < 10
+
+
+@gnu
 def test_inside_one_another_the_last_to_end_gives_back():
     within, given_back = run("""
 with kept_memory():
@@ -90,7 +104,6 @@ print(resident() - before)
 @gnu
 def test_nothing_is_done_unasked():
     (given_back,) = run("""
-import consilience.training.memory as memory
 with kept_memory(False) as kept:
     assert not kept
     step()

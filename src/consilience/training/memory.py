@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -13,6 +14,8 @@ from threading import Lock
 # rule would end; twice that is what the rule then leaves free.
 _TRIM_THRESHOLD, _MOST_FREE, _USUALLY_FREE = -1, 2**31 - 1, 2**26
 _MMAP_THRESHOLD, _LARGE = -3, 2**25
+# Seconds after which giving back is worth looking for what is free, which in a large process takes a tenth of one.
+LONG = 1.0
 
 _lock = Lock()
 _inside = 0
@@ -20,7 +23,7 @@ _inside = 0
 
 @contextmanager
 def kept_memory(asked: bool = True) -> Iterator[bool]:
-    """Inside, what is freed stays with the process; at the end, what is free goes back to the system.
+    """Inside, what is freed stays with the process; at the end of a while, what is free goes back to the system.
 
     A training step frees what the next one asks for again. Where the C library hands it over to the system in between,
     the system clears every page anew, which costs recurrent encoders on a CPU a fifth of their time. GNU's library can
@@ -31,21 +34,22 @@ def kept_memory(asked: bool = True) -> Iterator[bool]:
     if library is None:
         yield False
         return
-    _enter(library, 1)
+    began = time.monotonic()
+    _count(library, 1)
     try:
         yield True
     finally:
-        _enter(library, -1)
+        if not _count(library, -1) and time.monotonic() - began > LONG:
+            library.malloc_trim(0)
 
 
-def _enter(library: ctypes.CDLL, more: int) -> None:
-    """Count who is inside. Nobody: the library goes back to its usual ways, and gives back what is free."""
+def _count(library: ctypes.CDLL, more: int) -> int:
+    """How many are inside now. Where nobody is, the library goes back to its usual ways."""
     global _inside
     with _lock:
         _inside += more
         library.mallopt(_TRIM_THRESHOLD, _MOST_FREE if _inside else _USUALLY_FREE)
-        if not _inside:
-            library.malloc_trim(0)
+        return _inside
 
 
 @cache
