@@ -51,16 +51,15 @@ def race(method: str, train: Samples, validation: Samples, seeds: int, trainer: 
     settings = settings_of(method)
     reason = reason_alone(method, parts, trainer)
     alone = timed(lambda: Model.fit(method, train, validation, settings=settings, trainer=trainer), trainer.device)
+    print(f"{method}: one model {alone:.1f} s", flush=True)
     if reason is not None:
-        print(f"{method}: one model {alone:.1f} s; not side by side, since {reason}")
+        print(f"  not side by side, since {reason}")
         return alone, float("nan")
     together = timed(
         lambda: fit_together(method, parts, range(seeds), settings=settings, trainer=trainer), trainer.device
     )
-    print(
-        f"{method}: one model {alone:.1f} s; {seeds} seeds side by side {together:.1f} s, "
-        f"{seeds * alone / together:.2f} × as fast as one after another"
-    )
+    faster = seeds * alone / together
+    print(f"  {seeds} seeds side by side {together:.1f} s, {faster:.2f} × as fast as one after another", flush=True)
     return alone, together
 
 

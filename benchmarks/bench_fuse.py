@@ -2,6 +2,10 @@
 
 The bytes counted are the fewest possible, every logit read once and every answer written once; a copy reads one half of
 them and writes the other.
+
+On a GPU answers are queued (`check=False`); what one costs that is waited for, as it is by default, is printed beside.
+
+    python benchmarks/bench_fuse.py --gigabytes 1 2 4 16
 """
 
 import argparse
@@ -57,7 +61,7 @@ def gpu(gigabytes):
         print("GPU: there is none here, so nothing was measured")
         return
     print(
-        f"{torch.cuda.get_device_name()}, {gigabytes:g} GB of logits, 4 experts; median of 10, each of 4 calls in a row"
+        f"{torch.cuda.get_device_name()}, {gigabytes:g} GB of logits, 4 experts; median of 10, each of 8 calls in a row"
     )
     for dtype in (torch.float32, torch.bfloat16):
         for classes in (10, 100, 1000, 10_000):
@@ -75,8 +79,9 @@ def gpu_case(rows, classes, dtype, experts=4):
     source = torch.empty(rows * (experts + 1) * classes // 2, device="cuda", dtype=dtype).normal_()
     target = torch.empty_like(source)
     copying = gpu_seconds(lambda: target.copy_(source))
-    plain = gpu_seconds(lambda: cs.fuse(logits, prior, out=out))
-    masked = gpu_seconds(lambda: cs.fuse(logits, prior, present=present, out=out))
+    plain = gpu_seconds(lambda: cs.fuse(logits, prior, out=out, check=False))
+    waited = gpu_seconds(lambda: cs.fuse(logits, prior, out=out))
+    masked = gpu_seconds(lambda: cs.fuse(logits, prior, present=present, out=out, check=False))
     answer = cs.fuse(logits.requires_grad_(), prior)
     grad = torch.randn_like(answer)
     # The backward reads gradient and answer and writes a gradient for every logit.
@@ -88,11 +93,12 @@ def gpu_case(rows, classes, dtype, experts=4):
     moved = rows * (experts + 1) * classes * dtype.itemsize
     return (
         f"{copying / plain:.2f} of a copy ({moved / copying / 1e12:.2f} TB/s), masks {copying / masked:.2f}, "
+        f"waited for {copying / waited:.2f}, "
         f"backward {copying / backward * (experts + 2) / (experts + 1):.2f}, masks in plain torch {copying / eager:.2f}"
     )
 
 
-def gpu_seconds(job, repeats=10, in_a_row=4):
+def gpu_seconds(job, repeats=10, in_a_row=8):
     """Seconds of one of several calls in a row, so that the device does not wait for Python between them."""
     for _ in range(3):
         job()
@@ -111,7 +117,8 @@ def gpu_seconds(job, repeats=10, in_a_row=4):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=65536, help="of the CPU's measurement")
-    parser.add_argument("--gigabytes", type=float, default=2.0, help="of logits in the GPU's measurement")
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[1.0, 4.0], help="of logits on the GPU")
     options = parser.parse_args()
     cpu(options.rows)
-    gpu(options.gigabytes)
+    for gigabytes in options.gigabytes:
+        gpu(gigabytes)

@@ -44,7 +44,7 @@ def make(rows, experts, classes, kind, seed=0):
 
 
 def run(monkeypatch, switch, case, options, dtype, wide):
-    """Answer, conflict, the answer without gradients, and gradients: in `wide`, from numbers rounded to `dtype`."""
+    """Answer, conflict, answers without gradients and waiting, gradients: in `wide`, from numbers of `dtype`."""
     monkeypatch.setenv("CONSILIENCE_TRITON", switch)
     *numbers, present, priors, target = case
     if "present" in options:
@@ -63,7 +63,9 @@ def run(monkeypatch, switch, case, options, dtype, wide):
     grads = torch.autograd.grad(answer, used, grad)
     with torch.no_grad():
         quiet = fuse(logits, prior, **given)
-    return answer, conflict, quiet, *grads
+        queued, barred = fuse(logits, prior, return_conflict=True, check=False, **given)
+    assert torch.equal(conflict, barred)
+    return answer, conflict, quiet, queued, *grads
 
 
 @gpu
@@ -72,9 +74,6 @@ def run(monkeypatch, switch, case, options, dtype, wide):
 @pytest.mark.parametrize("kind", ["usual", "large offsets", "excluded classes"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_kernel_and_reference_agree(monkeypatch, shape, kind, dtype):
-    launched = []
-    launch = kernels._launch
-    monkeypatch.setattr(kernels, "_launch", lambda kernel, *given: launched.append(kernel) or launch(kernel, *given))
     tolerance = {torch.float64: 1e-10, torch.float32: 3e-5, torch.bfloat16: 1e-2}[dtype]
     for options in OPTIONS:
         case = make(*shape, kind)
@@ -86,9 +85,6 @@ def test_kernel_and_reference_agree(monkeypatch, shape, kind, dtype):
             # A weight's gradient is a sum over classes of both signs: small against its terms.
             scale = 1 + float(other.double().nan_to_num(neginf=0).abs().max())
             torch.testing.assert_close(one.double(), other.double(), rtol=0, atol=tolerance * scale)
-    assert "plain" in launched
-    if kind == "usual":
-        assert "careful" not in launched
 
 
 @gpu
@@ -101,6 +97,60 @@ def test_kernel_is_what_runs(monkeypatch):
     assert called == [1]
     fuse(logits, reliability=torch.tensor([0.5, 1.0]))
     assert called == [1]
+
+
+@gpu
+def test_usual_rows_need_no_second_look(monkeypatch):
+    launched = []
+    launch = kernels._launch
+    monkeypatch.setattr(kernels, "_launch", lambda kernel, *given: launched.append(kernel) or launch(kernel, *given))
+    logits = torch.randn(300, 4, 10, device="cuda")
+    fuse(logits)
+    assert launched == ["plain"]
+    fuse(logits, check=False)
+    assert launched == ["plain", "plain", "careful"]
+    fuse(logits * 1000)
+    assert launched[3:] == ["plain", "careful"]
+
+
+@gpu
+def test_without_a_check_nothing_is_waited_for():
+    """A recording allows no waiting."""
+    first, second = (torch.randn(300, 4, 10, device="cuda") for _ in range(2))
+    second[7] *= 1000
+    present = torch.rand(300, 4, device="cuda") < 0.7
+    weights, log_kappa = torch.rand(300, 4, device="cuda"), torch.randn(300, 10, device="cuda")
+    given = {"present": present, "weights": weights, "log_kappa": log_kappa}
+    logits, out = first.clone(), torch.empty(300, 10, device="cuda")
+    fuse(logits, out=out, check=False, **given)  # compiled, and the table of priors is there
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fuse(logits, out=out, check=False, **given)
+    for values in (second, first):
+        logits.copy_(values)
+        graph.replay()
+        torch.testing.assert_close(out, fuse(values, **given))
+
+
+@gpu
+def test_without_a_check_broken_rows_are_nan():
+    logits, weights = torch.randn(40, 3, 10, device="cuda"), torch.ones(40, 3, device="cuda")
+    log_kappa, present = torch.zeros(40, 10, device="cuda"), torch.ones(40, 3, dtype=torch.bool, device="cuda")
+    given = {"weights": weights, "log_kappa": log_kappa, "present": present}
+    whole = fuse(logits, **given)
+    logits[3, 1, 0], logits[5, 2, 4] = math.nan, math.inf
+    weights[7, 0], weights[9, 1], weights[11, 1] = math.nan, math.inf, -math.inf
+    log_kappa[13, 2], log_kappa[15, 3] = math.nan, math.inf
+    logits[17, 0, 0], present[17, 0] = math.nan, False
+    found = fuse(logits, **given, check=False)
+    broken = torch.arange(3, 16, 2, device="cuda")
+    assert found[broken].isnan().all()
+    sound = [row for row in range(40) if row not in range(3, 18, 2)]
+    torch.testing.assert_close(found[sound], whole[sound])
+    assert not found[17].isnan().any()
+    p = torch.softmax(logits.nan_to_num(), -1)
+    p[2, 1, 1], p[4, 0, 0] = -0.1, math.nan
+    assert fuse(p, from_probabilities=True, check=False).isnan().any(1).nonzero().flatten().tolist() == [2, 4]
 
 
 @gpu

@@ -591,3 +591,12 @@ def test_unknown_experts_are_named_with_the_near_miss():
 def test_the_answer_is_a_distribution(z):
     assert cs.fuse is fuse
     np.testing.assert_allclose(np.exp(fuse(z)).sum(-1), np.ones(6))
+
+
+def test_where_nothing_has_to_be_waited_for_the_check_is_made_anyway():
+    logits = np.random.default_rng(0).normal(size=(5, 2, 3))
+    np.testing.assert_array_equal(fuse(logits, check=False), fuse(logits))
+    logits[3, 1, 0] = np.nan
+    for opinions in (logits, torch.tensor(logits, requires_grad=True)):
+        with pytest.raises(InputError, match=r"opinions of expert 1 hold NaN or \+inf \(row 3\)"):
+            fuse(opinions, check=False)

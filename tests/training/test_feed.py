@@ -65,9 +65,9 @@ def equal(first, second):
     assert all(torch.equal(first.lengths[name], second.lengths[name]) for name in first.lengths)
 
 
-@pytest.mark.parametrize("shuffled_bytes", [0, 2**28])
-def test_streamed_and_resident_batches_are_the_same(tmp_path, monkeypatch, shuffled_bytes):
-    monkeypatch.setattr(feed_module, "SHUFFLED_BYTES", shuffled_bytes)
+@pytest.mark.parametrize("whole_set", [False, True], ids=["batch by batch", "shuffled in one go"])
+def test_streamed_and_resident_batches_are_the_same(tmp_path, monkeypatch, whole_set):
+    monkeypatch.setattr(feed_module, "shuffles_whole", lambda *_: whole_set)
     memory, mapped = on_disk(tmp_path)
     preparation = prepare(memory)
     resident, streamed = Feed(memory, preparation, CPU, True), Feed(mapped, preparation, CPU)

@@ -2,7 +2,7 @@
 launched, forward and backward.
 
 They give what `posterior` gives, without reliability. Rows that the plain kernel is not sure of go through the careful
-one.
+one, which is launched where the plain one says so or, to wait for nothing, in any case.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from consilience.decision.programs import compiled
 # Logits that a program holds at a time and bytes of them for a warp, and from how many classes on a row is a program of
 # its own, as measured best; more classes than the most do not fit in registers.
 TILE, WARP_BYTES, LONG, MOST_CLASSES = 8192, 4096, 2048, 32768
+# The most programs that a multiprocessor runs at a time.
+PROGRAMS = 32
 # Beyond this, what an expert adds to every class eats into the digits that tell classes apart.
 LARGE_OFFSET = 128.0
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -55,8 +57,10 @@ def fuse_rows(
     weights: Tensor | None,
     log_kappa: Tensor | None,
     out: Tensor | None = None,
+    check: bool = True,
 ) -> tuple[Tensor, Tensor, bool]:
-    """The log-posterior `[row, class]`, where all classes were barred `[row]`, and whether an opinion is NaN or +inf.
+    """The log-posterior `[row, class]`, where all classes were barred `[row]`, and whether an opinion is NaN or +inf,
+    which without `check` is not waited for: False.
 
     logits: `[row, expert, class]` · prior: `[expert or 1, class]` · target: `[class]` · weights: `[row, expert]`, 0
     where missing, or booleans · log_kappa: `[row, class]`.
@@ -68,11 +72,11 @@ def fuse_rows(
     table = _tabulate(prior, target, logits)
     followed = [one is not None and one.requires_grad for one in (logits, weights, log_kappa)]
     if torch.is_grad_enabled() and any(followed):
-        posterior, conflict, broken = _Fuse.apply(logits, weights, log_kappa, table)
+        posterior, conflict, broken = _Fuse.apply(logits, weights, log_kappa, table, check)
         posterior = posterior.to(logits.dtype)
     else:
         posterior = torch.empty_like(logits[:, 0]) if out is None else out
-        conflict, broken = _forward(logits, weights, log_kappa, table, posterior)
+        conflict, broken = _forward(logits, weights, log_kappa, table, posterior, check)
     return posterior, conflict, broken
 
 
@@ -128,9 +132,9 @@ class _Fuse(torch.autograd.Function):
     """The kernels with their backward; the answer in at least 32 bits, because the backward reads it again."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, weights: Any, log_kappa: Any, table: Tensor) -> Any:
+    def forward(ctx: Any, logits: Tensor, weights: Any, log_kappa: Any, table: Tensor, check: bool) -> Any:
         posterior = torch.empty_like(logits[:, 0], dtype=table.dtype)
-        conflict, broken = _forward(logits, weights, log_kappa, table, posterior)
+        conflict, broken = _forward(logits, weights, log_kappa, table, posterior, check)
         ctx.save_for_backward(posterior, conflict, logits, weights, table)
         ctx.mark_non_differentiable(conflict)
         return posterior, conflict, broken
@@ -147,21 +151,21 @@ class _Fuse(torch.autograd.Function):
         )
         given = (grad.contiguous(), posterior, conflict.view(torch.int8), logits, weights, table)
         _launch("backward", logits, table, *given, *grads)
-        return (*grads, None)
+        return (*grads, None, None)
 
 
 def _forward(
-    logits: Tensor, weights: Tensor | None, log_kappa: Tensor | None, table: Tensor, posterior: Tensor
+    logits: Tensor, weights: Tensor | None, log_kappa: Tensor | None, table: Tensor, posterior: Tensor, check: bool
 ) -> tuple[Tensor, bool]:
-    """Write the posterior; where all classes were barred, and whether logits are broken."""
+    """Write the posterior; where all classes were barred, and whether logits are broken, if that is to be checked."""
     conflict = torch.empty(len(logits), dtype=torch.int8, device=logits.device)
     odd = torch.zeros(1, dtype=torch.int32, device=logits.device)
     given = (logits, weights, log_kappa, table, posterior, conflict, odd)
     _launch("plain", logits, table, *given)
-    if not odd.item():
-        return conflict.view(torch.bool), False
-    _launch("careful", logits, table, *given)
-    return conflict.view(torch.bool), odd.item() > 1
+    strange = check and bool(odd.item())
+    if strange or not check:
+        _launch("careful", logits, table, *given)
+    return conflict.view(torch.bool), strange and odd.item() > 1
 
 
 def _launch(kernel: str, logits: Tensor, table: Tensor, *given: Tensor | None) -> None:
@@ -174,12 +178,14 @@ def _launch(kernel: str, logits: Tensor, table: Tensor, *given: Tensor | None) -
             settings["maxnreg"] = tile.registers
     else:
         settings["C_PAD"] = tile.main
+    programs = -(-rows // tile.rows)
     if kernel == "careful":
         settings["LEAST"] = torch.finfo(table.dtype).min / 2**14
+        # As many as run at a time, each of which goes on to further rows: with nothing to do they are gone at once.
+        processors = torch.cuda.get_device_properties(logits.device).multi_processor_count
+        programs = min(programs, PROGRAMS * processors)
     with torch.cuda.device(logits.device):
-        compiled(kernel)[(-(-rows // tile.rows),)](
-            *given, rows, N=experts, C=classes, PRIORS=len(table) - 2, **settings
-        )
+        compiled(kernel)[(programs,)](*given, rows, N=experts, C=classes, PRIORS=len(table) - 2, **settings)
 
 
 class _Tile(NamedTuple):
@@ -197,6 +203,7 @@ class _Tile(NamedTuple):
     registers: int
 
 
+@functools.cache
 def _tile(experts: int, classes: int, itemsize: int, *, split: bool) -> _Tile:
     """The tile measured best; where it may `split` the classes, one with little padding.
 

@@ -147,27 +147,33 @@ def as_floats(what: str, values: Any) -> Tensor:
         return torch.from_numpy(array)
 
 
-def to_logits(opinions: Opinions, heard: Tensor | None) -> Opinions:
-    """The same experts' log-probabilities, after checking those who are heard `[row, expert]`."""
+def to_logits(opinions: Opinions, heard: Tensor | None, *, check: bool = True) -> Opinions:
+    """The same experts' log-probabilities, NaN where negative, after checking those who are heard `[row, expert]`."""
     p = opinions.rows()
-    tolerance = max(SUM_TOLERANCE, 4 * torch.finfo(p.dtype).eps)
-    with torch.no_grad():
-        off = ((p.sum(-1, dtype=opinions.wide) - 1).abs() <= tolerance).logical_not_() | (p < 0).any(-1)  # NaN is off
-        off = off if heard is None else off & heard
-        if off.any():
-            expert = int(off.any(0).nonzero()[0])
-            rows = off[:, expert].nonzero().flatten().cpu().numpy()
-            values = p[rows[0], expert].to(torch.float64)
-            raise InputError(
-                f"probabilities of {opinions.label(expert)} must be ≥ 0 and sum to one: {name_rows(rows)} "
-                f"{'does' if len(rows) == 1 else 'do'} not (row {rows[0]} sums to {float(values.sum()):.6g}, its least "
-                f"is {float(values.min()):.6g}). Logits need no from_probabilities"
-            )
+    if check:
+        _check_probabilities(p, opinions, heard)
     some = p > 0
     # log(0) is the −inf wanted, but its gradient is infinite: take the log of something else and put −inf after.
     logs = torch.where(some, p, torch.ones_like(p)).log()
-    never = torch.full_like(p, -math.inf).masked_fill_(p.isnan(), math.nan)  # NaN: of experts who are not heard
+    # NaN: of experts who are not heard, and where nothing was checked.
+    never = torch.full_like(p, -math.inf).masked_fill_((p >= 0).logical_not_(), math.nan)
     return replace(opinions, parts=(), whole=torch.where(some, logs, never))
+
+
+@torch.no_grad()
+def _check_probabilities(p: Tensor, opinions: Opinions, heard: Tensor | None) -> None:
+    tolerance = max(SUM_TOLERANCE, 4 * torch.finfo(p.dtype).eps)
+    off = ((p.sum(-1, dtype=opinions.wide) - 1).abs() <= tolerance).logical_not_() | (p < 0).any(-1)  # NaN is off
+    off = off if heard is None else off & heard
+    if off.any():
+        expert = int(off.any(0).nonzero()[0])
+        rows = off[:, expert].nonzero().flatten().cpu().numpy()
+        values = p[rows[0], expert].to(torch.float64)
+        raise InputError(
+            f"probabilities of {opinions.label(expert)} must be ≥ 0 and sum to one: {name_rows(rows)} "
+            f"{'does' if len(rows) == 1 else 'do'} not (row {rows[0]} sums to {float(values.sum()):.6g}, its least "
+            f"is {float(values.min()):.6g}). Logits need no from_probabilities"
+        )
 
 
 def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) -> Tensor | None:
@@ -208,13 +214,17 @@ def read_present(present: Any, opinions: Opinions) -> Tensor | None:
     return mask
 
 
-def read_weights(what: str, values: Any, opinions: Opinions, present: Tensor | None) -> Tensor | None:
+def read_weights(
+    what: str, values: Any, opinions: Opinions, present: Tensor | None, *, check: bool = True
+) -> Tensor | None:
     """Weights (any finite number) or reliability (in [0, 1]) `[row, expert]`; what absent experts have is not read."""
     given = read_per_expert(what, values, opinions, default=1.0)
     if given is None:
         return None
     if present is not None:
         given = torch.where(present, given, torch.zeros_like(given))
+    if not check:
+        return given
     fine = given.isfinite() if what == "weights" else (given >= 0) & (given <= 1)
     if not fine.all():
         row, expert = (int(place) for place in fine.logical_not().nonzero()[0])
@@ -227,15 +237,14 @@ def read_weights(what: str, values: Any, opinions: Opinions, present: Tensor | N
     return given
 
 
-def read_log_kappa(log_kappa: Any, opinions: Opinions) -> Tensor | None:
+def read_log_kappa(log_kappa: Any, opinions: Opinions, *, check: bool = True) -> Tensor | None:
     """ln κ `[row, class]`; −inf excludes a class."""
     if log_kappa is None:
         return None
     shape = (*opinions.leading, opinions.classes)
     given = _broadcast("log_kappa", log_kappa, shape, "[..., class]", opinions)
     given = given.reshape(len(opinions), opinions.classes)
-    broken = (given.isnan() | given.isposinf()).any(-1)
-    if broken.any():
+    if check and (broken := (given.isnan() | given.isposinf()).any(-1)).any():
         raise InputError(f"log_kappa holds NaN or +inf ({name_rows(broken.nonzero().flatten().cpu().numpy())})")
     return given
 

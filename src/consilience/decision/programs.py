@@ -26,7 +26,8 @@ def _triton() -> Any:
     global tl
     triton = importlib.import_module("triton")
     tl = importlib.import_module("triton.language")
-    globals()["add_up"] = triton.jit(add_up)  # kernels call only what is compiled itself
+    for called in (add_up, reconsider):  # kernels call only what is compiled itself
+        globals()[called.__name__] = triton.jit(called)
     return triton
 
 
@@ -153,57 +154,101 @@ def careful(  # type: ignore[no-untyped-def]
     C_PAD: tl.constexpr,
     LEAST: tl.constexpr,
 ):
-    """The rows marked in `conflict`, right in every corner; whether logits are broken, 2, in `odd`."""
+    """The rows marked in `conflict`, if `odd` says that there are any."""
+    if tl.load(odd) > 0:
+        for block in range(tl.program_id(0), (rows + R - 1) // R, tl.num_programs(0)):
+            row = tl.cast(block, tl.int64) * R + tl.arange(0, R)
+            strange = tl.load(conflict + row, mask=row < rows, other=0) != 0
+            if tl.sum(strange.to(tl.int32), axis=0) > 0:
+                reconsider(
+                    logits,
+                    weights,
+                    log_kappa,
+                    table,
+                    posterior,
+                    conflict,
+                    odd,
+                    row,
+                    strange,
+                    N,
+                    C,
+                    PRIORS,
+                    R,
+                    N_STEP,
+                    C_PAD,
+                    LEAST,
+                )
+
+
+def reconsider(  # type: ignore[no-untyped-def]
+    logits,
+    weights,
+    log_kappa,
+    table,
+    posterior,
+    conflict,
+    odd,
+    row,
+    strange,
+    N: tl.constexpr,
+    C: tl.constexpr,
+    PRIORS: tl.constexpr,
+    R: tl.constexpr,
+    N_STEP: tl.constexpr,
+    C_PAD: tl.constexpr,
+    LEAST: tl.constexpr,
+):
+    """The strange rows, right in every corner; NaN, and 2 in `odd`, where what is heard is NaN or +inf."""
     nothing = float("-inf")
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    strange = tl.load(conflict + row, mask=row < rows, other=0) != 0
-    if tl.sum(strange.to(tl.int32), axis=0) > 0:
-        column = tl.arange(0, C_PAD)
-        inside = column < C
-        target = tl.load(table + PRIORS * C + column, mask=inside, other=nothing)
-        total = tl.zeros([R, C_PAD], dtype=target.dtype)
-        barred = tl.zeros([R, C_PAD], dtype=tl.int32)
-        broken = tl.zeros([R, C_PAD], dtype=tl.int32)
-        for first in range(0, N, N_STEP):
-            expert = first + tl.arange(0, N_STEP)
-            seat = row[:, None] * N + expert[None, :]
-            there = (strange[:, None] & (expert < N)[None, :])[:, :, None] & inside[None, None, :]
-            z = tl.load(logits + seat[:, :, None] * C + column[None, None, :], mask=there, other=nothing)
-            z = z.to(target.dtype)
-            heard = there
-            if weights is not None:
-                w = tl.load(weights + seat, mask=strange[:, None] & (expert < N)[None, :], other=0).to(target.dtype)
-                heard = there & (w != 0)[:, :, None]
-            finite = (z > nothing) & (z < float("inf"))
-            broken += tl.sum((heard & (finite == 0) & ((z == nothing) == 0)).to(tl.int32), axis=1)
-            top = tl.max(tl.where(finite, z, nothing), axis=2)
-            which = tl.where(expert < PRIORS, expert, 0) if PRIORS > 1 else expert * 0
-            prior = tl.load(table + which[:, None] * C + column[None, :], mask=inside[None, :], other=0)
-            said = tl.where(finite, z, 0) - tl.where(top == nothing, 0, top)[:, :, None]
-            possible = finite & (said > nothing) & (prior > nothing)[None, :, :]
-            said -= tl.where(prior == nothing, 0, prior)[None, :, :]
-            said = tl.where(possible, said, 0)
-            if weights is not None:
-                said *= w[:, :, None]
-            total += tl.sum(tl.minimum(tl.maximum(said, LEAST), -LEAST), axis=1)
-            barred += tl.sum((heard & (possible == 0)).to(tl.int32), axis=1)
-        never = (barred > 0) | (target == nothing)[None, :]
-        total += tl.where(target == nothing, 0, target)[None, :]
-        cell = row[:, None] * C + column[None, :]
-        written = strange[:, None] & inside[None, :]
-        if log_kappa is not None:
-            kappa = tl.load(log_kappa + cell, mask=written, other=0)
-            never = never | (kappa == nothing)
-            total += tl.where(kappa == nothing, 0, kappa)
-        scores = tl.where(never, nothing, total)
-        contradiction = tl.max(scores, axis=1) == nothing
-        scores = tl.where(contradiction[:, None], target[None, :], scores)
-        scores -= tl.max(scores, axis=1)[:, None]
-        answer = scores - tl.log(tl.sum(tl.exp(scores), axis=1))[:, None]
-        tl.store(posterior + cell, answer.to(posterior.dtype.element_ty), mask=written)
-        tl.store(conflict + row, contradiction.to(tl.int8), mask=strange)
-        refused = strange & (tl.sum(broken, axis=1) > 0)
-        tl.store(odd + row * 0, tl.full([R], 2, dtype=tl.int32), mask=refused)
+    column = tl.arange(0, C_PAD)
+    inside = column < C
+    target = tl.load(table + PRIORS * C + column, mask=inside, other=nothing)
+    total = tl.zeros([R, C_PAD], dtype=target.dtype)
+    barred = tl.zeros([R, C_PAD], dtype=tl.int32)
+    broken = tl.zeros([R, C_PAD], dtype=tl.int32)
+    for first in range(0, N, N_STEP):
+        expert = first + tl.arange(0, N_STEP)
+        seat = row[:, None] * N + expert[None, :]
+        there = (strange[:, None] & (expert < N)[None, :])[:, :, None] & inside[None, None, :]
+        z = tl.load(logits + seat[:, :, None] * C + column[None, None, :], mask=there, other=nothing)
+        z = z.to(target.dtype)
+        heard = there
+        if weights is not None:
+            w = tl.load(weights + seat, mask=strange[:, None] & (expert < N)[None, :], other=0).to(target.dtype)
+            heard = there & (w != 0)[:, :, None]
+            broken += tl.sum((heard & ((w - w == 0) == 0)[:, :, None]).to(tl.int32), axis=1)
+        finite = (z > nothing) & (z < float("inf"))
+        broken += tl.sum((heard & (finite == 0) & ((z == nothing) == 0)).to(tl.int32), axis=1)
+        top = tl.max(tl.where(finite, z, nothing), axis=2)
+        which = tl.where(expert < PRIORS, expert, 0) if PRIORS > 1 else expert * 0
+        prior = tl.load(table + which[:, None] * C + column[None, :], mask=inside[None, :], other=0)
+        said = tl.where(finite, z, 0) - tl.where(top == nothing, 0, top)[:, :, None]
+        possible = finite & (said > nothing) & (prior > nothing)[None, :, :]
+        said -= tl.where(prior == nothing, 0, prior)[None, :, :]
+        said = tl.where(possible, said, 0)
+        if weights is not None:
+            said *= w[:, :, None]
+        total += tl.sum(tl.minimum(tl.maximum(said, LEAST), -LEAST), axis=1)
+        barred += tl.sum((heard & (possible == 0)).to(tl.int32), axis=1)
+    never = (barred > 0) | (target == nothing)[None, :]
+    total += tl.where(target == nothing, 0, target)[None, :]
+    cell = row[:, None] * C + column[None, :]
+    written = strange[:, None] & inside[None, :]
+    if log_kappa is not None:
+        kappa = tl.load(log_kappa + cell, mask=written, other=0)
+        never = never | (kappa == nothing)
+        broken += (written & ((kappa < float("inf")) == 0)).to(tl.int32)
+        total += tl.where(kappa == nothing, 0, kappa)
+    scores = tl.where(never, nothing, total)
+    contradiction = tl.max(scores, axis=1) == nothing
+    scores = tl.where(contradiction[:, None], target[None, :], scores)
+    scores -= tl.max(scores, axis=1)[:, None]
+    answer = scores - tl.log(tl.sum(tl.exp(scores), axis=1))[:, None]
+    refused = strange & (tl.sum(broken, axis=1) > 0)
+    answer = tl.where(refused[:, None], float("nan"), answer)
+    tl.store(posterior + cell, answer.to(posterior.dtype.element_ty), mask=written)
+    tl.store(conflict + row, contradiction.to(tl.int8), mask=strange)
+    tl.store(odd + row * 0, tl.full([R], 2, dtype=tl.int32), mask=refused)
 
 
 def backward(  # type: ignore[no-untyped-def]

@@ -46,6 +46,7 @@ def fuse(
     from_probabilities: bool = False,
     return_conflict: bool = False,
     out: Any = None,
+    check: bool = True,
 ) -> Any:
     """The log-posterior `[..., class]`: log_softmax( ln π_target + Σ_j w_j (z_j − ln π_j) + ln κ ).
 
@@ -67,6 +68,11 @@ def fuse(
     32 bits. Differentiable in opinions, weights, reliability and log_kappa. `out` takes the result where no gradient is
     wanted. CUDA tensors go through a Triton kernel unless the environment variable CONSILIENCE_TRITON is 0.
 
+    Opinions, weights and log_kappa that hold NaN or +inf are refused. To see that, a GPU's answer is waited for; with
+    `check=False` the kernel's is not, so that it can be queued, or recorded in a CUDA graph, and the answer is NaN in
+    every row that has such a value. (Nor is it then checked that probabilities sum to one.) Elsewhere they are refused
+    all the same.
+
     >>> import numpy as np
     >>> image, audio = np.log([0.7, 0.2, 0.1]), np.log([0.5, 0.1, 0.4])
     >>> fused = fuse({"image": image, "audio": audio}, prior=[0.5, 0.25, 0.25])
@@ -82,20 +88,21 @@ def fuse(
     else:
         target = read_distribution("target_prior", target_prior, given.classes)
     there = read_present(present, given)
-    w = read_weights("weights", weights, given, there)
+    by_kernel = reliability is None and kernels.serves(given)
+    check = check or not by_kernel
+    w = read_weights("weights", weights, given, there, check=check)
     rho = read_weights("reliability", reliability, given, there)
-    by_kernel = rho is None and kernels.serves(given)
     if w is None and there is not None:
         w = there if by_kernel else there.to(given.wide)
-    kappa = read_log_kappa(log_kappa, given)
+    kappa = read_log_kappa(log_kappa, given, check=check)
     if from_probabilities:
-        given = to_logits(given, speakers(w, rho))
+        given = to_logits(given, speakers(w, rho), check=check)
     followed = [one is not None and one.requires_grad for one in (w, rho, kappa)]
     gradient = torch.is_grad_enabled() and (given.requires_grad or any(followed))
     result = _read_out(out, given, gradient)
     if by_kernel:
         logits = given.rows()
-        posterior, conflict, broken = kernels.fuse_rows(logits, priors, target, w, kappa, out=result)
+        posterior, conflict, broken = kernels.fuse_rows(logits, priors, target, w, kappa, out=result, check=check)
         if broken:  # the reference says which expert and which rows
             weigh(logits, log_of(priors, given), w, label=given.label)
     elif gradient:

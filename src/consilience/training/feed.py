@@ -20,7 +20,7 @@ from consilience.samples import Samples
 
 # Sets beyond this share of the device's free memory are streamed.
 RESIDENT_SHARE = 0.4
-# A resident set up to this size is shuffled in one go, and its batches are views of the copy.
+# A GPU's resident set up to this size is shuffled in one go.
 SHUFFLED_BYTES = 2**28
 
 
@@ -46,7 +46,7 @@ class Feed:
         self.resident = fits(samples, device) if resident is None else resident
         self.weight = torch.ones(len(samples)) if samples.weight is None else torch.from_numpy(samples.weight)
         self._all: Batch | None = None
-        self._shuffles_whole = self.resident and samples.nbytes <= SHUFFLED_BYTES
+        self._shuffles_whole = self.resident and shuffles_whole(samples, device)
         if self.resident:
             everything = self._prepare(slice(None))
             everything.index = torch.arange(len(samples))
@@ -126,6 +126,15 @@ def fits(samples: Samples, device: torch.device) -> bool:
     if samples.on_disk:
         return False
     return samples.nbytes < RESIDENT_SHARE * free_memory(device)
+
+
+def shuffles_whole(samples: Samples, device: torch.device) -> bool:
+    """Whether a resident set is copied in an epoch's order, its batches being views of the copy: few calls for a GPU.
+
+    On a CPU a batch that was just copied is still in cache, while a copy of the whole set asks the system for fresh
+    memory, which takes several times as long.
+    """
+    return device.type != "cpu" and samples.nbytes <= SHUFFLED_BYTES
 
 
 def free_memory(device: torch.device) -> float:
