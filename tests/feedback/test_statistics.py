@@ -58,7 +58,7 @@ def test_what_runs_once_keeps_what_it_saw():
 
 
 def test_a_reading_on_the_way_updates_nothing():
-    loop = build("pro:concat", Spec(MODALITIES, CLASSES), {"step_loss": 1.0, "steps": 3})
+    loop = build("pro:concat", Spec(MODALITIES, CLASSES), {"step_loss": 1.0, "steps": 3, "statistics": "last"})
     loop.head = torch.nn.Sequential(torch.nn.BatchNorm1d(256), loop.head)
     loop.norms.norms = (*loop.norms.norms, loop.head[0])
     loop.train()

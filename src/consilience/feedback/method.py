@@ -73,7 +73,7 @@ class Progressive(Family, JointMethod):
         detach: bool = False,
         step_loss: float = 0.0,
         link_penalty: float = 0.0,
-        statistics: str = "last",
+        statistics: str = "per-step",
         **settings: Any,
     ):
         super().__init__(spec, **settings)

@@ -45,7 +45,7 @@ class ProgressiveModule(nn.Module):
         link_rank: int | None = None,
         project: int | None = None,
         detach: bool = False,
-        statistics: str = "last",
+        statistics: str = "per-step",
         example: Any = None,
     ):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Batch norm in a loop: of several passes through one layer, whose statistics does it keep?"""
+"""Batch norm in a loop: of several passes through one layer, which statistics does each have at test time?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ CHOICES = ("first", "last", "per-step")
 class Statistics(nn.Module):
     """Which pass updates the running statistics of the batch norms in a loop.
 
-    `"last"`: only the last pass, whose features are read. `"first"`: only the first, as if there were no loop.
-    `"per-step"`: every pass keeps statistics of its own, used by that pass at test time. Left alone, a batch norm
-    would average over all passes and fit none of them.
+    `"per-step"`: every pass keeps statistics of its own, used by that pass at test time, so that each does then what it
+    did in training. `"last"`: only the last pass, whose features are read. `"first"`: only the first, as if there were
+    no loop. With either, the other passes are given statistics at test time that they never had in training, and the
+    context with them. Left alone, a batch norm would average over all passes and fit none of them.
+
+    The statistics of later passes begin as those that the module has here: load a trained base before putting the loop
+    around it.
     """
 
-    def __init__(self, module: nn.Module, steps: int, which: str = "last", once: Iterable[nn.Module] = ()):
+    def __init__(self, module: nn.Module, steps: int, which: str = "per-step", once: Iterable[nn.Module] = ()):
         """once: parts of the module that run in the first pass only; their norms are left alone."""
         super().__init__()
         self.steps, self.which = steps, check_statistics(which)
