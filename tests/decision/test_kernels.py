@@ -9,7 +9,7 @@ import torch
 from consilience.decision import kernels
 from consilience.decision.opinions import read_opinions
 from consilience.decision.theorem import fuse
-from consilience.errors import InputError
+from consilience.errors import InputError, UnsupportedError
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on a GPU, and there is none here")
 SHAPES = [(1, 1, 2), (7, 3, 10), (300, 4, 10), (65, 2, 100), (33, 50, 37), (9, 5, 1000), (3, 4, 10_000)]
@@ -130,6 +130,73 @@ def test_without_a_check_nothing_is_waited_for():
         logits.copy_(values)
         graph.replay()
         torch.testing.assert_close(out, fuse(values, **given))
+
+
+@gpu
+def test_a_recording_outlives_the_tables_of_other_priors():
+    rng = np.random.default_rng(0)
+    prior, *others = rng.dirichlet(np.ones(10), size=12)
+    logits, out = torch.randn(300, 4, 10, device="cuda"), torch.empty(300, 10, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(UnsupportedError, match="call fuse once with the same priors"), torch.cuda.graph(graph):
+        fuse(logits, prior, out=out, check=False)
+    expected = fuse(logits, prior, check=False)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fuse(logits, prior, out=out, check=False)
+    for other in others:
+        fuse(logits, other)
+    rubbish = [torch.full((12, 10), math.nan, device="cuda") for _ in range(100)]
+    graph.replay()
+    torch.testing.assert_close(out, expected)
+    del rubbish
+
+
+@gpu
+def test_few_programs_reconsider_many_rows(monkeypatch):
+    logits = torch.randn(5000, 3, 10, device="cuda")
+    logits[::3] *= 1000
+    monkeypatch.setenv("CONSILIENCE_TRITON", "0")
+    expected = fuse(logits)
+    monkeypatch.setenv("CONSILIENCE_TRITON", "1")
+    monkeypatch.setattr(kernels, "PROGRAMS", 1)
+    for check in (True, False):
+        torch.testing.assert_close(fuse(logits, check=check), expected, rtol=1e-5, atol=1e-3)
+
+
+@gpu
+def test_gradients_without_a_check():
+    logits, weights = torch.randn(40, 3, 10, device="cuda"), torch.rand(40, 3, device="cuda")
+    weights[::4, 1] = 0
+    found = []
+    for check in (True, False):
+        given = [one.clone().requires_grad_() for one in (logits, weights)]
+        answer = fuse(given[0], weights=given[1], check=check)
+        found.append(torch.autograd.grad(answer[:, 0].sum(), given))
+    for one, other in zip(*found):
+        assert torch.equal(one, other)
+    broken = logits.clone()
+    broken[4, 0, 0] = math.nan
+    broken.requires_grad_()
+    answer, conflict = fuse(broken, weights=weights, check=False, return_conflict=True)
+    gradient = torch.autograd.grad(answer[:, 0].sum(), broken)[0]
+    assert gradient[4, 0].isnan().any()
+    assert not gradient[4, 1].any()
+    assert not gradient[[row for row in range(40) if row != 4]].isnan().any()
+    assert not conflict.any()
+
+
+@gpu
+@pytest.mark.parametrize("check", [True, False])
+def test_infinite_against_a_negative_weight_is_broken(check):
+    logits = torch.zeros(2, 2, 3, device="cuda")
+    logits[1, 0, 2] = math.inf
+    weights = torch.tensor([[-1.0, 1.0]], device="cuda").expand(2, 2)
+    if check:
+        with pytest.raises(InputError, match=r"expert 0 hold NaN or \+inf \(row 1\)"):
+            fuse(logits, weights=weights)
+    else:
+        assert fuse(logits, weights=weights, check=False).isnan().any(1).tolist() == [False, True]
 
 
 @gpu

@@ -600,3 +600,12 @@ def test_where_nothing_has_to_be_waited_for_the_check_is_made_anyway():
     for opinions in (logits, torch.tensor(logits, requires_grad=True)):
         with pytest.raises(InputError, match=r"opinions of expert 1 hold NaN or \+inf \(row 3\)"):
             fuse(opinions, check=False)
+
+
+def test_infinite_against_a_negative_weight_is_refused():
+    logits = np.zeros((2, 2, 3))
+    logits[1, 0, 2] = np.inf
+    with pytest.raises(InputError, match=r"opinions of expert 0 hold NaN or \+inf \(row 1\)"):
+        fuse(logits, weights=[-1.0, 1.0])
+    logits[1, 0, 2] = -np.inf  # a class that an expert rules out is ruled out at any weight but 0
+    assert np.isneginf(fuse(logits, weights=[-1.0, 1.0])).tolist() == [[False] * 3, [False, False, True]]

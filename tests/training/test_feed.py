@@ -86,6 +86,14 @@ def test_streamed_and_resident_batches_are_the_same(tmp_path, monkeypatch, whole
         equal(first, second)
 
 
+def test_only_a_gpu_shuffles_a_set_whole_and_only_one_that_is_not_too_large(monkeypatch):
+    samples, cuda = make_samples(60), torch.device("cuda")
+    assert feed_module.shuffles_whole(samples, cuda)
+    assert not feed_module.shuffles_whole(samples, CPU)
+    monkeypatch.setattr(feed_module, "SHUFFLED_BYTES", samples.nbytes - 1)
+    assert not feed_module.shuffles_whole(samples, cuda)
+
+
 @pytest.mark.parametrize("resident", [True, False])
 def test_the_index_counts_within_the_set(resident):
     some = make_samples(60)[[40, 7, 23, 59]]  # a loss history has a row for each of these, not for all 60

@@ -74,6 +74,8 @@ class _Plain:
 
     def fuse(self, logits: Tensor, weights: Tensor | None, log_kappa: Tensor | None, out: Tensor) -> bool:
         """Write the block's log-posterior to `out`, or return False where this arithmetic cannot be trusted."""
+        if weights is not None and bool((weights < 0).any()) and not logits[weights < 0].isfinite().all():
+            return False  # of +inf a negative weight would make a class that is ruled out
         if self._in_one_pass(logits, weights, log_kappa, out):
             return True
         if not self.skips_silent and weights is not None and not logits[weights == 0].isfinite().all():

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from consilience.decision.opinions import Opinions
 from consilience.decision.programs import compiled
+from consilience.errors import UnsupportedError
 
 # Logits that a program holds at a time and bytes of them for a warp, and from how many classes on a row is a program of
 # its own, as measured best; more classes than the most do not fit in registers.
@@ -101,15 +102,25 @@ class _Table(NamedTuple):
 
 # The tables made last: a GPU would wait for a new one before every call.
 _latest: deque[_Table] = deque(maxlen=8)
+# Those that a CUDA graph reads at every replay, for as long as the process lasts.
+_recorded: dict[int, Tensor] = {}
 
 
 def _tabulate(prior: np.ndarray, target: np.ndarray, logits: Tensor) -> Tensor:
     """What depends on the class alone: each expert's ln π_j, then ln π_target, then ln π_target − Σ_j ln π_j for when
     everyone is heard: `[1 + 2 or expert + 2, class]`.
     """
+    recording = logits.is_cuda and torch.cuda.is_current_stream_capturing()
     for kept in tuple(_latest):
         if kept.serves(prior, target, logits):
+            if recording:
+                _recorded[id(kept.values)] = kept.values
             return kept.values
+    if recording:
+        raise UnsupportedError(
+            "fuse: the priors are not on the device yet, and cannot be brought there while a CUDA graph is recorded: "
+            "call fuse once with the same priors, experts and types before"
+        )
     experts = logits.shape[1]
     with np.errstate(divide="ignore", invalid="ignore"):
         log_target, logs = np.log(target), np.log(prior)

@@ -190,8 +190,9 @@ def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) 
         for name in values:
             if name not in opinions.names:
                 raise unknown_name("expert", name, opinions.names, f"It was given in {what}")
+        left_out = torch.full((), default, dtype=opinions.wide, device=opinions.device)
         columns = [
-            _broadcast(f"{what} of {name!r}", values.get(name, default), opinions.leading, "[...]", opinions)
+            _broadcast(f"{what} of {name!r}", values.get(name, left_out), opinions.leading, "[...]", opinions)
             for name in opinions.names
         ]
         given = torch.stack(columns, dim=-1)
@@ -200,7 +201,7 @@ def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) 
     return given.reshape(len(opinions), opinions.experts)
 
 
-def read_present(present: Any, opinions: Opinions) -> Tensor | None:
+def read_present(present: Any, opinions: Opinions, *, check: bool = True) -> Tensor | None:
     """Who is there: booleans `[row, expert]`."""
     shape = (*opinions.leading, opinions.experts)
     if isinstance(present, Tensor) and present.dtype == torch.bool and present.shape == shape:
@@ -209,7 +210,7 @@ def read_present(present: Any, opinions: Opinions) -> Tensor | None:
     if given is None:
         return None
     mask = given != 0
-    if not _are_booleans(present) and (other := mask & (given != 1)).any():
+    if check and not _are_booleans(present) and (other := mask & (given != 1)).any():
         raise InputError(f"present must be booleans, got values such as {float(given[other][0]):.6g}")
     return mask
 

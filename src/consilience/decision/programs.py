@@ -114,6 +114,7 @@ def add_up(  # type: ignore[no-untyped-def]
         real = (row < rows)[:, None] & (expert < N)[None, :]
         if weights is not None:
             w = tl.load(weights + seat, mask=real, other=0).to(base.dtype)
+            w = tl.where(w < 0, float("nan"), w)  # a negative weight would make of +inf a class that is ruled out
             real = real & (w != 0)
         there = real[:, :, None] & inside[None, None, :]
         place = seat[:, :, None] * C + column[None, None, :]
@@ -245,6 +246,7 @@ def reconsider(  # type: ignore[no-untyped-def]
     scores -= tl.max(scores, axis=1)[:, None]
     answer = scores - tl.log(tl.sum(tl.exp(scores), axis=1))[:, None]
     refused = strange & (tl.sum(broken, axis=1) > 0)
+    contradiction = contradiction & (refused == 0)
     answer = tl.where(refused[:, None], float("nan"), answer)
     tl.store(posterior + cell, answer.to(posterior.dtype.element_ty), mask=written)
     tl.store(conflict + row, contradiction.to(tl.int8), mask=strange)
@@ -293,8 +295,8 @@ def backward(  # type: ignore[no-untyped-def]
             w = tl.load(weights + seat, mask=real, other=0).to(answer.dtype)
         if grad_logits is not None:
             back = tl.broadcast_to(flow[:, None, :], [R, N_STEP, C_PAD])
-            if weights is not None:
-                back = back * w[:, :, None]
+            if weights is not None:  # a row of NaN reaches no one who is not heard
+                back = tl.where((w != 0)[:, :, None], back * w[:, :, None], 0)
             tl.store(grad_logits + place, back.to(grad_logits.dtype.element_ty), mask=there)
         if grad_weights is not None:
             z = tl.load(logits + place, mask=there, other=nothing).to(answer.dtype)

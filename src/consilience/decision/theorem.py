@@ -69,9 +69,10 @@ def fuse(
     wanted. CUDA tensors go through a Triton kernel unless the environment variable CONSILIENCE_TRITON is 0.
 
     Opinions, weights and log_kappa that hold NaN or +inf are refused. To see that, a GPU's answer is waited for; with
-    `check=False` the kernel's is not, so that it can be queued, or recorded in a CUDA graph, and the answer is NaN in
-    every row that has such a value. (Nor is it then checked that probabilities sum to one.) Elsewhere they are refused
-    all the same.
+    `check=False` the kernel's is not, so that it can be queued or, after a first call with the same priors and shapes,
+    recorded in a CUDA graph. The answer is then NaN in every row that has such a value or a negative probability, and
+    so are its gradients; that probabilities sum to one is not checked. What does not lie on the GPU as a tensor, the
+    priors aside, is still copied there first. Elsewhere than in the kernel everything is checked all the same.
 
     >>> import numpy as np
     >>> image, audio = np.log([0.7, 0.2, 0.1]), np.log([0.5, 0.1, 0.4])
@@ -87,9 +88,9 @@ def fuse(
         target = priors[0] if len(priors) == 1 else priors.mean(axis=0)
     else:
         target = read_distribution("target_prior", target_prior, given.classes)
-    there = read_present(present, given)
     by_kernel = reliability is None and kernels.serves(given)
     check = check or not by_kernel
+    there = read_present(present, given, check=check)
     w = read_weights("weights", weights, given, there, check=check)
     rho = read_weights("reliability", reliability, given, there)
     if w is None and there is not None:
