@@ -1,8 +1,9 @@
 """Writes docs/results.md and a page for each experiment from the files in docs/results: python docs/results.py.
 
 A result file is what an experiment wrote into its run folder at full size, kept by
-`python docs/results.py keep NAME FOLDER`, NAME being what `consilience reproduce` calls it. No number on the pages or
-in the README's table is typed by hand; a test fails where pages and files disagree.
+`python docs/results.py keep NAME FOLDER`, NAME being what `consilience reproduce` calls it; a REMARK after the folder
+says, without figures, in what the run departed from its protocol. No number on the pages or in the README's table is
+typed by hand; a test fails where pages and files disagree.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Written by `docs/results.py` from what the runs stored in [results](results).
 """
 
 
-def keep(name: str, folder: Path) -> None:
+def keep(name: str, folder: Path, remark: str = "") -> None:
     """Take over what a run folder's page says, and its figures."""
     text = (folder / "report.json").read_text(encoding="utf-8")
     if root := os.environ.get(DATA_VARIABLE):
@@ -40,6 +41,7 @@ def keep(name: str, folder: Path) -> None:
     told = json.loads(text)
     quick = " --quick" if "--quick" in told["command"].split() else ""
     told["command"] = f"consilience reproduce {find_experiment(name).name}{quick}"  # wherever it was run
+    told["remark"] = remark
     FILES.mkdir(exist_ok=True)
     shutil.rmtree(FILES / name, ignore_errors=True)
     for section in told["sections"]:
@@ -60,14 +62,21 @@ def pages() -> dict[Path, str]:
     results = kept()
     parts = [HEAD]
     for name, told in results.items():
+        titled = told["title"] if told["title"].endswith(("?", ".")) else told["title"] + "."
         paper = f" {told['paper']}." if told["paper"] else ""
         size = ", quick form" if told["command"].endswith("--quick") else ""
-        parts += [f"## [`{name}`](results/{name}.md){size}", f"{told['title']}{paper}".replace("?.", "?")]
+        parts += [f"## [`{name}`](results/{name}.md){size}", titled + paper]
         parts += ["\n".join(f"- {sentence}" for sentence in told["answer"])]
+        parts += [told["remark"]] if told.get("remark") else []
     overview = "\n\n".join(part.strip() for part in parts) + "\n"
     return {PAGE: overview} | {
-        FILES / f"{name}.md": account_markdown(told, f"{name}/{{}}.svg") for name, told in results.items()
+        FILES / f"{name}.md": account_markdown(with_remark(told), f"{name}/{{}}.svg") for name, told in results.items()
     }
+
+
+def with_remark(told: dict[str, Any]) -> dict[str, Any]:
+    """The remark of a run, if there is one, after its answer."""
+    return told | {"answer": [*told["answer"], *([told["remark"]] if told.get("remark") else [])]}
 
 
 def shown() -> str:
@@ -81,7 +90,7 @@ def shown() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["keep"]:
-        keep(sys.argv[2], Path(sys.argv[3]))
+        keep(sys.argv[2], Path(sys.argv[3]), *sys.argv[4:5])
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
     before, _, rest = README.read_text(encoding="utf-8").partition(f"<!-- result: {SHOWN} -->")

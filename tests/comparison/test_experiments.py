@@ -143,7 +143,7 @@ def test_claims_get_their_verdict_with_figures(done, invented):
     assert len(few) == 9
     assert few[0].startswith("Content beats noise. Not decided:")
     assert few[0].endswith("; 7 seeds are too few.")
-    assert published.in_short(few) == ["Of 9 claims: not decided 9. All are listed below."]
+    assert published.in_short(few) == ["Of 9 claims: not decided 9. All are on the page."]
 
 
 def test_the_page_says_what_is_missing_and_how_it_was_made(done):

@@ -277,13 +277,18 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
         },
         "skipped": skipped,
         "papers": {name: paper for name, paper in papers.items() if paper},
-        "versions": {
-            "consilience": __version__,
-            "python": platform.python_version(),
-            **installed_versions(),
-            "platform": platform.platform(terse=True),
-        },
+        "versions": versions_used(),
         "jobs": [job.to_json() for job in jobs_of(plan, chosen, fingerprints)],
+    }
+
+
+def versions_used() -> dict[str, str]:
+    """Of this library, Python, the libraries that numbers depend on, and the platform."""
+    return {
+        "consilience": __version__,
+        "python": platform.python_version(),
+        **installed_versions(),
+        "platform": platform.platform(terse=True),
     }
 
 

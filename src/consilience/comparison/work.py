@@ -66,6 +66,8 @@ def examine(
     job: Job, plan: Plan, store: Store, data: DataSet, model: Model, seconds: float, tuned: Mapping[str, Any]
 ) -> Result:
     """What a job's trained model is worth, and the model saved. seconds: that training took; tuned: what was chosen."""
+    from consilience.training.devices import device_name
+
     result = Result({"set": job.source, "method": job.method, "seed": job.seed, "tuning": tuned, "conditions": []})
     y = data.y[data.split == "test"]
     result.arrays |= {"y": model.task.encode(y) if model.task.classification else y, "index": data.test.index}
@@ -101,7 +103,7 @@ def examine(
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
         "misplaced_trust": {name: one.r for name, one in model.misplaced_trust.items()},
-        "device": str(next(model.method.parameters()).device),
+        "device": device_name(next(model.method.parameters()).device),
     }
     model.recipe = data.recipe()
     with writing(store.folder):

@@ -21,6 +21,7 @@ from consilience.version import __version__
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+QUICK = "Quick form: fewer seeds, often smaller sets and shorter training than without `--quick`."
 _OF_FIGURES = ("name", "caption", "alt")
 
 
@@ -104,7 +105,10 @@ def write_account(account: Account, folder: str | Path) -> Path:
 def render_account(account: Account) -> str:
     """The page as text."""
     template = environment().get_template("account.html.jinja")
-    return template.render(account=account, title=account.title, version=__version__, dark_series=SERIES_ON_DARK)
+    quick = QUICK if "--quick" in account.command.split() else None
+    return template.render(
+        account=account, title=account.title, quick=quick, version=__version__, dark_series=SERIES_ON_DARK
+    )
 
 
 def account_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
@@ -112,6 +116,8 @@ def account_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -
     those of a name lie.
     """
     parts = [f"# {markdown_escape(one_line(told['title']))}", *told["answer"]]
+    if "--quick" in told["command"].split():
+        parts.insert(1, QUICK)
     for section in told["sections"]:
         parts += [f"## {markdown_escape(one_line(section['title']))}", *section["words"]]
         parts += [_markdown([TextTable(**table)]).rstrip("\n") for table in section["tables"]]
@@ -146,7 +152,7 @@ def _markdown(tables: list[TextTable]) -> str:
     for one in tables:
         rows = [[markdown_escape(cell) for cell in row] for row in one.rows]
         for place in one.marked:
-            rows[place] = [f"**{cell}**" for cell in rows[place]]
+            rows[place] = [f"**{cell}**" if cell else "" for cell in rows[place]]
         header = [markdown_escape(name) for name in one.header]
         parts += [f"**{markdown_escape(one.caption)}**", markdown_table(header, rows)]
     return "\n\n".join(parts) + "\n"

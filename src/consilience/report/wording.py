@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -152,6 +152,15 @@ def say_list(items: Iterable[str]) -> str:
     """
     words = list(items)
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def say_versions(versions: Mapping[str, str]) -> str:
+    """What a result was made with.
+
+    >>> say_versions({"python": "3.11", "torch": "2.13"})
+    'Versions: python 3.11 and torch 2.13.'
+    """
+    return f"Versions: {say_list(f'{name} {version}' for name, version in versions.items())}."
 
 
 def say_number(count: int, noun: str) -> str:

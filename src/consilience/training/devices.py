@@ -50,6 +50,15 @@ def resolve_device(device: str) -> torch.device:
     return found
 
 
+def device_name(device: torch.device) -> str:
+    """What a result says it was made on: the card's own name, or the kind of device.
+
+    >>> device_name(torch.device("cpu"))
+    'cpu'
+    """
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
 def build_fabric(device: str, devices: int, nodes: int, strategy: str, precision: str) -> Fabric:
     """Lightning Fabric for these settings; several devices on one machine mean processes of our own."""
     from lightning_fabric import Fabric

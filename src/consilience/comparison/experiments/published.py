@@ -15,7 +15,7 @@ from consilience.report.account import Account, Section, TextTable, write_accoun
 from consilience.report.headline import headline
 from consilience.report.summary import Block, Condition, summarise
 from consilience.report.tables import cell_text, legend
-from consilience.report.wording import NOTHING, say_level, say_list, say_metric, say_number, say_p
+from consilience.report.wording import NOTHING, say_level, say_list, say_metric, say_number, say_p, say_versions
 
 ALPHA = 0.05
 _FEW = 5
@@ -44,7 +44,7 @@ def write_page(
         claims, answer = claims + own, answer + own
     sections = [part_section(experiment, name, one) for name, one in comparisons.items()]
     if claims:
-        sections.append(Section("claims", "What the paper says, and what is found", tuple(claims)))
+        sections.append(claims_section(claims))
     if experiment.more is not None:
         sections += experiment.more(comparisons)
     missing = tuple(f"{name} was left out: {reason}" for name, reason in absent.items())
@@ -56,6 +56,16 @@ def write_page(
     with writing(folder):
         page = write_account(account, folder)
     return Reproduction(folder, account, page)
+
+
+def claims_section(claims: Sequence[str]) -> Section:
+    """All claims with their verdicts, and how their figures are to be read."""
+    read = (
+        "Each interval is that of one claim by itself, while p is corrected by Holm over several: an interval may "
+        "leave zero out where p does not decide."
+    )
+    words = (*([read] if len(claims) > 1 else []), *claims)
+    return Section("claims", "What the paper says, and what is found", words)
 
 
 def headlines(parts: Mapping[str, Part], comparisons: Mapping[str, Comparison]) -> Iterator[str]:
@@ -150,7 +160,7 @@ def in_short(claims: Sequence[str]) -> list[str]:
     counts = {verdict: sum(f" {verdict}:" in one for one in claims) for verdict in VERDICTS}
     counted = say_list(f"{words} {counts[verdict]}" for verdict, words in VERDICTS.items() if counts[verdict])
     decided = [one for one in claims if any(f" {verdict}:" in one for verdict in tuple(VERDICTS)[:2])]
-    return [f"Of {len(claims)} claims: {counted}. All are listed below.", *decided[:_FEW]]
+    return [f"Of {len(claims)} claims: {counted}. All are on the page.", *decided[:_FEW]]
 
 
 def _verdict(claim: Claim, comparison: Comparison, row: Mapping[str, float], p: float, claims: int) -> str:
@@ -176,7 +186,7 @@ def how_made(parts: Mapping[str, Part], comparisons: Mapping[str, Comparison]) -
             f"and {seconds:.1f} s of training on {say_list(devices)}. Settings of training: "
             f"{_settings(findings.settings['training'])}."
         )
-    yield f"Versions: {say_list(f'{name} {version}' for name, version in findings.versions.items())}."
+    yield say_versions(findings.versions)
 
 
 def _sizes(about: Mapping[str, object]) -> str:

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
+from consilience.comparison.comparison import versions_used
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.experiments.experiment import Reproduction, run_folder
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store, writing
 from consilience.comparison.work import Measure
-from consilience.report.account import Account, write_account
+from consilience.report.account import Account, Section, write_account
+from consilience.report.wording import say_versions
 
 logger = logging.getLogger("consilience")
 
@@ -83,14 +85,25 @@ class Study(ABC):
         store, asked, cells = Store(out), protocol.asked(), protocol.cells()
         store.check(asked)
         if store.read_plan() is None:
-            store.write_plan({"asked": asked, "jobs": [cell.to_json() for cell in cells], "command": command})
+            listed = [cell.to_json() for cell in cells]
+            store.write_plan({"asked": asked, "jobs": listed, "command": command, "versions": versions_used()})
         if measure_on_gpu is not None and cluster is None and torch.cuda.is_available():
             measure_on_gpu(cells, protocol, store)
         run_jobs(cells, protocol, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measure)
         told = replace(tell(self, protocol, store.read_all(cells, protocol.experiment)), command=command)
+        told = _with_versions(told, (store.read_plan() or {}).get("versions"))
         with writing(store.folder):
             page = write_account(told, store.folder)
         return Reproduction(store.folder, told, page)
+
+
+def _with_versions(account: Account, versions: Mapping[str, str] | None) -> Account:
+    """The versions a run began with, below how it was made; run folders from before they were kept have none."""
+    if not versions:
+        return account
+    made = next((one for one in account.sections if one.name == "made"), Section("made", "How it was made"))
+    others = tuple(one for one in account.sections if one is not made)
+    return replace(account, sections=(*others, replace(made, words=(*made.words, say_versions(versions)))))
 
 
 _Cell = TypeVar("_Cell", bound=Job)
