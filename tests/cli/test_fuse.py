@@ -193,6 +193,19 @@ def test_labels_in_sorted_order_are_said(run, folder, monkeypatch):
     assert not run(*words, "--classes", *CLASSES).err
 
 
+def test_numbers_that_could_be_meant_otherwise_are_said(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        np.save(f"{name}.npy", rng.normal(size=(30, 3)))
+    words = ("fuse", "a.npy", "b.npy", "--labels", "y.npy")
+    for labels, said in (([1, 2], "no label is 0"), ([-1, 0, 1], "labels in sorted order, -1, 0, 1"), ([0, 2], "")):
+        np.save("y.npy", np.resize(labels, 30))
+        err = run(*words).err
+        assert said in err
+        assert bool(err) == bool(said)
+
+
 def test_labels_to_fit_on_but_none_to_score(run, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     pl.read_parquet("wide.parquet").drop("label").write_parquet(tmp_path / "new.parquet")

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
-from consilience.cli.fuse_inputs import class_names, is_word, open_evidence, read_classes, read_numbers, read_prior
+from consilience.cli.fuse_inputs import (
+    class_names,
+    doubt_about_labels,
+    open_evidence,
+    read_classes,
+    read_numbers,
+    read_prior,
+)
 from consilience.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -76,12 +83,11 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if evidence.labels is None and chosen.out is None:
         raise InputError("fuse: nothing to do: give --out for the posteriors, --labels for the scores, or both")
     names = class_names(chosen, evidence)
-    if read_classes(chosen, evidence.opinions) is None and any(is_word(label) for label in evidence.place_of):
-        print(
-            f"consilience: the files do not name the classes, so their columns are the labels in sorted order, "
-            f"{', '.join(names[:10])}{' …' if len(names) > 10 else ''}; --classes says otherwise",
-            file=sys.stderr,
-        )
+    doubt = None
+    if read_classes(chosen, evidence.opinions) is None:
+        doubt = doubt_about_labels(evidence.place_of, names)
+    if doubt is not None:
+        print(f"consilience: {doubt}; --classes says otherwise", file=sys.stderr)
     if not chosen.probabilities:
         warn_of_probabilities(evidence)
     with warnings.catch_warnings(record=True) as warned:

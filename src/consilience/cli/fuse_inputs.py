@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,13 +72,28 @@ def read_classes(chosen: Namespace, opened: OpinionFiles) -> tuple[str, ...] | N
     return names
 
 
-def is_word(label: Any) -> bool:
-    """Whether a label is no number, so that its place among the columns does not follow from it.
+def doubt_about_labels(place_of: Mapping[Any, int], names: Sequence[str]) -> str | None:
+    """How labels were read, label → column, where the files name no classes and it could be meant otherwise.
 
-    >>> is_word("dog"), is_word("3"), is_word(3)
-    (True, False, False)
+    >>> doubt_about_labels({0: 0, 2: 2}, ["0", "1", "2"])
+    >>> doubt_about_labels({1: 1, 2: 2}, ["0", "1", "2"])
+    'no label is 0: they are read as columns counted from 0, so that 1 is the second'
+    >>> doubt_about_labels({"dog": 1, "cat": 0}, ["cat", "dog"])
+    'the files do not name the classes, so their columns are the labels in sorted order, cat, dog'
     """
-    return isinstance(label, str) and not label.lstrip("-").isdigit()
+    if not all(_is_number(label, place) for label, place in place_of.items()):
+        listed = f"{', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
+        return f"the files do not name the classes, so their columns are the labels in sorted order, {listed}"
+    if place_of and 0 not in place_of.values():
+        return "no label is 0: they are read as columns counted from 0, so that 1 is the second"
+    return None
+
+
+def _is_number(label: Any, number: int) -> bool:
+    try:
+        return float(label) == number
+    except ValueError:
+        return False
 
 
 def class_names(chosen: Namespace, evidence: Evidence) -> list[str]:
