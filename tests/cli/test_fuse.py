@@ -376,6 +376,11 @@ OUT = ("--out", "{tmp}/fused.npy")
         ((*TWO, "--fit", *TWO, "--fit-labels", "y.npy", *OUT), "--fit image.npy is also what is fused"),
         ((*TWO, "--fit", "four.npy", *OUT), "--fit needs --fit-labels"),
         ((*TWO, "--fit-labels", "y.npy", *OUT), "--fit-labels belong to --fit, which is not given"),
+        ((".", "audio.npy", *OUT), "'.' is a folder: give a file (.npy"),
+        (
+            (*TWO, "--labels", "y.npy", "--report", "page.pdf"),
+            "--report writes an HTML page, FILE.html, got 'page.pdf'",
+        ),
     ],
 )
 def test_errors_are_one_line(run, folder, tmp_path, monkeypatch, opinions, words, said):

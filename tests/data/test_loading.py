@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import numpy as np
+import polars
 import pytest
 
 from consilience.data import data_names, list_sets, load_data
@@ -123,3 +124,8 @@ def test_listing_loads_nothing_heavy():
         "print([m for m in ('torch', 'polars', 'sklearn', 'scipy') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_a_table_in_memory_is_told_where_to_go():
+    with pytest.raises(InputError, match="got DataFrame: a table in memory goes to FusionClassifier"):
+        load_data(polars.DataFrame({"a": [1.0]}))

@@ -164,8 +164,8 @@ def check(chosen: Namespace) -> None:
                 raise InputError(f"fuse: --{option} {path} is a folder")
             if path.exists() and any(one.exists() and path.samefile(one) for one in read):
                 raise InputError(f"fuse: --{option} {path} would overwrite a file that is read")
-    if chosen.out is not None and chosen.report is not None and Path(chosen.out) == Path(chosen.report):
-        raise InputError(f"fuse: --out and --report are the same file, {chosen.out}")
+    if chosen.report is not None and not chosen.report.lower().endswith((".html", ".htm")):
+        raise InputError(f"fuse: --report writes an HTML page, FILE.html, got {chosen.report!r}")
 
 
 def warn_of_probabilities(evidence: Evidence) -> None:

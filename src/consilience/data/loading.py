@@ -67,6 +67,11 @@ def load_data(
             )
         data = known[name_or_path].load(data_dir, options if seed is None else {"seed": seed, **options})
         return _keep(data, modalities)
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise InputError(
+            f"load_data reads a set by name or a file by its path, got {type(name_or_path).__name__}: a table in "
+            "memory goes to FusionClassifier.fit or Samples.of; fill its single empty cells first, with df.fillna say"
+        )
     path = _find_path(name_or_path, known)
     if options:
         raise unknown_name("option", next(iter(options)), _FILE_OPTIONS, f"It was given for {path.name!r}")

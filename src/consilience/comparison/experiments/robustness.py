@@ -18,7 +18,7 @@ from consilience.comparison.store import writing
 from consilience.report.account import Account, Section, TextTable, write_account
 from consilience.report.palette import looks_of
 from consilience.report.ranks import CLEAN, Standing, draw_ranks
-from consilience.report.wording import Scale, say_list, say_metric, say_number, say_p
+from consilience.report.wording import Scale, say_level, say_list, say_metric, say_number, say_p
 
 METHODS = (
     "best-unimodal",
@@ -78,13 +78,26 @@ class Robustness(Experiment):
             overall_section(found[0], first.metric),
             conditions_section(found),
             sets_section(found[0], scores, comparisons),
-            Section("known", "What to know", (*missing, *self.notes)),
+            Section("known", "What to know", (*missing, what_was_met(comparisons), *self.notes)),
             Section("made", "How it was made", tuple(how_made(self.parts, comparisons))),
         )
         account = Account(self.title, tuple(answer(found)), sections, command, self.paper)
         with writing(folder):
             page = write_account(account, folder)
         return Reproduction(folder, account, page)
+
+
+def what_was_met(comparisons: Mapping[str, Comparison]) -> str:
+    """Which methods met which corruptions at which levels."""
+    findings = [one.findings for one in comparisons.values()]
+    methods = [method for method in METHODS if any(method in one.methods for one in findings)]
+    corruptions = sorted({name for one in findings for name in one.corruptions})
+    levels = sorted({level for one in findings for level in one.levels if level})
+    return (
+        f"Compared here are {say_number(len(methods), 'method')}, {say_list(f'`{name}`' for name in methods)}, under "
+        f"{say_list(f'`{name}`' for name in corruptions)} at level{'s' if len(levels) > 1 else ''} "
+        f"{say_list(map(say_level, levels))}."
+    )
 
 
 def scores_by_set(comparisons: Mapping[str, Comparison], sets: Mapping[str, str]) -> dict[str, Scores]:
@@ -259,18 +272,18 @@ register_experiment(
         sets={f"hydraulic-{component}": "hydraulic" for component in COMPONENTS},
         full_only=("sequences", "mvsa", *(f"hydraulic-{component}" for component in COMPONENTS if component != "pump")),
         notes=(
-            "Each modality of each test sample is hit with probability one half, at full size at levels 3 and 7; at "
-            "10, `blank`, `drop` and `structured-drop` would all lose everything and be one corruption under three "
-            "names. Training data are clean.",
-            "The four components of the hydraulic rig are four tasks on the same recordings: their mean counts as one "
-            "set. `digits`, `gaussians`, `captions` and `sequences` need no download; the last three are generated.",
-            "`captions` holds text, and meets only the corruptions that text can meet.",
+            "Each modality of each test sample is hit with probability one half. Level 10 is left out: there `blank`, "
+            "`drop` and `structured-drop` would all lose everything and be one corruption under three names. Training "
+            "data are clean.",
+            "Components of the hydraulic rig are tasks on the same recordings: the mean of those compared counts as "
+            "one set. `digits`, `gaussians`, `captions` and `sequences` need no download; the last three are "
+            "generated. `captions` holds text, and meets only the corruptions that text can meet.",
             "In the test set of `breast-tcga` the proteins are missing for every tumour before anything else goes "
             "wrong.",
-            "Left out are methods for time steps alone (`ef-lstm`, `lf-lstm`, `ef-transformer`, `lf-transformer`, "
-            "`mag`, `mult`), which do not serve vectors; `early`, whose one encoder for all modalities cannot be "
-            "chosen as the others' are here; and `m2vae`, which decodes every sensor of the rig step by step and would "
-            "take longer than all others together.",
+            "Left out at full size are methods for time steps alone (`ef-lstm`, `lf-lstm`, `ef-transformer`, "
+            "`lf-transformer`, `mag`, `mult`), which do not serve vectors; `early`, whose one encoder for all "
+            "modalities cannot be chosen as the others' are here; and `m2vae`, which decodes every sensor of "
+            "the rig step by step and would take longer than all others together.",
             "Ranks say who is ahead, not by how much: see the tables. Nemenyi's critical difference grows with the "
             "number of methods, so the same two methods may be told apart among few and not among many.",
         ),

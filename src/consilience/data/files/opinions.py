@@ -117,6 +117,8 @@ def renamed(opened: OpinionFiles, names: Sequence[str], classes: tuple[str, ...]
 
 def check_readable(path: Path, endings: Sequence[str] = ENDINGS) -> None:
     """Refuse a path that leads nowhere, or whose ending no reader serves."""
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder: give a file ({', '.join(endings)})")
     if not path.name.lower().endswith(tuple(endings)):
         raise InputError(f"cannot read {path.name!r}: the endings known here are {', '.join(endings)}")
     if not path.is_file():
