@@ -206,6 +206,18 @@ def test_numbers_that_could_be_meant_otherwise_are_said(run, tmp_path, monkeypat
         assert bool(err) == bool(said)
 
 
+def test_rows_that_nobody_has_an_opinion_on_are_counted(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        logits = rng.normal(size=(30, 3))
+        logits[[4, 9] if name == "a" else [4, 9, 20]] = np.nan
+        np.save(f"{name}.npy", logits)
+    done = run("fuse", "a.npy", "b.npy", "--prior", "0.5", "0.3", "0.2", "--out", "fused.npy")
+    assert "2 of 30 rows have no opinion at all: there the prior answers." in done.out
+    np.testing.assert_allclose(np.load("fused.npy")[[4, 9]], [[0.5, 0.3, 0.2]] * 2)
+
+
 def test_labels_to_fit_on_but_none_to_score(run, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     pl.read_parquet("wide.parquet").drop("label").write_parquet(tmp_path / "new.parquet")

@@ -57,13 +57,13 @@ def test_the_right_target_prior_is_better_under_folds_too(evidence):
     np.testing.assert_allclose(fitted.prior, 1 / 3)
     target, _ = estimate_target(evidence, fitted)
     np.testing.assert_allclose(target, SHARES, atol=0.05)
-    _, before, rows = fuse_files(evidence, fitted, None)
-    _, after, _ = fuse_files(evidence, fitted, target)
+    _, before, rows, _ = fuse_files(evidence, fitted, None)
+    after = fuse_files(evidence, fitted, target).fused
     assert rows == before.samples == 4000
     assert after.nll < before.nll - 0.05
 
 
 def test_experts_are_scored_where_they_speak(evidence):
-    experts, fused, _ = fuse_files(evidence, Theorem(np.full((1, 3), 1 / 3)), None)
+    experts, fused, _, _ = fuse_files(evidence, Theorem(np.full((1, 3), 1 / 3)), None)
     assert experts["a"].samples < fused.samples == 4000
     assert fused.nll < min(one.nll for one in experts.values())

@@ -98,8 +98,10 @@ def run(chosen: Namespace, command: list[str]) -> None:
     target, told = find_target(chosen, evidence, rule)
     out = None if chosen.out is None else Path(chosen.out)
     with nullcontext() if out is None else writing(out, names, chosen.log) as write:
-        experts, fused, rows = fuse_files(evidence, rule, target, write)
+        experts, fused, rows, unheard = fuse_files(evidence, rule, target, write)
     remarks = [*remarks, *told]
+    if unheard:
+        remarks.append(f"{unheard} of {rows} rows have no opinion at all: there the prior answers.")
     if evidence.labels is not None:
         remarks += scored_on(chosen, fused.samples, rows)
         from rich.console import Console

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import log_softmax
@@ -225,21 +225,33 @@ def estimate_target(evidence: Evidence, rule: Rule, limit: int = EM_ROWS) -> tup
     return estimate_target_prior(kept, prior), len(kept)
 
 
+class FusedFiles(NamedTuple):
+    """What fusing files gave: the experts' scores, those of the fusion, how many rows there are, and how many of them
+    have no opinion at all.
+    """
+
+    experts: dict[str, RunningScores]
+    fused: RunningScores
+    rows: int
+    unheard: int
+
+
 def fuse_files(
     evidence: Evidence,
     rule: Rule,
     target_prior: np.ndarray | None,
     write: Callable[[np.ndarray], None] | None = None,
-) -> tuple[dict[str, RunningScores], RunningScores, int]:
-    """Fuse every row: the experts' scores, those of the fusion, and how many rows there are.
+) -> FusedFiles:
+    """Fuse every row.
 
     write: receives log-posteriors `[row, class]` in order. An expert is scored where it has an opinion; all are scored
     only on labelled rows that had no part in a fit.
     """
     experts = {name: RunningScores() for name in evidence.opinions.names}
-    fused, rows = RunningScores(), 0
+    fused, rows, unheard = RunningScores(), 0, 0
     for batch in evidence.batches():
         rows += len(batch.lot)
+        unheard += int((~np.any(list(batch.present.values()), axis=0)).sum())
         posterior = rule.log_posterior(batch, target_prior)
         if write is not None:
             write(posterior.astype(np.result_type(*batch.logits.values())))
@@ -250,4 +262,4 @@ def fuse_files(
                 own = there & unseen
                 said = batch.logits[name][own].astype(np.float64)
                 experts[name].update(batch.y[own], np.exp(log_softmax(said, axis=1)))
-    return experts, fused, rows
+    return FusedFiles(experts, fused, rows, unheard)
