@@ -69,6 +69,8 @@ def test_a_study_is_measured_told_and_gone_on_with(study, tmp_path, monkeypatch)
     assert (done.account.title, done.account.paper) == ("How large?", "Somebody")
     assert done.account.command == Store(done.folder).read_plan()["command"] == "consilience reproduce squares"
     assert "How large?" in done.page.read_text(encoding="utf-8")
+    assert done.account.sections[-1].name == "made"
+    assert f"torch {torch.__version__.split('+')[0]}" in done.account.sections[-1].words[-1]
     assert study.alone == ["2", "3"]
     Store(done.folder).discard(Squares((3,)).cells()[0])
     assert study.run(quick=True, verbose=0).account.answer == done.account.answer

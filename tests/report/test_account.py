@@ -1,5 +1,7 @@
 """Accounts of experiments: tables in every format, a page and Markdown with what they say; contours on round levels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,6 +36,20 @@ def test_the_page_and_the_markdown():
     markdown = account_markdown(ACCOUNT.to_json())
     assert markdown.startswith("# A \\& B\n\nIt `works`.\n\n## One \\<thing\\>\n\nSaid.\n")
     assert markdown.endswith("    consilience x\n")
+
+
+def test_the_quick_form_says_so_first():
+    quick = replace(ACCOUNT, command="consilience x --quick")
+    assert account_markdown(quick.to_json()).startswith("# A \\& B\n\nQuick form (`--quick`): fewer seeds")
+    assert "Quick form (<code>--quick</code>)" in render_account(quick)
+    assert "Quick form" not in render_account(ACCOUNT)
+
+
+def test_an_empty_cell_of_a_marked_row_stays_empty():
+    told = TextTable("A", ("net", "gain"), (("c", ""),), marked=(0,))
+    assert (
+        Account("A", (), (Section("one", "One", (), (told,)),)).table("markdown").splitlines()[-1] == "| **c** |      |"
+    )
 
 
 @settings(max_examples=40, deadline=None)

@@ -21,7 +21,7 @@ from consilience.version import __version__
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-QUICK = "Quick form: fewer seeds, often smaller sets and shorter training than without `--quick`."
+QUICK = "Quick form (`--quick`): fewer seeds, often smaller sets and shorter training than at full size."
 _OF_FIGURES = ("name", "caption", "alt")
 
 
