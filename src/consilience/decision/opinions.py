@@ -15,7 +15,7 @@ from torch import Tensor
 from consilience.errors import InputError, name_rows, unknown_name
 
 # Rounding of 32-bit softmaxes and of printed tables stays below this; unnormalised scores do not.
-SUM_TOLERANCE = 1e-2
+SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from consilience.samples import check_weight
 from consilience.targets import check_labels
 
 # Rounding in 32-bit softmaxes and in printed tables stays below this; unnormalised scores do not.
-SUM_TOLERANCE = 1e-2
+SUM_TOLERANCE = 1e-3
 
 
 def as_array(values: Any) -> np.ndarray:
