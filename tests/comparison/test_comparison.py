@@ -13,12 +13,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience import compare, load, load_data
+from consilience import compare, corrupt, load, load_data
 from consilience.comparison import comparison
 from consilience.comparison.comparison import applicable
 from consilience.comparison.plan import Plan, Source
+from consilience.comparison.summary import sample_scores
 from consilience.data import DataSet
 from consilience.errors import InputError, TrainingError, UnknownNameError, UnsupportedError
+from consilience.evaluation import find_metric
 from consilience.samples import Samples
 
 QUICK = {"training": {"epochs": 2}, "verbose": 0}
@@ -226,6 +228,53 @@ def test_a_best_model_remembers_its_training(small, tmp_path):
     found = compare(small, ["late"], seeds=1, levels=(), training=training, out=tmp_path / "run", verbose=0)
     model = load(found.best)
     assert (model.lr, model.epochs, model.training) == (0.01, 2, {"clip": 1.0})
+
+
+def test_repeats_draw_the_noise_anew_and_average(small, tmp_path):
+    once = compare(small, ["late"], seeds=1, levels=(5,), out=tmp_path / "once", **NOISE, **QUICK)
+    often = compare(small, ["late"], seeds=1, repeats=3, levels=(5,), out=tmp_path / "often", **NOISE, **QUICK)
+    assert "draws of the noise" not in once.table("markdown")
+    assert "3 draws of the noise" in often.table("markdown")
+
+    # The same by hand, with the model that was kept.
+    data = load_data(small).resplit(0)
+    model, shares = load(often.best), []
+    for draw in (0, 1_000_000, 2_000_000):
+        noisy = corrupt(data.test, "gaussian", 5, reference=data.train, random_state=draw)
+        shares.append(np.mean(model.predict(noisy) == data.test.y))
+    assert len(set(shares)) > 1
+    assert _noisy(once)["value"].item() == pytest.approx(shares[0])
+    assert _noisy(often)["value"].item() == pytest.approx(np.mean(shares))
+
+    # Statistics are over samples, not over the times they were met; clean there is one draw.
+    (result,) = (often.store.read(job) for job in _jobs(often))
+    accuracy, n = find_metric("accuracy"), len(data.test)
+    for one in (one for one in result.about["conditions"] if one["part"] == "test"):
+        scores = sample_scores(accuracy, result, one)
+        assert scores.shape == (n,)
+        assert scores.mean() == pytest.approx(one["metrics"]["accuracy"])
+        assert len(result.arrays[f"output/{one['array']}"]) == (n if one["level"] == 0 else 3 * n)
+
+    with pytest.raises(InputError, match="repeats was 3, now 1"):
+        compare(small, ["late"], seeds=1, levels=(5,), out=tmp_path / "often", **NOISE, **QUICK)
+    with pytest.raises(InputError, match="repeats must be a whole number"):
+        compare(small, ["late"], repeats=0, out=tmp_path / "never")
+
+
+def test_a_folder_from_before_there_were_repeats_goes_on(small, tmp_path, monkeypatch):
+    call = {"seeds": 1, "levels": (5,), "out": tmp_path, **NOISE, **QUICK}
+    compare(small, ["late"], **call)
+    plan = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
+    del plan["asked"]["repeats"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    monkeypatch.setattr("consilience.training.Model.fit", _forbidden)
+    assert len(_noisy(compare(small, ["late"], **call))) == 1
+    with pytest.raises(InputError, match="repeats was 1, now 2"):
+        compare(small, ["late"], repeats=2, **call)
+
+
+def _noisy(compared):
+    return compared.findings.values.filter((pl.col("level") > 0) & (pl.col("metric") == "accuracy"))
 
 
 @pytest.mark.parametrize("y", [lambda y: y[:, None], lambda y: (y + 8).astype(object)], ids=["column", "objects"])

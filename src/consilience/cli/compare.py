@@ -31,6 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--levels", nargs="+", type=float, default=[0.0, 5.0, 10.0], metavar="L", help="how badly")
     group.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions")
+    group.add_argument("--repeats", type=int, default=1, metavar="N", help="draws of the noise for every seed")
     group.add_argument(
         "--probability", type=float, default=0.5, metavar="P", help="that a modality of a test sample is hit"
     )
@@ -54,6 +55,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         corruption=None if chosen.corruption is None else [read_corruption(one) for one in chosen.corruption],
         levels=chosen.levels,
         seeds=chosen.seeds,
+        repeats=chosen.repeats,
         probability=chosen.probability,
         metric=chosen.metric,
         reference=chosen.reference,

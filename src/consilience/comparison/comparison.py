@@ -110,6 +110,7 @@ def compare(
     corruption: str | Mapping[str, str] | Iterable[Any] | None = None,
     levels: Sequence[float] = (0, 5, 10),
     seeds: int = 10,
+    repeats: int = 1,
     probability: float = 0.5,
     metric: str | None = None,
     reference: str | None = None,
@@ -130,10 +131,12 @@ def compare(
     data: a name, a path, a `DataSet`, or several of them; `loading` goes to `load_data` · methods: names, or None for
     every method that serves the data; NAME@LABEL is a variant of a method, with the settings given for NAME@LABEL ·
     corruption: a name, a mapping modality → name, or several; by default what suits each modality's kind (noise on
-    numbers, blanks in text), and modalities gone missing · reference: what the others are compared with, `late` unless
-    told otherwise · training: settings of `Trainer` · tune: trials of random search for every method · out: the run
-    folder; the same call goes on where an earlier one stopped · jobs: processes · side_by_side: train a method's seeds
-    as one batched model where it allows that, for a GPU, which one small model leaves idle · cluster: "ray".
+    numbers, blanks in text), and modalities gone missing · repeats: draws of the noise for every seed; on a small test
+    set one draw may move an accuracy by more than methods differ, and predicting again is cheaper than training again ·
+    reference: what the others are compared with, `late` unless told otherwise · training: settings of `Trainer` · tune:
+    trials of random search for every method · out: the run folder; the same call goes on where an earlier one stopped ·
+    jobs: processes · side_by_side: train a method's seeds as one batched model where it allows that, for a GPU, which
+    one small model leaves idle · cluster: "ray".
     """
     given = data if isinstance(data, list | tuple) else [data]
     corruptions: tuple[Any, ...] = DEFAULT_CORRUPTIONS
@@ -145,6 +148,7 @@ def compare(
         corruptions=corruptions or DEFAULT_CORRUPTIONS,
         levels=tuple(levels),
         seeds=seeds,
+        repeats=repeats,
         probability=probability,
         metric=metric,
         reference=reference or "",

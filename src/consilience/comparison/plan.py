@@ -77,8 +77,9 @@ class Plan:
     methods: names, or None for every registered method that serves a set; NAME@LABEL is a variant of a method, with the
     settings given for NAME@LABEL · corruptions: each a name, a mapping modality → name, or None for the default by kind
     · levels: 0, the clean set, always belongs to them · seeds: how many; a seed varies initial weights, shuffling,
-    noise, and the split where it is not the data's own · settings: method → its settings · training: settings of
-    `Trainer` · tune: random draws of learning rate and optimizer.
+    noise, and the split where it is not the data's own · repeats: how often each seed's model meets its samples with
+    other noise · settings: method → its settings · training: settings of `Trainer` · tune: random draws of learning
+    rate and optimizer.
     """
 
     sources: tuple[Source, ...]
@@ -86,6 +87,7 @@ class Plan:
     corruptions: tuple[Any, ...] = (None,)
     levels: tuple[float, ...] = (0.0, 5.0, 10.0)
     seeds: int = 10
+    repeats: int = 1
     probability: float = 0.5
     metric: str | None = None
     reference: str = ""  # "" is `late`, or the first method where that is not among them
@@ -102,6 +104,8 @@ class Plan:
             raise InputError(f"compare: two data sets are called alike ({', '.join(labels)}): rename one")
         if not isinstance(self.seeds, int | np.integer) or self.seeds < 1:
             raise InputError(f"compare: seeds must be a whole number ≥ 1, got {self.seeds!r}")
+        if not isinstance(self.repeats, int | np.integer) or self.repeats < 1:
+            raise InputError(f"compare: repeats must be a whole number ≥ 1, got {self.repeats!r}")
         if not isinstance(self.tune, int | np.integer) or self.tune < 0:
             raise InputError(f"compare: tune must be a whole number ≥ 0, got {self.tune!r}")
         levels = sorted({0.0, *(float(level) for level in self.levels)})
@@ -161,6 +165,7 @@ def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[
         "training": plan.training,
         "tune": plan.tune,
         "version": __version__,
+        **({} if plan.repeats == 1 else {"repeats": plan.repeats}),  # one left the names of results as they were
     }
     return [
         Job(

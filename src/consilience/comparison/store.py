@@ -52,10 +52,11 @@ class Store:
         if existing is None and self.folder.exists() and not self._only_begun():
             raise InputError(f"{self.folder} exists and holds no comparison: choose another folder with --out")
         if existing is not None:
+            before = {"repeats": 1} | existing["asked"]  # folders from before there were repeats do not say so
             differences = [
-                f"{name} was {_short(existing['asked'].get(name))}, now {_short(value)}"
+                f"{name} was {_short(before.get(name))}, now {_short(value)}"
                 for name, value in asked.items()
-                if name not in EXTENDABLE and existing["asked"].get(name) != value
+                if name not in EXTENDABLE and before.get(name) != value
             ]
             if differences:
                 raise InputError(

@@ -13,6 +13,7 @@ from consilience.comparison.ranks import mean_ranks
 from consilience.comparison.standings import scores_of, standings
 from consilience.comparison.statistics import compare_to_reference, mark_best, too_few_seeds
 from consilience.comparison.store import Result
+from consilience.comparison.work import repeated
 from consilience.evaluation import Metric, find_metric, reliability_bins
 from consilience.report.findings import Findings, empty_table
 
@@ -74,19 +75,31 @@ def conditions(result: Result, plan: Mapping[str, Any], part: str = "test") -> I
 
 
 def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) -> np.ndarray:
-    """Each test sample's share in a metric `[n]`, larger is better; `[1]` where it is no mean over samples."""
-    output, y = result.arrays[f"output/{condition['array']}"], result.arrays["y"]
+    """Each test sample's share in a metric `[n]`, larger is better; `[1]` where it is no mean over samples.
+
+    Of a sample that was met several times, with other noise each time, the mean.
+    """
+    if metric.name not in ("mse", "mae", "accuracy", "nll", "brier"):
+        return np.array([condition["metrics"][metric.name] * (1 if metric.larger_is_better else -1)])
+    y, output = met(result, condition)
     if metric.name in ("mse", "mae"):
         error = np.abs(output.reshape(len(y), -1) - y.reshape(len(y), -1))
-        return -(error if metric.name == "mae" else error**2).mean(axis=1)
-    if metric.name not in ("accuracy", "nll", "brier"):
-        return np.array([condition["metrics"][metric.name] * (1 if metric.larger_is_better else -1)])
-    if metric.name == "accuracy":
-        return (output.argmax(axis=1) == y).astype(np.float64)
-    chances = output.astype(np.float64)
-    if metric.name == "nll":
-        return np.log(np.maximum(chances[np.arange(len(y)), y], np.finfo(np.float64).eps))
-    return -np.square(chances - np.eye(chances.shape[1])[y]).sum(axis=1)
+        scores = -(error if metric.name == "mae" else error**2).mean(axis=1)
+    elif metric.name == "accuracy":
+        scores = (output.argmax(axis=1) == y).astype(np.float64)
+    else:
+        chances = output.astype(np.float64)
+        if metric.name == "nll":
+            scores = np.log(np.maximum(chances[np.arange(len(y)), y], np.finfo(np.float64).eps))
+        else:
+            scores = -np.square(chances - np.eye(chances.shape[1])[y]).sum(axis=1)
+    return scores.reshape(-1, len(result.arrays["y"])).mean(axis=0)
+
+
+def met(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Targets and outputs of the test samples under a condition, one repeat after the other: `[repeats · n]`."""
+    output, y = result.arrays[f"output/{condition['array']}"], result.arrays["y"]
+    return repeated(y, len(output) // len(y)), output
 
 
 def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
@@ -135,8 +148,7 @@ def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, 
     for job, result in good:
         if plan["sets"][job.source]["task"] == "classification":
             for corruption, one in conditions(result, plan):
-                pair = (result.arrays["y"], result.arrays[f"output/{one['array']}"])
-                pooled.setdefault((job.source, job.method, corruption, one["level"]), []).append(pair)
+                pooled.setdefault((job.source, job.method, corruption, one["level"]), []).append(met(result, one))
     for (source, method, corruption, level), parts in pooled.items():
         labels, outputs = (np.concatenate(one) for one in zip(*parts))
         bins = reliability_bins(labels, outputs)

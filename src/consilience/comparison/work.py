@@ -6,6 +6,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,16 +137,18 @@ def judge(
     model: Model, corruptor: Corruptor, samples: Samples, corruption: Any, level: float, seed: int, plan: Plan
 ) -> tuple[np.ndarray, np.ndarray | None, ExpertRecord | None]:
     """Under one corruption: probabilities `[n, class]` or raw numbers `[n, target]`, and where the method has them,
-    trust `[n, modality]` and what its experts said.
+    trust `[n, modality]` and what its experts said; where noise is drawn several times, one repeat after the other.
 
     What lies on disk is corrupted piece by piece, which gives the same numbers.
     """
     at_once = _ON_DISK_ROWS if samples.on_disk else len(samples)
     names = tuple(model.preparation.raw)
     outputs, trusts, heard = [], [], []
-    for start in range(0, len(samples), at_once):
+    repeats = plan.repeats if level > 0 else 1  # nothing differs between draws of no noise
+    for repeat, start in product(range(repeats), range(0, len(samples), at_once)):
         piece = samples[start : start + at_once]
-        damaged = corruptor.apply(piece, corruption, level, probability=plan.probability, random_state=seed)
+        draw = seed + repeat * _MOST_SEEDS
+        damaged = corruptor.apply(piece, corruption, level, probability=plan.probability, random_state=draw)
         made = model.predict(damaged, device=plan.training.get("device", "auto"))
         outputs.append((made.output.double().softmax(dim=1) if model.task.classification else made.output).numpy())
         if made.weights is not None:
@@ -173,7 +176,13 @@ def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> 
     single = model.task.classification or model.task.outputs == 1
     known = [one for one in METRICS.values() if one.task == data.task and (single or not one.one_target)]
     chances = output if model.task.classification else None
-    return evaluate(data.task, samples.y, model.task.decode(output), chances, known, model.task.classes)
+    y = None if samples.y is None else repeated(samples.y, len(output) // len(samples))
+    return evaluate(data.task, y, model.task.decode(output), chances, known, model.task.classes)
+
+
+def repeated(y: np.ndarray, times: int) -> np.ndarray:
+    """Targets one repeat after the other, as `judge` has its outputs."""
+    return np.concatenate([y] * times)
 
 
 def conditions_of(plan: Plan, data: DataSet) -> Iterator[tuple[str, Any, float]]:
@@ -202,6 +211,8 @@ def label_of(corruption: str | Mapping[str, str] | None, modalities: Mapping[str
 # Sets read by this process, by their content: a job is small beside reading a large table again.
 _LOADED: dict[str, DataSet] = {}
 _ON_DISK_ROWS = 4096
+# Draws of noise have whole numbers: the seed, then this much further for every repeat, so that no two seeds share one.
+_MOST_SEEDS = 1_000_000
 # The settings of training that the estimators take by name.
 _ESTIMATOR_PARAMETERS = (
     *("epochs", "batch_size", "lr", "optimizer", "weight_decay", "patience", "modality_dropout"),

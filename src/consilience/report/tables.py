@@ -59,6 +59,8 @@ def legend(findings: Findings, worst: bool = False, bold: bool = True) -> str:
     """What the table's signs mean; bold: whether the best is set in bold."""
     spread = "mean ± standard deviation" if len(findings.seeds) > 1 else "values"
     over = f" over {len(findings.seeds)} seeds" if len(findings.seeds) > 1 else " of one seed"
+    if (repeats := findings.settings.get("repeats", 1)) > 1:
+        over += f", {repeats} draws of the noise for each"
     lowest = ", the worst seed in brackets" if worst else ""
     way = "larger" if findings.larger_is_better else "smaller"
     return (

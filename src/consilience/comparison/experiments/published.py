@@ -181,8 +181,10 @@ def how_made(parts: Mapping[str, Part], comparisons: Mapping[str, Comparison]) -
         )
         epochs, seconds = (np.median(findings.timings[column]) for column in ("epochs", "training_seconds"))
         devices = findings.timings["device"].drop_nulls().unique().sort()
+        repeats = findings.settings.get("repeats", 1)
+        drawn = f", {repeats} draws of the noise for each" if repeats > 1 else ""
         yield (
-            f"{name}: {sizes}. {say_number(len(findings.seeds), 'seed')}, on the median {epochs:.0f} epochs "
+            f"{name}: {sizes}. {say_number(len(findings.seeds), 'seed')}{drawn}, on the median {epochs:.0f} epochs "
             f"and {seconds:.1f} s of training on {say_list(devices)}. Settings of training: "
             f"{_settings(findings.settings['training'])}."
         )
