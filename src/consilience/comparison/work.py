@@ -79,7 +79,7 @@ def examine(
         for name, corruption, level in conditions_of(plan, data):
             started = time.perf_counter()
             output, trust, heard = judge(model, corruptor, samples, corruption, level, job.seed, plan)
-            waits.append(time.perf_counter() - started)
+            waits.append((time.perf_counter() - started) * len(samples) / len(output))  # of one repeat
             about: dict[str, Any] = {
                 "part": part,
                 "corruption": name,

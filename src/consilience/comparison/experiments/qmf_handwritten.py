@@ -53,7 +53,7 @@ register_experiment(
             "TMC and QMF together under noise; the test set had no part in it.",
             "The test set has 400 samples, on which one draw of the noise moves an accuracy by more than methods "
             "differ: it is drawn ten times for every seed.",
-            "The encoders end in a norm layer: without one the energy of a view rises with its noise, see "
+            "The encoders have a norm layer: without one the energy of a view rises with its noise, see "
             "`qmf-handwritten-unbounded`.",
         ),
     )
