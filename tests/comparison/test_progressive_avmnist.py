@@ -1,5 +1,7 @@
 """Progressive fusion on AV-MNIST: protocols that can be run, pages that say what the numbers say; without any files."""
 
+import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,10 +9,15 @@ import polars as pl
 import pytest
 
 from consilience import compare
+from consilience.comparison.comparison import read_finished
 from consilience.comparison.experiments import find_experiment
 from consilience.comparison.experiments import progressive_avmnist as table9
 from consilience.comparison.experiments.avmnist_components import BOTH, IMAGE, PUBLISHED, SOUND, means, placed, together
-from consilience.comparison.experiments.progressive_avmnist.controls import controls_section
+from consilience.comparison.experiments.progressive_avmnist.controls import (
+    controls_section,
+    gain_of_all,
+    say_gain_of_all,
+)
 from consilience.comparison.experiments.progressive_figures import cells as figures
 from consilience.comparison.experiments.progressive_figures.account import gains_by_pass, give_account, probe_table
 from consilience.comparison.store import Result, Store
@@ -78,6 +85,36 @@ def test_controls_stand_beside_the_loop(compared):
     assert set(second[2:]) == {"–"}  # of which nothing but the base was compared
     ahead = int(by_method["pro:concat"] > by_method["wide:concat"])
     assert f"The loop is ahead of `wide:` in {ahead} of 1 model" in section.words[1]
+
+
+def test_models_taken_together_gain_the_mean_of_what_each_gains(compared, monkeypatch):
+    # Of one model, what the comparison itself says of it.
+    (row,) = compared.statistics("concat", ["pro:concat"]).filter(level=0).unique("method").iter_rows(named=True)
+    gain, ahead = gain_of_all(compared, ["concat"], "pro")
+    assert (gain.difference, gain.low, gain.high, gain.p) == pytest.approx(
+        [row[one] for one in ("difference", "low", "high", "p")]
+    )
+    assert ahead == int(row["difference"] > 0)
+    # Of two, of which the second stands in for a loop around align: the mean.
+    methods = {"unimodal-feedback:concat": "pro:align"}
+    finished = [
+        (replace(job, method=methods.get(job.method, job.method)), one)
+        for job, one in read_finished(compared.store, compared.store.read_plan())
+    ]
+    monkeypatch.setattr(sys.modules[gain_of_all.__module__], "read_finished", lambda *_: finished)
+    value = {
+        name: np.mean(
+            [one.about["conditions"][0]["metrics"]["accuracy"] for job, one in finished if job.method == name]
+        )
+        for name in ("concat", "pro:concat", "align", "pro:align")
+    }
+    each = [value["pro:concat"] - value["concat"], value["pro:align"] - value["align"]]
+    gain, ahead = gain_of_all(compared, ["concat", "align"], "pro")
+    assert gain.difference == pytest.approx(np.mean(each))
+    assert ahead == sum(one > 0 for one in each)
+    (said,) = say_gain_of_all(compared, {"concat": "LF", "refnet": "not compared"}, "pro")
+    assert said.startswith("1 model taken together: ")
+    assert say_gain_of_all(compared, {"refnet": "not compared"}, "pro") == []
 
 
 def accuracies(**methods):

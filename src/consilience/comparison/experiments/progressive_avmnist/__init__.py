@@ -59,6 +59,7 @@ TABLE9 = {
     "refnet": Row("RefNet", 70.6, 71.2),
     "mfas": Row("MFAS", 72.1, 72.5),
 }
+MODELS = {base: row.name for base, row in TABLE9.items()}
 
 
 def protocol(controlled: Sequence[str]) -> dict[str, Any]:
@@ -95,7 +96,14 @@ def controls(comparisons: Mapping[str, Comparison]) -> Sequence[Section]:
     """What the loop gains beside what its controls gain."""
     from consilience.comparison.experiments.progressive_avmnist.controls import controls_section
 
-    return [controls_section(comparisons[PART], {base: row.name for base, row in TABLE9.items()}, LOOP, CONTROLS)]
+    return [controls_section(comparisons[PART], MODELS, LOOP, CONTROLS)]
+
+
+def taken_together(comparisons: Mapping[str, Comparison]) -> Sequence[str]:
+    """Whether the loop helps the models as a whole."""
+    from consilience.comparison.experiments.progressive_avmnist.controls import say_gain_of_all
+
+    return say_gain_of_all(comparisons[PART], MODELS, LOOP)
 
 
 register_experiment(
@@ -118,6 +126,7 @@ register_experiment(
             )
             for base, row in TABLE9.items()
         ),
+        verdicts=taken_together,
         notes=(
             "No build of AV-MNIST was ever published, and published figures differ by tens of points between builds. "
             "How much is left of the images is decided by the number of principal components, how much of the sound by "

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from consilience.comparison.comparison import Comparison
+import numpy as np
+
+from consilience.comparison.bootstrap import Difference, paired_bootstrap
+from consilience.comparison.comparison import Comparison, read_finished
+from consilience.comparison.summary import conditions, sample_scores
+from consilience.evaluation import find_metric
 from consilience.report.account import Section, TextTable
 from consilience.report.summary import summarise
 from consilience.report.wording import NOTHING, Scale, say_count, say_list, say_number, say_p
@@ -40,6 +45,45 @@ def gains_over(comparison: Comparison, base: str, methods: Sequence[str]) -> dic
         return {}
     found = comparison.statistics(base, methods).filter(level=0)
     return {row["method"]: row for row in found.iter_rows(named=True)}
+
+
+def say_gain_of_all(comparison: Comparison, models: Mapping[str, str], loop: str) -> list[str]:
+    """What the loop does to the models taken together, in a sentence: a test that six small differences of one sign
+    can decide where none of them does alone. None where no seed has trained them all.
+    """
+    scale = summarise(comparison.findings)[0].scale
+    bases = [base for base in models if {base, f"{loop}:{base}"} <= set(comparison.findings.methods)]
+    gain, ahead = gain_of_all(comparison, bases, loop)
+    if not np.isfinite(gain.difference):
+        return []
+    return [
+        f"{say_number(len(bases), 'model')} taken together: {scale.signed(gain.difference)} "
+        f"({scale.number(gain.low)} … {scale.number(gain.high)}) percentage points by the loop, {say_p(gain.p)}; it is "
+        f"ahead in {ahead} of them."
+    ]
+
+
+def gain_of_all(comparison: Comparison, bases: Sequence[str], loop: str) -> tuple[Difference, int]:
+    """The loop's clean gain over its base, as the mean over the models, and in how many it is ahead.
+
+    A seed's models are trained on the same split and tested on the same samples: one sample's gain is the mean of what
+    it gains in each.
+    """
+    plan = comparison.store.read_plan()
+    assert plan is not None
+    metric, scores, tested = find_metric(comparison.findings.metric), {}, {}
+    for job, result in read_finished(comparison.store, plan):
+        if not result.failed:
+            clean = next(one for _, one in conditions(result, plan) if one["level"] == 0)
+            scores[job.method, job.seed] = sample_scores(metric, result, clean)
+            tested[job.seed] = result.arrays["index"]
+    needed = [name for base in bases for name in (base, f"{loop}:{base}")]
+    seeds = [seed for seed in sorted(tested) if all((name, seed) in scores for name in needed)]
+    if not seeds or not bases:
+        return Difference(*[float("nan")] * 4), 0
+    gains = np.array([[scores[f"{loop}:{base}", seed] - scores[base, seed] for base in bases] for seed in seeds])
+    ahead = int((gains.mean(axis=(0, 2)) > 0).sum())
+    return paired_bootstrap(list(gains.mean(axis=1)), [tested[seed] for seed in seeds]), ahead
 
 
 def _reading(comparison: Comparison, models: Mapping[str, str], loop: str, controls: Mapping[str, str]) -> list[str]:
