@@ -169,3 +169,18 @@ def test_another_separator_is_recognised(tmp_path, ending, mark, found):
     path.write_text(f"cat{mark}dog\n1{mark}2\n")
     with pytest.raises(InputError, match=f"a.{ending} seems to have {found} between its cells"):
         open_opinions([path])
+
+
+@pytest.mark.parametrize("first", ["0.2,0.3,0.5", "1.257e-01,-3,2", "0.5,0.5,0", "nan,1,2"])
+def test_a_table_without_names_loses_no_row(tmp_path, first):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{first}\n0.1,0.8,0.1\n")
+    with pytest.raises(InputError, match=r"a.csv: its first line holds numbers \(.*put a line of names before it"):
+        open_opinions([path])
+
+
+@pytest.mark.parametrize("names", ["0,1,2", "0.0,1.0,2.0", "400.5,500.5,class"])
+def test_names_that_are_numbers_are_names(tmp_path, names):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{names}\n0.1,0.8,0.1\n")
+    assert open_opinions([path]).classes == tuple(names.split(","))

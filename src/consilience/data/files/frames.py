@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import polars
 
 _Read = TypeVar("_Read")
+_TWICE = re.compile(r"_duplicated_\d+$")
 
 
 def read_header(path: Path) -> list[str]:
@@ -23,6 +25,7 @@ def read_header(path: Path) -> list[str]:
         return list(reading(path, lambda: pl.read_parquet_schema(path)))
     names = reading(path, lambda: pl.read_csv(path, separator=separator(path), n_rows=0)).columns
     _check_separator(path, names)
+    _check_names(path, names)
     return names
 
 
@@ -71,6 +74,25 @@ def _check_separator(path: Path, names: Sequence[str]) -> None:
         f"{path.name} seems to have {others[found[0]]} between its cells, where {path.suffix} has {others[expected]} "
         f"and decimal points: save it so, or as .parquet, with polars.read_csv(path, separator={found[0]!r})"
     )
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    """Refuse a text table whose first line is plainly a row: all numbers, and not all of them whole, as classes are."""
+    cells = [_TWICE.sub("", name) for name in names]  # polars tells names apart that are written alike
+    numbers = [one for one in map(_number, cells) if one is not None]
+    if numbers and len(numbers) == len(names) and not all(one.is_integer() for one in numbers):
+        shown = ", ".join(cells[:3]) + (", …" if len(cells) > 3 else "")
+        raise InputError(
+            f"{path.name}: its first line holds numbers ({shown}) where a table has the names of its columns: put a "
+            "line of names before it"
+        )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def reading(path: Path, read: Callable[[], _Read]) -> _Read:
