@@ -76,6 +76,9 @@ def test_verdicts_on_correlations_are_corrected_over_all_tests():
     checks = [follows_closer(f"QMF knows {name}", comparison, 10.0, "qmf", name) for name in ("worse", "better")]
     found, opposite = verdicts_on(checks)
     assert found.startswith("QMF knows worse. Found: r = −0.6")
+    mean = {name: np.mean(list(seeds.values())) for name, seeds in correlations(comparison, 10.0).items()}
+    assert f", apart by −{mean['worse'] - mean['qmf']:.3f} (−0." in found
+    assert f", apart by {mean['qmf'] - mean['better']:.3f} (0." in opposite
     assert opposite.startswith("QMF knows better. The opposite is found: r = −0.6")
     assert found.endswith("p = 0.016.")  # 2 tests × the smallest p of 8 seeds, 2⁻⁷
     few = diagnosed({"qmf": -0.6, "worse": -0.2}, seeds=3)

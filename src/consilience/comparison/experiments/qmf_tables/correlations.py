@@ -11,7 +11,9 @@ from consilience.comparison.comparison import Comparison
 from consilience.comparison.experiments.published import say_claim
 from consilience.comparison.statistics import Row, compare_to_reference, holm
 from consilience.evaluation.verdicts import signed
-from consilience.report.wording import NOTHING
+from consilience.report.wording import NOTHING, Scale
+
+_APART = Scale(decimals=3)
 
 HOW = (
     "r is Pearson's correlation between the weight that a modality gets and the loss of its own expert over the test "
@@ -65,7 +67,10 @@ def follows_closer(says: str, comparison: Comparison, level: float, method: str,
     pair = {name: found.get(name, {}) for name in (than, method)}
     scores = {name: {seed: np.array([-r]) for seed, r in seeds.items()} for name, seeds in pair.items()}
     [row] = compare_to_reference(scores, than)
-    return Check(says, f"r = {say_r(pair[method])} against {say_r(pair[than])}", row, len(comparison.findings.seeds))
+    # Pairs of seeds may differ by far less than seeds do, and then two means look alike.
+    apart, low, high = (_APART.number(-row[one]) for one in ("difference", "high", "low"))
+    figures = f"r = {say_r(pair[method])} against {say_r(pair[than])}, apart by {apart} ({low} … {high})"
+    return Check(says, figures, row, len(comparison.findings.seeds))
 
 
 def verdicts_on(checks: Sequence[Check]) -> list[str]:
