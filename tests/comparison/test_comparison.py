@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from consilience import compare, corrupt, load, load_data
 from consilience.comparison import comparison
@@ -255,6 +256,14 @@ def test_repeats_draw_the_noise_anew_and_average(small, tmp_path):
         assert scores.mean() == pytest.approx(one["metrics"]["accuracy"])
         assert len(result.arrays[f"output/{one['array']}"]) == (n if one["level"] == 0 else 3 * n)
 
+    # Nor do other figures count a sample that was met again as another one: where noise says the same each time, several
+    # repeats say what one does.
+    blank = {"seeds": 1, "levels": (5,), "corruption": "blank", "probability": 1.0, **QUICK}
+    one = compare(small, ["qmf"], out=tmp_path / "blank", **blank)
+    three = compare(small, ["qmf"], repeats=3, out=tmp_path / "blanks", **blank)
+    assert_frame_equal(one.trust(), three.trust())
+    assert_frame_equal(one.findings.values, three.findings.values)
+
     with pytest.raises(InputError, match="repeats was 3, now 1"):
         compare(small, ["late"], seeds=1, levels=(5,), out=tmp_path / "often", **NOISE, **QUICK)
     with pytest.raises(InputError, match="repeats must be a whole number"):
@@ -265,8 +274,7 @@ def test_a_folder_from_before_there_were_repeats_goes_on(small, tmp_path, monkey
     call = {"seeds": 1, "levels": (5,), "out": tmp_path, **NOISE, **QUICK}
     compare(small, ["late"], **call)
     plan = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
-    del plan["asked"]["repeats"]
-    (tmp_path / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    assert "repeats" not in plan["asked"]  # so that such a folder looks like one made now, and has the same name
     monkeypatch.setattr("consilience.training.Model.fit", _forbidden)
     assert len(_noisy(compare(small, ["late"], **call))) == 1
     with pytest.raises(InputError, match="repeats was 1, now 2"):

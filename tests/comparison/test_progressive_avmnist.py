@@ -113,7 +113,7 @@ def test_models_taken_together_gain_the_mean_of_what_each_gains(compared, monkey
     assert gain.difference == pytest.approx(np.mean(each))
     assert ahead == sum(one > 0 for one in each)
     (said,) = say_gain_of_all(compared, {"concat": "LF", "refnet": "not compared"}, "pro")
-    assert said.startswith("1 model taken together: ")
+    assert said.startswith("1 model taken together are not significantly other with the loop than without: ")
     assert say_gain_of_all(compared, {"refnet": "not compared"}, "pro") == []
 
 

@@ -121,6 +121,8 @@ class Plan:
     def asked(self) -> dict[str, Any]:
         """The plan in JSON values, with the data known by its content."""
         described = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sources"}
+        if self.repeats == 1:
+            del described["repeats"]  # as it was before there were any: folders and results keep their names
         described["sources"] = {source.label: source.fingerprint() for source in self.sources}
         described["version"] = __version__
         described["registered"] = _method_files() if self.methods is None else None
@@ -165,7 +167,7 @@ def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[
         "training": plan.training,
         "tune": plan.tune,
         "version": __version__,
-        **({} if plan.repeats == 1 else {"repeats": plan.repeats}),  # one left the names of results as they were
+        **({} if plan.repeats == 1 else {"repeats": plan.repeats}),
     }
     return [
         Job(

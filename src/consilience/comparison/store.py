@@ -52,10 +52,10 @@ class Store:
         if existing is None and self.folder.exists() and not self._only_begun():
             raise InputError(f"{self.folder} exists and holds no comparison: choose another folder with --out")
         if existing is not None:
-            before = {"repeats": 1} | existing["asked"]  # folders from before there were repeats do not say so
+            before, now = ({"repeats": 1} | one for one in (existing["asked"], asked))  # one repeat is not written
             differences = [
                 f"{name} was {_short(before.get(name))}, now {_short(value)}"
-                for name, value in asked.items()
+                for name, value in now.items()
                 if name not in EXTENDABLE and before.get(name) != value
             ]
             if differences:

@@ -13,7 +13,6 @@ from consilience.comparison.ranks import mean_ranks
 from consilience.comparison.standings import scores_of, standings
 from consilience.comparison.statistics import compare_to_reference, mark_best, too_few_seeds
 from consilience.comparison.store import Result
-from consilience.comparison.work import repeated
 from consilience.evaluation import Metric, find_metric, reliability_bins
 from consilience.report.findings import Findings, empty_table
 
@@ -99,7 +98,7 @@ def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) 
 def met(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Targets and outputs of the test samples under a condition, one repeat after the other: `[repeats · n]`."""
     output, y = result.arrays[f"output/{condition['array']}"], result.arrays["y"]
-    return repeated(y, len(output) // len(y)), output
+    return np.concatenate([y] * (len(output) // len(y))), output
 
 
 def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:

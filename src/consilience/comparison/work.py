@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,8 @@ def examine(
                 result.arrays[f"output/{about['array']}"] = kept
                 if trust is not None:
                     result.arrays[f"trust/{about['array']}"] = trust.astype(np.float32)
-                if heard is not None and heard.present.any():
-                    about["diagnostics"] = kept_of(diagnose(heard))
+                if heard is not None and heard[0].present.any():
+                    about["diagnostics"] = mean_of([kept_of(diagnose(one)) for one in heard])
             result.about["conditions"].append(about)
     result.about |= {
         "training_seconds": seconds,
@@ -135,16 +135,18 @@ def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
 
 def judge(
     model: Model, corruptor: Corruptor, samples: Samples, corruption: Any, level: float, seed: int, plan: Plan
-) -> tuple[np.ndarray, np.ndarray | None, ExpertRecord | None]:
+) -> tuple[np.ndarray, np.ndarray | None, list[ExpertRecord] | None]:
     """Under one corruption: probabilities `[n, class]` or raw numbers `[n, target]`, and where the method has them,
-    trust `[n, modality]` and what its experts said; where noise is drawn several times, one repeat after the other.
+    trust `[n, modality]` and what its experts said, a record for every repeat; where noise is drawn several times,
+    one repeat after the other.
 
     What lies on disk is corrupted piece by piece, which gives the same numbers.
     """
     at_once = _ON_DISK_ROWS if samples.on_disk else len(samples)
     names = tuple(model.preparation.raw)
-    outputs, trusts, heard = [], [], []
     repeats = plan.repeats if level > 0 else 1  # nothing differs between draws of no noise
+    outputs, trusts = [], []
+    heard: list[list[ExpertRecord]] = [[] for _ in range(repeats)]
     for repeat, start in product(range(repeats), range(0, len(samples), at_once)):
         piece = samples[start : start + at_once]
         draw = seed + repeat * _MOST_SEEDS
@@ -157,9 +159,10 @@ def judge(
             if made.opinions is not None:
                 assert damaged.y is not None
                 y = model.task.encode(damaged.y)
-                heard.append(record_prediction(made, y, there, names, model.task.classification))
+                heard[repeat].append(record_prediction(made, y, there, names, model.task.classification))
     trust = np.concatenate(trusts) if trusts else None
-    return np.concatenate(outputs), trust, ExpertRecord.concatenate(heard) if heard else None
+    records = [ExpertRecord.concatenate(one) for one in heard] if heard[0] else None
+    return np.concatenate(outputs), trust, records
 
 
 def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:
@@ -171,18 +174,33 @@ def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:
     ]
 
 
+def mean_of(repeats: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What is kept of trust diagnostics, each number its mean over repeats: a sample met again is no other sample."""
+    kept = []
+    for ones in zip(*repeats):
+        known = {name: [one[name] for one in ones if one[name] is not None] for name in ones[0] if name != "modality"}
+        means = {name: float(np.mean(values)) if values else None for name, values in known.items()}
+        kept.append({"modality": ones[0]["modality"], **means, "samples": round(np.mean(known["samples"]))})
+    return kept
+
+
 def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:
-    """Every metric of the task that can judge as many targets."""
+    """Every metric of the task that can judge as many targets, the mean over repeats."""
     single = model.task.classification or model.task.outputs == 1
     known = [one for one in METRICS.values() if one.task == data.task and (single or not one.one_target)]
-    chances = output if model.task.classification else None
-    y = None if samples.y is None else repeated(samples.y, len(output) // len(samples))
-    return evaluate(data.task, y, model.task.decode(output), chances, known, model.task.classes)
-
-
-def repeated(y: np.ndarray, times: int) -> np.ndarray:
-    """Targets one repeat after the other, as `judge` has its outputs."""
-    return np.concatenate([y] * times)
+    # Not of all repeats at once: of ten times as many samples a calibration error, for one, is smaller.
+    found = [
+        evaluate(
+            data.task,
+            samples.y,
+            model.task.decode(one),
+            one if model.task.classification else None,
+            known,
+            model.task.classes,
+        )
+        for one in np.split(output, len(output) // len(samples))
+    ]
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 
 def conditions_of(plan: Plan, data: DataSet) -> Iterator[tuple[str, Any, float]]:

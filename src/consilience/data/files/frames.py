@@ -84,7 +84,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         shown = ", ".join(cells[:3]) + (", …" if len(cells) > 3 else "")
         raise InputError(
             f"{path.name}: its first line holds numbers ({shown}) where a table has the names of its columns: put a "
-            "line of names before it"
+            "line of names before it, or, where these are names, give them a letter (class_0.5)"
         )
 
 

@@ -57,9 +57,9 @@ def say_gain_of_all(comparison: Comparison, models: Mapping[str, str], loop: str
     if not np.isfinite(gain.difference):
         return []
     return [
-        f"{say_number(len(bases), 'model')} taken together: {scale.signed(gain.difference)} "
-        f"({scale.number(gain.low)} … {scale.number(gain.high)}) percentage points by the loop, {say_p(gain.p)}; it is "
-        f"ahead in {ahead} of them."
+        f"{say_number(len(bases), 'model')} taken together are {_than(gain)} with the loop than without: "
+        f"{scale.signed(gain.difference)} ({scale.number(gain.low)} … {scale.number(gain.high)}) percentage points, "
+        f"{say_p(gain.p)}, a test by itself; the loop is ahead in {ahead} of them."
     ]
 
 
@@ -81,9 +81,15 @@ def gain_of_all(comparison: Comparison, bases: Sequence[str], loop: str) -> tupl
     seeds = [seed for seed in sorted(tested) if all((name, seed) in scores for name in needed)]
     if not seeds or not bases:
         return Difference(*[float("nan")] * 4), 0
-    gains = np.array([[scores[f"{loop}:{base}", seed] - scores[base, seed] for base in bases] for seed in seeds])
-    ahead = int((gains.mean(axis=(0, 2)) > 0).sum())
-    return paired_bootstrap(list(gains.mean(axis=1)), [tested[seed] for seed in seeds]), ahead
+    gains = [np.array([scores[f"{loop}:{base}", seed] - scores[base, seed] for base in bases]) for seed in seeds]
+    ahead = int((np.mean([one.mean(axis=1) for one in gains], axis=0) > 0).sum())
+    return paired_bootstrap([one.mean(axis=0) for one in gains], [tested[seed] for seed in seeds]), ahead
+
+
+def _than(gain: Difference) -> str:
+    return (
+        "not significantly other" if gain.p > 0.05 else f"significantly {'better' if gain.difference > 0 else 'worse'}"
+    )
 
 
 def _reading(comparison: Comparison, models: Mapping[str, str], loop: str, controls: Mapping[str, str]) -> list[str]:

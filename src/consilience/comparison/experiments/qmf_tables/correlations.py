@@ -67,9 +67,11 @@ def follows_closer(says: str, comparison: Comparison, level: float, method: str,
     pair = {name: found.get(name, {}) for name in (than, method)}
     scores = {name: {seed: np.array([-r]) for seed, r in seeds.items()} for name, seeds in pair.items()}
     [row] = compare_to_reference(scores, than)
-    # Pairs of seeds may differ by far less than seeds do, and then two means look alike.
-    apart, low, high = (_APART.number(-row[one]) for one in ("difference", "high", "low"))
-    figures = f"r = {say_r(pair[method])} against {say_r(pair[than])}, apart by {apart} ({low} … {high})"
+    figures = f"r = {say_r(pair[method])} against {say_r(pair[than])}"
+    if len(pair[method].keys() & pair[than].keys()) > 1:
+        # Pairs of seeds may differ by far less than seeds do, and then two means look alike.
+        apart, low, high = (_APART.number(0.0 - row[one]) for one in ("difference", "high", "low"))
+        figures += f", apart by {apart} ({low} … {high})"
     return Check(says, figures, row, len(comparison.findings.seeds))
 
 
