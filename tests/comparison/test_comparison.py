@@ -256,8 +256,8 @@ def test_repeats_draw_the_noise_anew_and_average(small, tmp_path):
         assert scores.mean() == pytest.approx(one["metrics"]["accuracy"])
         assert len(result.arrays[f"output/{one['array']}"]) == (n if one["level"] == 0 else 3 * n)
 
-    # Nor do other figures count a sample that was met again as another one: where noise says the same each time, several
-    # repeats say what one does.
+    # Nor do other figures count a sample that was met again as another one: where noise is the same each time,
+    # several repeats say what one does.
     blank = {"seeds": 1, "levels": (5,), "corruption": "blank", "probability": 1.0, **QUICK}
     one = compare(small, ["qmf"], out=tmp_path / "blank", **blank)
     three = compare(small, ["qmf"], repeats=3, out=tmp_path / "blanks", **blank)
