@@ -53,9 +53,10 @@ def __getattr__(name: str) -> Any:
     if name == "methods":
         return importlib.import_module("consilience.methods")
     if name in _PUBLIC:
-        return getattr(importlib.import_module(f"consilience.{_PUBLIC[name]}"), name)
+        found = getattr(importlib.import_module(f"consilience.{_PUBLIC[name]}"), name)
+        return globals().setdefault(name, found)  # the next time it is there
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "methods", *_PUBLIC])
+    return sorted({*globals(), "methods", *_PUBLIC})

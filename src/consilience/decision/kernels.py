@@ -92,9 +92,9 @@ class _Table(NamedTuple):
     def serves(self, prior: np.ndarray, target: np.ndarray, logits: Tensor) -> bool:
         """Whether it is the table of these opinions."""
         return (
-            self.values.device == logits.device
+            self.experts == logits.shape[1]
             and self.values.dtype == _wide(logits)
-            and self.experts == logits.shape[1]
+            and self.values.device == logits.device
             and np.array_equal(self.prior, prior)
             and np.array_equal(self.target, target)
         )
@@ -161,7 +161,8 @@ class _Fuse(torch.autograd.Function):
             torch.empty_like(posterior) if needs[2] else None,
         )
         given = (grad.contiguous(), posterior, conflict.view(torch.int8), logits, weights, table)
-        _launch("backward", logits, table, *given, *grads)
+        with torch.cuda.device(logits.device):
+            _launch("backward", logits, table, *given, *grads)
         return (*grads, None, None)
 
 
@@ -172,31 +173,41 @@ def _forward(
     conflict = torch.empty(len(logits), dtype=torch.int8, device=logits.device)
     odd = torch.zeros(1, dtype=torch.int32, device=logits.device)
     given = (logits, weights, log_kappa, table, posterior, conflict, odd)
-    _launch("plain", logits, table, *given)
-    strange = check and bool(odd.item())
-    if strange or not check:
-        _launch("careful", logits, table, *given)
+    with torch.cuda.device(logits.device):
+        _launch("plain", logits, table, *given)
+        strange = check and bool(odd.item())
+        if strange or not check:
+            _launch("careful", logits, table, *given)
     return conflict.view(torch.bool), strange and odd.item() > 1
 
 
 def _launch(kernel: str, logits: Tensor, table: Tensor, *given: Tensor | None) -> None:
     rows, experts, classes = logits.shape
-    tile = _tile(experts, classes, logits.dtype.itemsize, split=kernel == "plain")
-    settings: dict[str, Any] = {"R": tile.rows, "N_STEP": tile.experts, "num_warps": tile.warps}
-    if kernel == "plain":
-        settings |= {"MAIN": tile.main, "REST": tile.rest, "LARGE": LARGE_OFFSET}
-        if tile.registers and torch.version.cuda is not None:
-            settings["maxnreg"] = tile.registers
-    else:
-        settings["C_PAD"] = tile.main
-    programs = -(-rows // tile.rows)
+    settings = _settings(kernel, experts, classes, logits.dtype, table.dtype)
+    programs = -(-rows // settings["R"])
     if kernel == "careful":
-        settings["LEAST"] = torch.finfo(table.dtype).min / 2**14
         # As many as run at a time, each of which goes on to further rows: with nothing to do they are gone at once.
-        processors = torch.cuda.get_device_properties(logits.device).multi_processor_count
-        programs = min(programs, PROGRAMS * processors)
-    with torch.cuda.device(logits.device):
-        compiled(kernel)[(programs,)](*given, rows, N=experts, C=classes, PRIORS=len(table) - 2, **settings)
+        programs = min(programs, PROGRAMS * _processors(logits.device))
+    compiled(kernel)[(programs,)](*given, rows, PRIORS=table.shape[0] - 2, **settings)
+
+
+@functools.cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@functools.cache
+def _settings(kernel: str, experts: int, classes: int, dtype: torch.dtype, wide: torch.dtype) -> dict[str, Any]:
+    """What a kernel is compiled for. dtype: of the logits, wide: of the table."""
+    tile = _tile(experts, classes, dtype.itemsize, split=kernel == "plain")
+    settings = {"N": experts, "C": classes, "R": tile.rows, "N_STEP": tile.experts, "num_warps": tile.warps}
+    if kernel != "plain":
+        settings["C_PAD"] = tile.main
+        return settings if kernel == "backward" else settings | {"LEAST": torch.finfo(wide).min / 2**14}
+    settings |= {"MAIN": tile.main, "REST": tile.rest, "LARGE": LARGE_OFFSET}
+    if tile.registers and torch.version.cuda is not None:
+        settings["maxnreg"] = tile.registers
+    return settings
 
 
 class _Tile(NamedTuple):

@@ -291,8 +291,8 @@ def read_distribution(what: str, values: Any, classes: int) -> np.ndarray:
     given = as_floats(what, values).detach().to("cpu", torch.float64).numpy()
     if given.shape != (classes,):
         raise InputError(f"{what} must be one probability for each of {classes} classes, got shape {list(given.shape)}")
-    if np.isfinite(given).all() and (given >= 0).all() and abs(given.sum() - 1) <= SUM_TOLERANCE:
-        return given / given.sum()
+    if given.min() >= 0 and abs((total := given.sum()) - 1) <= SUM_TOLERANCE:  # which NaN and infinity are not
+        return given / total
     shown = np.array2string(given, precision=6, separator=", ", threshold=8)
     if not np.isfinite(given).all() or (given < 0).any():
         raise InputError(f"{what} must be finite and ≥ 0: {shown}")

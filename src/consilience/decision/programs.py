@@ -53,19 +53,19 @@ def plain(  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     real = row < rows
     column = tl.arange(0, MAIN)
-    scores, usual = add_up(logits, weights, log_kappa, table, row, rows, column, N, C, PRIORS, R, N_STEP, MAIN, LARGE)
+    scores = add_up(logits, weights, log_kappa, table, row, rows, column, N, C, PRIORS, R, N_STEP, MAIN, LARGE)
     most = tl.max(scores, axis=1)
     if REST > 0:
         column_2 = MAIN + tl.arange(0, REST)
-        scores_2, usual_2 = add_up(
+        scores_2 = add_up(
             logits, weights, log_kappa, table, row, rows, column_2, N, C, PRIORS, R, N_STEP, REST, LARGE
         )
         most = tl.maximum(most, tl.max(scores_2, axis=1))
         scores_2 -= most[:, None]
     scores -= most[:, None]
-    mass = tl.sum(tl.where(usual, tl.exp(scores), float("nan")), axis=1)
+    mass = tl.sum(tl.exp(scores), axis=1)
     if REST > 0:
-        mass += tl.sum(tl.where(usual_2, tl.exp(scores_2), float("nan")), axis=1)
+        mass += tl.sum(tl.exp(scores_2), axis=1)
     log_mass = tl.log(mass)[:, None]
     tl.store(
         posterior + row[:, None] * C + column[None, :],
@@ -101,12 +101,11 @@ def add_up(  # type: ignore[no-untyped-def]
     WIDTH: tl.constexpr,
     LARGE: tl.constexpr,
 ):
-    """The scores of some classes `[R, WIDTH]`, −inf beyond the last, and where no expert's term is large."""
+    """The scores of some classes `[R, WIDTH]`: −inf beyond the last, NaN where an expert's term is large."""
     inside = column < C
     constant = PRIORS if weights is not None else PRIORS + 1
     base = tl.load(table + constant * C + column, mask=inside, other=float("-inf"))
     total = tl.zeros([R, WIDTH], dtype=base.dtype)
-    top = tl.full([R, WIDTH], float("-inf"), dtype=base.dtype)
     heard = tl.zeros([R], dtype=base.dtype)
     for first in range(0, N, N_STEP):
         expert = first + tl.arange(0, N_STEP)
@@ -127,15 +126,14 @@ def add_up(  # type: ignore[no-untyped-def]
             else:
                 heard += tl.sum(w, axis=1)
             term *= w[:, :, None]
-        total += tl.sum(term, axis=1)
-        top = tl.maximum(top, tl.max(term, axis=1))
+        total += tl.sum(tl.where(term > LARGE, float("nan"), term), axis=1)
     total += base[None, :]
     if weights is not None and PRIORS == 1:
         total -= heard[:, None] * tl.load(table + column, mask=inside, other=0)[None, :]
     if log_kappa is not None:
         written = (row < rows)[:, None] & inside[None, :]
         total += tl.load(log_kappa + row[:, None] * C + column[None, :], mask=written, other=0)
-    return total, top <= LARGE
+    return total
 
 
 def careful(  # type: ignore[no-untyped-def]
