@@ -57,9 +57,7 @@ def plain(  # type: ignore[no-untyped-def]
     most = tl.max(scores, axis=1)
     if REST > 0:
         column_2 = MAIN + tl.arange(0, REST)
-        scores_2 = add_up(
-            logits, weights, log_kappa, table, row, rows, column_2, N, C, PRIORS, R, N_STEP, REST, LARGE
-        )
+        scores_2 = add_up(logits, weights, log_kappa, table, row, rows, column_2, N, C, PRIORS, R, N_STEP, REST, LARGE)
         most = tl.maximum(most, tl.max(scores_2, axis=1))
         scores_2 -= most[:, None]
     scores -= most[:, None]
