@@ -88,16 +88,17 @@ class LatentModel(Method):
         """
         generator = None if self.training else torch.Generator(batch.device).manual_seed(0)
         terms = self.criterion.terms(self, batch, generator)
-        whole = torch.stack([value * self._factor(name) for name, value in terms.items()]).sum(0)
+        each = torch.stack(list(terms.values()), dim=1)
+        whole = each @ each.new_tensor([self._factor(name) for name in terms])
         return Prediction(-whole[:, None], extra={"terms": terms})
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """Mean negative reconstruction, and every divergence times β."""
         warm = min(1.0, (step.epoch + 1) / self.warmup) if self.warmup else 1.0
-        return {
-            name: weighted_mean(value, batch.weight) * self._factor(name, warm)
-            for name, value in prediction.extra["terms"].items()
-        }
+        terms = prediction.extra["terms"]
+        each = torch.stack(list(terms.values()))
+        means = weighted_mean(each, batch.weight.expand_as(each), dim=1)
+        return {name: mean * self._factor(name, warm) for name, mean in zip(terms, means.unbind())}
 
     def validation_losses(self, prediction: Prediction, batch: Batch) -> Tensor:
         """The negative bound `[batch]`."""

@@ -139,17 +139,16 @@ class TrunkEncoder(_Remembering):
         numbers = codes(subsets)
         self.remember(numbers)
         if subsets.ndim == 2:
-            return _prior_if_empty(self._heads(features, numbers), numbers[:, None])
+            return _gaussian(self._heads(features, numbers), numbers[:, None] == 0)
         if self.modalities <= FEW:  # all heads cost less than picking some
             needed, place = None, numbers - 1
         else:
             needed, place = numbers.unique(return_inverse=True)
-        made = self._heads(features, needed)
-        place = place.clamp(min=0)[..., None].expand(-1, -1, self.latent)
-        return _prior_if_empty(Gaussian(made.mean.gather(0, place), made.log_variance.gather(0, place)), numbers)
+        place = place.clamp(min=0)[..., None].expand(-1, -1, 2 * self.latent)
+        return _gaussian(self._heads(features, needed).gather(0, place), numbers == 0)
 
-    def _heads(self, features: Tensor, numbers: Tensor | None) -> Gaussian:
-        """The heads of these codes (all if None): `[batch, modality × width]` → `[head, batch, latent]`."""
+    def _heads(self, features: Tensor, numbers: Tensor | None) -> Tensor:
+        """The heads of these codes (all if None): `[batch, modality × width]` → `[head, batch, 2 × latent]`."""
         weights: list[Tensor] = [self.members.T, self.first, self.first_bias, self.second, self.second_bias]
         if numbers is not None:
             rows = (numbers - 1).clamp(min=0)
@@ -158,7 +157,7 @@ class TrunkEncoder(_Remembering):
         first = first * members[:, None, :, None]
         hidden = torch.addmm(first_bias.flatten(), features, first.flatten(0, 1).flatten(1)).relu_()
         hidden = hidden.view(len(features), *first_bias.shape).transpose(0, 1)
-        return _gaussian(torch.baddbmm(second_bias, hidden, second))
+        return torch.baddbmm(second_bias, hidden, second)
 
 
 @register_subset_encoder("own")
@@ -271,9 +270,7 @@ class SetEncoder(_Shared):
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
         """One head for all."""
-        made = _gaussian(self.head(self.joined(batch, subsets)))
-        numbers = codes(subsets)
-        return _prior_if_empty(made, numbers[:, None] if subsets.ndim == 2 else numbers)
+        return _gaussian(self.head(self.joined(batch, subsets)), _empty(subsets))
 
 
 @register_subset_encoder("concat")
@@ -292,21 +289,21 @@ class ConcatEncoder(_Shared):
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
         """One head for all."""
-        made = _gaussian(self.head(self.joined(batch, subsets) + self.bias))
-        numbers = codes(subsets)
-        return _prior_if_empty(made, numbers[:, None] if subsets.ndim == 2 else numbers)
+        return _gaussian(self.head(self.joined(batch, subsets) + self.bias), _empty(subsets))
 
 
-def _gaussian(numbers: Tensor) -> Gaussian:
-    """`[…, 2 × latent]` as mean and log-variance."""
+def _gaussian(numbers: Tensor, empty: Tensor | None = None) -> Gaussian:
+    """`[…, 2 × latent]` as mean and log-variance; the prior where a subset is empty, `[…]`."""
+    if empty is not None:
+        numbers = numbers.masked_fill(empty[..., None], 0)
     mean, log_variance = widened(numbers).chunk(2, dim=-1)
     return Gaussian(mean, log_variance.clamp(*LOG_VARIANCE))
 
 
-def _prior_if_empty(made: Gaussian, numbers: Tensor) -> Gaussian:
-    """The prior where a subset's code `[S, batch]` or `[S, 1]` is 0."""
-    empty = (numbers == 0)[..., None]
-    return Gaussian(made.mean.masked_fill(empty, 0), made.log_variance.masked_fill(empty, 0))
+def _empty(subsets: Tensor) -> Tensor:
+    """Which subsets `[S, modality]` or `[S, batch, modality]` have no member: `[S, 1]` or `[S, batch]`."""
+    empty = subsets.any(-1).logical_not()
+    return empty[:, None] if subsets.ndim == 2 else empty
 
 
 def _uniform(*shape: int) -> Tensor:

@@ -86,12 +86,16 @@ def chain_plan(present: Tensor, order: Tensor, tight: bool) -> Plan:
     nested = chain(present, order=order)
     sets, newest = (one if one.ndim == 3 else one[:, None] for one in (nested.sets, nested.newest))
     size, entered = sets.sum(-1), newest.any(-1)
-    share = entered.to(factor_type(present.device)) / size.clamp(min=1)
+    if tight:
+        reconstruction, prior = newest.float(), (entered & (size == 1)).float()
+    else:
+        prior = entered.to(factor_type(present.device)) / size.clamp(min=1)
+        reconstruction = prior[..., None] * sets
     steps = torch.arange(1, len(sets), device=sets.device)
     return Plan(
         nested.sets,
-        reconstruction=newest.float() if tight else share[..., None] * sets,
-        prior=(entered & (size == 1)).float() if tight else share,
+        reconstruction=reconstruction,
+        prior=prior,
         pairs=torch.stack([steps, steps - 1], dim=1),
         mutual=(entered & (size > 1))[1:].float(),
     )

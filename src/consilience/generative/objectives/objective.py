@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -64,27 +65,42 @@ def reconstruct(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) ->
     Only what has a factor is decoded, all of it in one call per decoder. A step that is being recorded cannot ask what
     that is, and decodes everything.
     """
+    factors = factors.to(z.dtype)
+    if any(weight != 1 for weight in model.weights):
+        factors = factors * factors.new_tensor(model.weights)
+    if z.is_cuda and torch.cuda.is_current_stream_capturing():
+        each = zip(model.names, factors.unbind(-1))
+        gained = [torch.where(one != 0, one * model.log_density(name, z, batch), 0) for name, one in each]
+        return torch.cat(gained).sum(0)
+    if factors.shape[1] == 1:
+        return _reconstruct_alike(model, batch, z, factors[:, 0])
+    return _reconstruct_apart(model, batch, z, factors)
+
+
+def _reconstruct_alike(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) -> Tensor:
+    """Factors `[S, modality]` that serve all samples."""
     total = z.new_zeros(len(batch))
-    recorded = z.is_cuda and torch.cuda.is_current_stream_capturing()
-    for position, (name, weight) in enumerate(zip(model.names, model.weights)):
-        factor = weight * factors[..., position].to(z.dtype)
-        if recorded:
-            density = model.log_density(name, z, batch)
-            total = total + torch.where(factor != 0, factor * density, 0).sum(0)
-            continue
-        if factor.shape[1] == 1:
-            sets = factor[:, 0].nonzero()[:, 0]
-            if len(sets):
-                density = model.log_density(name, z.index_select(0, sets), batch)
-                total = total + (factor[sets] * density).sum(0)
-            continue
-        rows, sets = factor.T.nonzero(as_tuple=True)
-        if len(rows):
-            chosen = z.flatten(0, 1).index_select(0, sets * len(batch) + rows)
-            once = len(rows) == len(batch) and bool((rows.diff() > 0).all())  # each sample, in the batch's own order
-            gained = factor[sets, rows] * model.log_density(name, chosen, batch, None if once else rows)
-            total = total + gained if once else total.index_add(0, rows, gained)
+    for name, factor in zip(model.names, factors.unbind(-1)):
+        sets = factor.nonzero()[:, 0]
+        if len(sets):
+            total = total + factor[sets] @ model.log_density(name, z.index_select(0, sets), batch)
     return total
+
+
+def _reconstruct_apart(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) -> Tensor:
+    """Factors `[S, batch, modality]`: all that is to be decoded is looked up at once, sorted by modality."""
+    modalities, rows, sets = factors.permute(2, 1, 0).nonzero(as_tuple=True)
+    chosen = z.flatten(0, 1).index_select(0, sets * len(batch) + rows)
+    shape = (len(model.names), len(batch))
+    # Mostly every modality is decoded once for every sample, and then all is in the batch's own order.
+    once = len(rows) == math.prod(shape) and bool((rows.view(shape) == torch.arange(shape[1], device=z.device)).all())
+    counts = [shape[1]] * shape[0] if once else torch.bincount(modalities, minlength=shape[0]).tolist()
+    parts = zip(model.names, chosen.split(counts), rows.split(counts))
+    densities = [model.log_density(name, some, batch, None if once else who) for name, some, who in parts if len(some)]
+    if not densities:
+        return z.new_zeros(shape[1])
+    gained = factors[sets, rows, modalities] * torch.cat(densities)
+    return gained.view(shape).sum(0) if once else z.new_zeros(shape[1]).index_add(0, rows, gained)
 
 
 class Objective:
