@@ -80,7 +80,7 @@ def model_of(preparation: Preparation, settings: dict[str, str], subset_encoder:
 
 
 def cost(
-    modalities: int, settings: dict[str, str], subset_encoder: str | None = None, epochs: int = 5, repeats: int = 3
+    modalities: int, settings: dict[str, str], subset_encoder: str | None = None, epochs: int = 5, repeats: int = 5
 ) -> float:
     """CPU-seconds per 100 steps, normalised; a long run less a run of one epoch, so that setting up is left out.
 

@@ -54,7 +54,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("consilience.methods")
     if name in _PUBLIC:
         found = getattr(importlib.import_module(f"consilience.{_PUBLIC[name]}"), name)
-        return globals().setdefault(name, found)  # the next time it is there
+        globals()[name] = found  # from now on no call looks for it, nor sees what replaces it in its own module
+        return found
     raise AttributeError(f"module 'consilience' has no attribute {name!r}")
 
 

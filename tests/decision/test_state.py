@@ -150,6 +150,7 @@ def test_a_refused_opinion_changes_nothing():
     [
         (lambda: FusionState(0.5), r"prior must have shape \[class\], got \[\]"),
         (lambda: FusionState([0.5, 0.6]), "prior must sum to one"),
+        (lambda: FusionState([]), "prior must sum to one, it sums to 0"),
         (lambda: FusionState([0.5, 0.5], [1.0]), "target_prior must be one probability for each of 2"),
         (lambda: FusionState(PRIOR).update([0.0, 1.0]), "the state's 4 classes, got 2"),
         (lambda: FusionState(PRIOR).update(1.0), r"shape \[..., class\], got \[\]"),

@@ -291,7 +291,7 @@ def read_distribution(what: str, values: Any, classes: int) -> np.ndarray:
     given = as_floats(what, values).detach().to("cpu", torch.float64).numpy()
     if given.shape != (classes,):
         raise InputError(f"{what} must be one probability for each of {classes} classes, got shape {list(given.shape)}")
-    if given.min() >= 0 and abs((total := given.sum()) - 1) <= SUM_TOLERANCE:  # which NaN and infinity are not
+    if (given >= 0).all() and abs((total := given.sum()) - 1) <= SUM_TOLERANCE:  # which NaN and infinity are not
         return given / total
     shown = np.array2string(given, precision=6, separator=", ", threshold=8)
     if not np.isfinite(given).all() or (given < 0).any():

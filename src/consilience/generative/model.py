@@ -88,8 +88,7 @@ class LatentModel(Method):
         """
         generator = None if self.training else torch.Generator(batch.device).manual_seed(0)
         terms = self.criterion.terms(self, batch, generator)
-        each = torch.stack(list(terms.values()), dim=1)
-        whole = each @ each.new_tensor([self._factor(name) for name in terms])
+        whole = torch.stack([value * self._factor(name) for name, value in terms.items()]).sum(0)
         return Prediction(-whole[:, None], extra={"terms": terms})
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:

@@ -66,8 +66,8 @@ def reconstruct(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) ->
     that is, and decodes everything.
     """
     factors = factors.to(z.dtype)
-    if any(weight != 1 for weight in model.weights):
-        factors = factors * factors.new_tensor(model.weights)
+    if any(weight != 1 for weight in model.weights):  # one by one: no step waits for numbers to reach a device
+        factors = torch.stack([weight * one for weight, one in zip(model.weights, factors.unbind(-1))], dim=-1)
     if z.is_cuda and torch.cuda.is_current_stream_capturing():
         each = zip(model.names, factors.unbind(-1))
         gained = [torch.where(one != 0, one * model.log_density(name, z, batch), 0) for name, one in each]
@@ -83,7 +83,8 @@ def _reconstruct_alike(model: LatentModel, batch: Batch, z: Tensor, factors: Ten
     for name, factor in zip(model.names, factors.unbind(-1)):
         sets = factor.nonzero()[:, 0]
         if len(sets):
-            total = total + factor[sets] @ model.log_density(name, z.index_select(0, sets), batch)
+            # No matrix product, which mixed precision would make in 16 bits.
+            total = total + (factor[sets, None] * model.log_density(name, z.index_select(0, sets), batch)).sum(0)
     return total
 
 
@@ -92,7 +93,7 @@ def _reconstruct_apart(model: LatentModel, batch: Batch, z: Tensor, factors: Ten
     modalities, rows, sets = factors.permute(2, 1, 0).nonzero(as_tuple=True)
     chosen = z.flatten(0, 1).index_select(0, sets * len(batch) + rows)
     shape = (len(model.names), len(batch))
-    # Mostly every modality is decoded once for every sample, and then all is in the batch's own order.
+    # A tight chain decodes every modality once for every sample, and then all is in the batch's own order.
     once = len(rows) == math.prod(shape) and bool((rows.view(shape) == torch.arange(shape[1], device=z.device)).all())
     counts = [shape[1]] * shape[0] if once else torch.bincount(modalities, minlength=shape[0]).tolist()
     parts = zip(model.names, chosen.split(counts), rows.split(counts))
