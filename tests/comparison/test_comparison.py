@@ -16,8 +16,8 @@ from polars.testing import assert_frame_equal
 
 from consilience import compare, corrupt, load, load_data
 from consilience.comparison import comparison
-from consilience.comparison.comparison import applicable
 from consilience.comparison.plan import Plan, Source
+from consilience.comparison.resolution import applicable
 from consilience.comparison.summary import sample_scores
 from consilience.data import DataSet
 from consilience.errors import InputError, TrainingError, UnknownNameError, UnsupportedError

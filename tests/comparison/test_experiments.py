@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from consilience import compare, load_data
-from consilience.comparison.comparison import applicable, reopen
+from consilience.comparison.comparison import reopen
 from consilience.comparison.experiments import (
     Claim,
     Experiment,
@@ -19,6 +19,7 @@ from consilience.comparison.experiments import (
     published,
     register_experiment,
 )
+from consilience.comparison.resolution import applicable
 from consilience.corruption import corruption_names
 from consilience.errors import ConsilienceError, MissingDataError, UnknownNameError
 

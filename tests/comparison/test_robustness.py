@@ -8,11 +8,12 @@ import pytest
 from scipy.stats import friedmanchisquare, rankdata
 
 from consilience import compare, load_data
-from consilience.comparison.comparison import Comparison, applicable
+from consilience.comparison.comparison import Comparison
 from consilience.comparison.experiments import Part, find_experiment
 from consilience.comparison.experiments.published import headlines
 from consilience.comparison.experiments.robustness import METHODS, Robustness, answer
 from consilience.comparison.ranks import critical_difference
+from consilience.comparison.resolution import applicable
 from consilience.comparison.standings import mean_scores, scores_of, standings
 from consilience.comparison.summary import _rank
 from consilience.corruption import corruption_names

@@ -291,7 +291,7 @@ def misplaced_trust(good: Finished) -> list[str]:
             notes.append(
                 f"{method} on {source} trusts {', '.join(names)} more when wrong: on mildly corrupted validation "
                 f"samples weights rise with the modality's own loss, r up to {largest:+.2f}, in "
-                f"{concerned} of {len(seeds)} seeds. Encoders that end in a norm layer keep features from growing with "
+                f"{concerned} of {len(seeds)} seeds. Encoders with a norm layer keep features from growing with "
                 "the noise."
             )
     return notes

@@ -72,7 +72,7 @@ def warn_of_misplaced_trust(method: str, found: Mapping[str, Correlation]) -> No
     warnings.warn(
         f"{method} trusts a modality more when it is wrong: on mildly corrupted samples the weight of {figures} rises "
         "with that modality's own loss. Where features grow with the noise, so does an expert's confidence. Bound them "
-        "with an encoder that ends in a norm layer, such as mlp with normalise=True (its default), or choose a method "
+        "with an encoder that has a norm layer, such as mlp with normalise=True (its default), or choose a method "
         f"that does not weigh by confidence, such as {others}",
         TrustWarning,
         stacklevel=3,

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from consilience.comparison.comparison import versions_used
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.experiments.experiment import Reproduction, run_folder
 from consilience.comparison.plan import Job
+from consilience.comparison.resolution import versions_used
 from consilience.comparison.store import Result, Store, writing
 from consilience.comparison.work import Measure
 from consilience.report.account import Account, Section, write_account
