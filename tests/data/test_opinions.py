@@ -171,7 +171,7 @@ def test_another_separator_is_recognised(tmp_path, ending, mark, found):
         open_opinions([path])
 
 
-@pytest.mark.parametrize("first", ["0.2,0.3,0.5", "1.257e-01,-3,2", "0.5,0.5,0", "nan,1,2"])
+@pytest.mark.parametrize("first", ["0.2,0.3,0.5", "1.257e-01,-3,2", "0.5,0.5,0", "nan,1,2", "0,1,0"])
 def test_a_table_without_names_loses_no_row(tmp_path, first):
     path = tmp_path / "a.csv"
     path.write_text(f"{first}\n0.1,0.8,0.1\n")

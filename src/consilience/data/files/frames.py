@@ -77,10 +77,11 @@ def _check_separator(path: Path, names: Sequence[str]) -> None:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    """Refuse a text table whose first line is plainly a row: all numbers, and not all of them whole, as classes are."""
+    """Refuse a text table whose first line is plainly a row: all numbers, but not, as classes are, whole and apart."""
     cells = [_TWICE.sub("", name) for name in names]  # polars tells names apart that are written alike
     numbers = [one for one in map(_number, cells) if one is not None]
-    if numbers and len(numbers) == len(names) and not all(one.is_integer() for one in numbers):
+    apart = len(set(numbers)) == len(numbers) and all(one.is_integer() for one in numbers)
+    if numbers and len(numbers) == len(names) and not apart:
         shown = ", ".join(cells[:3]) + (", …" if len(cells) > 3 else "")
         raise InputError(
             f"{path.name}: its first line holds numbers ({shown}) where a table has the names of its columns: put a "
