@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import polars as pl
@@ -15,7 +14,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from consilience import compare, corrupt, load, load_data
-from consilience.comparison import comparison
 from consilience.comparison.plan import Plan, Source
 from consilience.comparison.resolution import applicable
 from consilience.comparison.summary import sample_scores
@@ -105,18 +103,6 @@ def test_variants_of_a_method_are_compared_under_their_labels(small, tmp_path):
         compare(small, ["late@wide"], **QUICK)
     with pytest.raises(UnknownNameError, match="It was given in settings"):
         compare(small, ["late"], settings={"late@wide": {}}, **QUICK)
-
-
-def test_versions_are_of_what_is_installed(monkeypatch):
-    """Fabric may come inside the distribution lightning, and is then known by that name."""
-
-    def version(name):
-        if name in ("lightning-fabric", "pytorch-lightning"):
-            raise PackageNotFoundError(name)
-        return "1.2.3"
-
-    monkeypatch.setattr(comparison, "version", version)
-    assert comparison.installed_versions() == dict.fromkeys(("torch", "numpy", "scikit-learn", "lightning"), "1.2.3")
 
 
 def test_too_few_seeds_are_said(finished):
