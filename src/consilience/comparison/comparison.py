@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest
@@ -18,9 +18,6 @@ from consilience.evaluation import find_metric
 from consilience.report.findings import Findings
 from consilience.report.tables import TableFormat
 from consilience.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 REPORT = "report.html"
 # What suits each modality's kind, and a sensor that says nothing.

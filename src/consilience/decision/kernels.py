@@ -200,8 +200,13 @@ def _processors(device: torch.device) -> int:
 def _settings(kernel: str, experts: int, classes: int, dtype: torch.dtype, wide: torch.dtype) -> dict[str, Any]:
     """What a kernel is compiled for. dtype: of the logits, wide: of the table."""
     tile = _tile(experts, classes, dtype.itemsize, split=kernel == "plain")
-    settings: dict[str, Any] = {"N": experts, "C": classes, "R": tile.rows, "N_STEP": tile.experts}
-    settings["num_warps"] = tile.warps
+    settings: dict[str, Any] = {
+        "N": experts,
+        "C": classes,
+        "R": tile.rows,
+        "N_STEP": tile.experts,
+        "num_warps": tile.warps,
+    }
     if kernel != "plain":
         settings["C_PAD"] = tile.main
         return settings if kernel == "backward" else settings | {"LEAST": torch.finfo(wide).min / 2**14}
