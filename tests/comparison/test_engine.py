@@ -1,11 +1,13 @@
 """Working through jobs: in one process, in several, on a cluster, beside others, with progress."""
 
 import logging
+import signal
 import sys
 import threading
 
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from consilience import compare
 from consilience.comparison import engine
@@ -69,6 +71,17 @@ def test_every_job_is_done_once_and_a_failed_one_again_only_when_asked_again(sto
     assert lines[2].endswith("late on digits, seed 2 failed")
     engine.run_jobs(JOBS, PLAN, store, verbose=0)
     assert worked == [0, 1, 2, 3, 2]
+
+
+def test_processes_leave_ctrl_c_to_the_one_that_started_them(store):
+    def listen(job, plan, store):
+        return Result({"deaf": signal.getsignal(signal.SIGINT) is signal.SIG_IGN})
+
+    get_reusable_executor().shutdown(wait=True)  # processes that another test started heard what they were told then
+    before = signal.getsignal(signal.SIGINT)
+    engine.run_jobs(JOBS, PLAN, store, workers=2, verbose=0, measuring=listen)
+    assert [store.read(job).about["deaf"] for job in JOBS] == [True] * 4
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_nothing_is_said_when_nothing_is_to_be_said(store, worked, caplog):

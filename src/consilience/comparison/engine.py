@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -78,7 +81,27 @@ def _work_through(
         plan, store = _from_anywhere(plan), Store(store.folder.absolute())
     with joblib.parallel_config(backend=_backend(cluster)):
         pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
-        yield from pool(joblib.delayed(_work_and_say)(do, job, plan, store, threads) for job in jobs)
+        with _processes_deaf_to_ctrl_c():
+            outcomes = pool(joblib.delayed(_work_and_say)(do, job, plan, store, threads) for job in jobs)
+        yield from outcomes
+
+
+@contextmanager
+def _processes_deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes started within leave Ctrl-C to this one, which ends them: each would print a traceback of its own.
+
+    A terminal sends the signal to all. What a process ignores its children ignore from their first moment on; only the
+    main thread may say what is ignored, and only a handler that Python knows can be put back.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _work_and_say(do: Callable[..., str], job: Job, plan: Any, store: Store, threads: int | None) -> tuple[Job, str]:
