@@ -2,9 +2,10 @@
 
 Both do the same arithmetic, so what a loop loses is what small calls cost beside it: much where decoders are small or
 a GPU waits for them, little where the matrix products of one point's draws fill a core. Both refine their proposals
-first.
+first. On a processor it is measured twice: one thread and its processor time, which is how much work there is; and
+all threads and the clock, which is how long a user waits, and where one point's draws are too few to share out.
 
-    python benchmarks/bench_likelihood.py                   # one thread of the processor
+    python benchmarks/bench_likelihood.py                   # one core, then all
     python benchmarks/bench_likelihood.py --device cuda
     python benchmarks/bench_likelihood.py --keep docs/latent.json && python docs/latent_tables.py    # the page's table
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,11 +54,11 @@ def trained_on(numbers: int, hidden: list[int]) -> tuple[TrainedLatent, Samples]
 
 
 def seconds(work: Callable[[], object], repeats: int, device: str) -> float:
-    """The least of some repeats: processor time, or the clock's where a device works."""
+    """The least of some repeats: processor time of one thread, or the clock's where several or a device work."""
 
     def now() -> float:
         if device == "cpu":
-            return time.process_time()
+            return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
         torch.cuda.synchronize()
         return time.perf_counter()
 
@@ -98,16 +100,18 @@ def main() -> None:
     given = parser.parse_args()
     device = given.device
     if given.keep and device != "cpu":
-        parser.error("--keep is for the table of the page, which is about one core")
-    torch.set_num_threads(1)
-    where = "processor time, one thread" if device == "cpu" else torch.cuda.get_device_name()
-    print(f"{POINTS} points, {DRAWS} draws, {len(MODALITIES)} modalities; seconds, {where}")
-    print(f"{'':36}{'together':>10}{'point by point':>18}{'times':>8}")
-    measured: dict[str, dict[str, float]] = {}
-    for name, (numbers, hidden, looped) in SIZES.items():
-        whole, looped_whole = measure(numbers, hidden, looped, device)
-        print(f"{name:36}{whole:>10.1f}{looped_whole:>18.1f}{looped_whole / whole:>8.1f}", flush=True)
-        measured[name] = {"together": round(whole, 3), "one by one": round(looped_whole, 3)}
+        parser.error("--keep is for the table of the page, which is about a processor")
+    measured: dict[str, dict[str, dict[str, float]]] = {name: {} for name in SIZES}
+    for threads in sorted({1, os.cpu_count() or 1}) if device == "cpu" else [1]:
+        torch.set_num_threads(threads)
+        where = "processor time, one thread" if threads == 1 else f"the clock, {threads} threads"
+        where = where if device == "cpu" else torch.cuda.get_device_name()
+        print(f"{POINTS} points, {DRAWS} draws, {len(MODALITIES)} modalities; seconds, {where}")
+        print(f"{'':36}{'together':>10}{'point by point':>18}{'times':>8}")
+        for name, (numbers, hidden, looped) in SIZES.items():
+            whole, looped_whole = measure(numbers, hidden, looped, device)
+            print(f"{name:36}{whole:>10.1f}{looped_whole:>18.1f}{looped_whole / whole:>8.1f}", flush=True)
+            measured[name][str(threads)] = {"together": round(whole, 3), "one by one": round(looped_whole, 3)}
     if given.keep:
         content = json.loads(given.keep.read_text(encoding="utf-8")) if given.keep.exists() else {}
         content["likelihoods"] = measured

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,13 +80,16 @@ def noise(found: dict[str, dict[str, float]]) -> str:
     return markdown(("", *(f"N = {n}" for n in NUMBERS)), rows)
 
 
-def likelihoods(found: dict[str, dict[str, float]]) -> str:
-    """Seconds for all points together and one by one, by size of the decoders."""
-    rows = []
-    for name, one in found.items():
-        together, apart = one["together"], one["one by one"]
-        rows.append((name, f"{together:.1f}", f"{apart:.1f}", f"{apart / together:.1f}"))
-    return markdown(("a modality", "together, s", "point by point, s", "times as fast"), rows)
+def likelihoods(found: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Seconds for all points together and one by one, by size of the decoders and number of cores."""
+    header, rows = ["a modality"], [[name] for name in found]
+    for cores in next(iter(found.values())):
+        core = "one core" if cores == "1" else f"{cores} cores"
+        header += [f"{core}: together, s", "point by point, s", "times as fast"]
+        for row, one in zip(rows, found.values()):
+            together, apart = one[cores]["together"], one[cores]["one by one"]
+            row += [f"{together:.1f}", f"{apart:.1f}", f"{apart / together:.1f}"]
+    return markdown(header, rows)
 
 
 def parts(found: dict[str, Any]) -> str:
@@ -109,7 +113,7 @@ def _mean(found: dict[str, Any], measure: str) -> float:
     return float(np.mean([one[measure] for one in found["variants"].values()]))
 
 
-def markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table, numbers to the right."""
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])

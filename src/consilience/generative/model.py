@@ -43,6 +43,9 @@ class LatentModel(Method):
     """
 
     needs_targets = False
+    # A density has no floor: one value far from all that training saw, of a feature that hardly varies say, would make
+    # every epoch worse than the first, in which the model knows nothing.
+    ignored_worst = 0.01
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from consilience.training.plan import BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.progress import Progress, logger
 from consilience.training.randomness import epoch_seed, seed_device
 from consilience.training.recording import Recorder, Work
+from consilience.training.validation import validate
 
 if TYPE_CHECKING:
     from consilience.training.trainer import Trainer
@@ -361,31 +362,6 @@ def hide_some(present: Tensor, probability: float) -> Tensor:
     draw = torch.rand(present.shape, device=present.device)
     spared = torch.where(present, draw, -1.0).argmax(dim=1, keepdim=True)
     return (draw < probability).scatter(1, spared, False)
-
-
-@torch.no_grad()
-def validate(model: Any, method: Method, feed: Feed, batch_size: int) -> dict[str, float]:
-    """The task's loss, and the accuracy of a classification, on a whole set."""
-    model.eval()
-    totals = torch.zeros(3, dtype=torch.float64 if feed.device.type != "mps" else torch.float32, device=feed.device)
-    for batch in feed.in_order(batch_size):
-        prediction = model(batch)
-        losses = method.validation_losses(prediction, batch)
-        right = correct(method, prediction.output, batch)
-        totals += torch.stack([(losses * batch.weight).sum(), (right * batch.weight).sum(), batch.weight.sum()])
-    loss, accuracy, weight = totals.tolist()
-    row = {"validation_loss": loss / weight}
-    if method.task.classification:
-        row["validation_accuracy"] = accuracy / weight
-    return row
-
-
-def correct(method: Method, output: Tensor, batch: Batch) -> Tensor:
-    """1 where a classification is right, `[batch]`; zeros for a regression."""
-    if not method.task.classification:
-        return torch.zeros_like(batch.weight)
-    assert batch.y is not None
-    return (output.argmax(dim=1) == batch.y).to(batch.weight.dtype)
 
 
 def describe_module(module: nn.Module) -> str:

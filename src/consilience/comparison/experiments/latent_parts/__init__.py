@@ -63,7 +63,6 @@ register_experiment(
         title="Latent fusion on halves and quadrants of MNIST: which objective imputes, and how well?",
         cuts=("halves", "quadrants"),
         full={
-            "seeds": 5,
             "most": (5000, 1000, 1000),
             "latent": 20,
             "hidden": (256, 128),
