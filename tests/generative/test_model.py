@@ -57,6 +57,17 @@ def test_training_on_gaps_learns_to_fill_them(settings):
     assert ((rebuilt - batch["c"]) ** 2).mean() < 0.5 * batch["c"].var()
 
 
+def test_a_value_far_from_all_others_does_not_end_training():
+    samples = samples_of(300, missing=0)
+    X = dict(samples)
+    X["a"][:, 3] = 0.0
+    X["a"][5, 3] = 1e-3  # a sensor that hardly ever speaks
+    X["a"][250, 3] = 1.0  # and once in validation, two hundred deviations and more from its mean
+    samples = Samples.of(X)
+    _, _, log = train(samples[:200], samples[200:], epochs=40)
+    assert log.best_epoch > 20
+
+
 def test_seeds_repeat_and_validation_is_quiet():
     samples = samples_of(60)
     first, preparation, log = train(samples, samples, epochs=2)

@@ -16,8 +16,8 @@ from consilience.targets import Task
 from consilience.training import Phase
 from consilience.training.devices import lay_out
 from consilience.training.loop import hide_some
-from consilience.training.validation import validate
 from consilience.training.randomness import epoch_seed
+from consilience.training.validation import validate
 from training.toys import Explosive, Straight, make, make_samples, prepare, same, trainer, weights
 
 FULL = {"batch_size": 1000, "optimizer": "sgd"}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from consilience.errors import TrainingError, UnsupportedError
+from consilience.fusion.concat import Concat
 from consilience.samples import MappedRows, Samples
 from consilience.training import Log, Model, Trainer
 from consilience.training.together import check_finite, fit_together, reason_alone
@@ -87,3 +88,8 @@ def test_sets_of_different_sizes_are_no_trials():
     parts = [(TRAIN, VALIDATION), (TRAIN[:20], VALIDATION)]
     assert reason_alone("concat", parts, TRAINER) == "its seeds have sets of different sizes"
     assert reason_alone("pro:concat", parts[:1], TRAINER) is None
+
+
+def test_a_method_that_stops_by_a_part_of_validation_is_trained_alone(monkeypatch):
+    monkeypatch.setattr(Concat, "ignored_worst", 0.01)
+    assert reason_alone("concat", [(TRAIN, VALIDATION)], TRAINER) == "its worst validation samples are not to stop it"

@@ -110,6 +110,8 @@ def reason_alone(name: str, parts: Sequence[Parts], trainer: Trainer) -> str | N
         return "its training is more than one run of the loop"
     if cls.keeps_history:
         return "it keeps a history of losses"
+    if cls.ignored_worst:
+        return "its worst validation samples are not to stop it"
     usual = Trainer()
     for one in fields(Trainer):
         if one.name not in (*_PASSED, *_BESIDE) and getattr(trainer, one.name) != getattr(usual, one.name):

@@ -1,0 +1,55 @@
+"""What early stopping goes by, against numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+from consilience.training.validation import validate, without_worst
+from training.toys import Straight, make, make_samples, prepare, trainer
+
+
+class Forgiving(Straight):
+    """Its worst tenth does not count."""
+
+    ignored_worst = 0.1
+
+
+class Hopeless(Forgiving):
+    """One loss of the worst tenth is not a number."""
+
+    def validation_losses(self, prediction, batch):
+        losses = super().validation_losses(prediction, batch)
+        return torch.where(losses == losses.max(), float("nan"), losses)
+
+
+@pytest.mark.parametrize("batch_size", [7, 1000])
+@pytest.mark.parametrize("method", [Straight, Forgiving])
+def test_the_loss_is_a_weighted_mean_and_the_accuracy_counts_all(method, batch_size):
+    samples = make_samples(90, weight=np.random.default_rng(0).random(90) + 0.1)
+    preparation = prepare(samples)
+    module = make(method, preparation)
+    found = validate(module, module, trainer(preparation).feed(samples, torch.device("cpu")), batch_size)
+    batch = preparation.batch(samples)
+    with torch.no_grad():
+        output = module(batch).output.double().numpy()
+    y, weight = batch.y.numpy(), samples.weight.astype(float)
+    log_sum = np.log(np.exp(output).sum(axis=1))
+    losses = log_sum - output[np.arange(90), y]
+    kept = np.argsort(losses)[: 90 - (4 if method.ignored_worst else 0)]  # a tenth, but no more than one in twenty
+    assert found["validation_loss"] == pytest.approx(np.average(losses[kept], weights=weight[kept]), rel=1e-5)
+    assert found["validation_accuracy"] == pytest.approx(np.average(output.argmax(axis=1) == y, weights=weight))
+
+
+@pytest.mark.parametrize(("n", "share", "ignored"), [(19, 0.01, 0), (20, 0.01, 1), (101, 0.01, 2), (1000, 0.5, 50)])
+def test_how_many_are_ignored(n, share, ignored):
+    losses = torch.randperm(n).double()
+    weight = without_worst(torch.ones(n), losses, share)
+    assert torch.equal(weight == 0, losses >= n - ignored)
+
+
+def test_a_loss_that_is_not_a_number_is_not_ignored():
+    samples = make_samples(90)
+    preparation = prepare(samples)
+    module = make(Hopeless, preparation)
+    feed = trainer(preparation).feed(samples, torch.device("cpu"))
+    assert np.isnan(validate(module, module, feed, 1000)["validation_loss"])
