@@ -1,5 +1,9 @@
 """The answer in words says no more than the findings do."""
 
+from dataclasses import replace
+
+import polars as pl
+
 from consilience.report import headline
 from report.factory import make_findings
 
@@ -18,7 +22,31 @@ def test_best_is_said_only_where_it_was_marked():
     findings = make_findings()
     findings.best.clear()
     assert not any("is best" in sentence for sentence in headline(findings))
-    assert all("has the highest accuracy" in sentence for sentence in headline(findings))
+    assert all("the highest accuracy" in sentence for sentence in headline(findings))
+
+
+def alike(*methods, reference):
+    """Findings in which some methods have the numbers of the first of them, and another is the reference."""
+    findings = make_findings([*methods, *({reference} - set(methods))], levels=(0.0,), seeds=3)
+    first = findings.values.filter(pl.col("method") == methods[0])
+    copies = [first.with_columns(method=pl.lit(method)) for method in methods]
+    others = findings.values.filter(~pl.col("method").is_in(methods))
+    return replace(
+        findings,
+        values=pl.concat([*copies, others]),
+        reference=reference,
+        differences=findings.differences.clear(),
+        best={},
+    )
+
+
+def test_methods_of_one_mean_are_named_together():
+    sentence = headline(alike("concat", "align", "early", reference="late"))[0]
+    assert sentence.startswith("On digits, `concat`, `align` and `early` share the highest accuracy on clean data (")
+    assert sentence.endswith("the difference of `concat` to `late` was not tested.")
+    sentence = headline(alike("concat", "late", reference="late"))[0]
+    assert sentence.startswith("On digits, `concat` and `late` share the highest accuracy on clean data (")
+    assert sentence.endswith(" %); `late`, the reference, is one of them.")
 
 
 def test_too_few_seeds_are_not_significant():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from consilience.report.findings import Findings
 from consilience.report.summary import Block, Cell, Condition, Row, ranking, summarise
-from consilience.report.wording import one_line, say_metric, say_number, say_p
+from consilience.report.wording import one_line, say_list, say_metric, say_number, say_p
 
 
 def headline(findings: Findings) -> list[str]:
@@ -38,13 +38,17 @@ def _telling(block: Block) -> list[Condition]:
 def _answer(findings: Findings, block: Block, condition: Condition, ranked: list[tuple[Row, Cell]]) -> str:
     metric, (row, cell) = say_metric(findings.metric), ranked[0]
     name, amount = one_line(row.method), _amount(block, cell)
+    extreme = f"the {'highest' if findings.larger_is_better else 'lowest'} {metric}"
+    level = [one.method for one, other in ranked if block.scale.number(other.mean) == block.scale.number(cell.mean)]
     if len(ranked) == 1:
         lead, rest = f"`{name}` alone has results", f" ({metric} {amount})"
     elif cell.best:
         lead, rest = f"`{name}` is best", f" ({metric} {amount}){_doubt(findings, block, ranked)}"
+    elif len(level) > 1:
+        lead = f"{say_list(f'`{one_line(one)}`' for one in level)} share {extreme}"
+        rest = f" ({block.scale.number(cell.mean)}{block.scale.unit}){_doubt_of_all(findings, block, level, cell)}"
     else:
-        lead = f"`{name}` has the {'highest' if findings.larger_is_better else 'lowest'} {metric}"
-        rest = f" ({amount}){_doubt(findings, block, ranked)}"
+        lead, rest = f"`{name}` has {extreme}", f" ({amount}){_doubt(findings, block, ranked)}"
     if condition.clean:
         return f"{lead} on clean data{rest}."
     return f"under {condition.words}, {lead}{rest}."
@@ -66,14 +70,24 @@ def _doubt(findings: Findings, block: Block, ranked: list[tuple[Row, Cell]]) -> 
             f"; it is the reference, and significantly better than {beaten} of {say_number(len(ranked) - 1, 'other')}"
         )
     follows = "" if second.reference else f", followed by `{one_line(second.method)}` ({_amount(block, next_cell)})"
+    return f"{follows}; its difference to `{reference}` {_tested(block, cell)}"
+
+
+def _doubt_of_all(findings: Findings, block: Block, level: list[str], cell: Cell) -> str:
+    """How methods of one mean stand against the reference, the first of them for all."""
+    reference = one_line(findings.reference)
+    if findings.reference in level:
+        return f"; `{reference}`, the reference, is one of them"
+    return f"; the difference of `{one_line(level[0])}` to `{reference}` {_tested(block, cell)}"
+
+
+def _tested(block: Block, cell: Cell) -> str:
     difference = cell.difference
     if difference is None:
-        return f"{follows}; its difference to `{reference}` was not tested"
+        return "was not tested"
     points = " points" if block.scale.unit else ""
     amount = f"{block.scale.signed(difference.value)}{points}, {say_p(difference.p_holm)}"
-    if difference.significant:
-        return f"{follows}; its difference to `{reference}` is significant ({amount})"
-    return f"{follows}; its difference to `{reference}` is not significant ({amount})"
+    return f"is {'' if difference.significant else 'not '}significant ({amount})"
 
 
 def tally(findings: Findings) -> str:
