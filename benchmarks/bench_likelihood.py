@@ -2,10 +2,11 @@
 
 Both do the same arithmetic, so what a loop loses is what small calls cost beside it: much where decoders are small or
 a GPU waits for them, little where the matrix products of one point's draws fill a core. Both refine their proposals
-first. On a processor it is measured twice: one thread and its processor time, which is how much work there is; and
-all threads and the clock, which is how long a user waits, and where one point's draws are too few to share out.
+first. On a processor it is measured twice: one thread and its processor time, which is how much work there is; and as
+many threads as torch takes by itself and the clock, which is how long a user waits, and where one point's draws are too
+few to share out.
 
-    python benchmarks/bench_likelihood.py                   # one core, then all
+    python benchmarks/bench_likelihood.py                   # one thread, then all
     python benchmarks/bench_likelihood.py --device cuda
     python benchmarks/bench_likelihood.py --keep docs/latent.json && python docs/latent_tables.py    # the page's table
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +102,7 @@ def main() -> None:
     if given.keep and device != "cpu":
         parser.error("--keep is for the table of the page, which is about a processor")
     measured: dict[str, dict[str, dict[str, float]]] = {name: {} for name in SIZES}
-    for threads in sorted({1, os.cpu_count() or 1}) if device == "cpu" else [1]:
+    for threads in sorted({1, torch.get_num_threads()}) if device == "cpu" else [1]:  # as many as torch takes by itself
         torch.set_num_threads(threads)
         where = "processor time, one thread" if threads == 1 else f"the clock, {threads} threads"
         where = where if device == "cpu" else torch.cuda.get_device_name()

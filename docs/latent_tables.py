@@ -81,13 +81,13 @@ def noise(found: dict[str, dict[str, float]]) -> str:
 
 
 def likelihoods(found: dict[str, dict[str, dict[str, float]]]) -> str:
-    """Seconds for all points together and one by one, by size of the decoders and number of cores."""
+    """Seconds for all points together and one by one, by size of the decoders and number of threads."""
     header, rows = ["a modality"], [[name] for name in found]
-    for cores in next(iter(found.values())):
-        core = "one core" if cores == "1" else f"{cores} cores"
-        header += [f"{core}: together, s", "point by point, s", "times as fast"]
+    for threads in next(iter(found.values())):
+        with_threads = "one thread" if threads == "1" else f"{threads} threads"
+        header += [f"{with_threads}: together, s", "point by point, s", "times as fast"]
         for row, one in zip(rows, found.values()):
-            together, apart = one[cores]["together"], one[cores]["one by one"]
+            together, apart = one[threads]["together"], one[threads]["one by one"]
             row += [f"{together:.1f}", f"{apart:.1f}", f"{apart / together:.1f}"]
     return markdown(header, rows)
 

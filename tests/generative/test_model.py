@@ -62,7 +62,7 @@ def test_a_value_far_from_all_others_does_not_end_training():
     X = dict(samples)
     X["a"][:, 3] = 0.0
     X["a"][5, 3] = 1e-3  # a sensor that hardly ever speaks
-    X["a"][250, 3] = 1.0  # and once in validation, two hundred deviations and more from its mean
+    X["a"][250, 3] = 1.0  # and once in validation, thousands of deviations from its mean
     samples = Samples.of(X)
     _, _, log = train(samples[:200], samples[200:], epochs=40)
     assert log.best_epoch > 20

@@ -26,7 +26,7 @@ def test_best_is_said_only_where_it_was_marked():
 
 
 def alike(*methods, reference):
-    """Findings in which some methods have the numbers of the first of them, and another is the reference."""
+    """Findings in which some methods have the numbers of the first of them."""
     findings = make_findings([*methods, *({reference} - set(methods))], levels=(0.0,), seeds=3)
     first = findings.values.filter(pl.col("method") == methods[0])
     copies = [first.with_columns(method=pl.lit(method)) for method in methods]
@@ -46,7 +46,14 @@ def test_methods_of_one_mean_are_named_together():
     assert sentence.endswith("the difference of `concat` to `late` was not tested.")
     sentence = headline(alike("concat", "late", reference="late"))[0]
     assert sentence.startswith("On digits, `concat` and `late` share the highest accuracy on clean data (")
-    assert sentence.endswith(" %); `late`, the reference, is one of them.")
+    assert sentence.endswith(" %); `late` is the reference, and no other method is significantly worse.")
+
+
+def test_methods_that_differ_in_digits_not_shown_are_not_level():
+    findings = alike("concat", "align", reference="late")
+    lower = pl.when(pl.col("method") == "align").then(pl.col("value") - 1e-6).otherwise(pl.col("value"))
+    sentence = headline(replace(findings, values=findings.values.with_columns(value=lower)))[0]
+    assert sentence.startswith("On digits, `concat` has the highest accuracy on clean data (")
 
 
 def test_too_few_seeds_are_not_significant():

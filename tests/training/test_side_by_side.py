@@ -143,3 +143,10 @@ def test_a_loss_that_is_never_finite_is_said():
     broken.y[1] = math.inf
     with pytest.raises(TrainingError, match=r"trials \[1\] was never finite"):
         train_side_by_side(made("concat"), broken, VALIDATION, **TRAINING)
+
+
+def test_a_method_that_stops_by_a_part_of_validation_is_refused(monkeypatch):
+    methods = made("concat")
+    monkeypatch.setattr(type(methods[0]), "ignored_worst", 0.01)
+    with pytest.raises(InputError, match="trials stop by all validation samples, Concat not by its worst"):
+        train_side_by_side(methods, TRAIN, VALIDATION, **TRAINING)

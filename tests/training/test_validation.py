@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.training.validation import validate, without_worst
+from consilience.training.validation import mean_without_worst, validate
 from training.toys import Straight, make, make_samples, prepare, trainer
 
 
@@ -43,8 +43,24 @@ def test_the_loss_is_a_weighted_mean_and_the_accuracy_counts_all(method, batch_s
 @pytest.mark.parametrize(("n", "share", "ignored"), [(19, 0.01, 0), (20, 0.01, 1), (101, 0.01, 2), (1000, 0.5, 50)])
 def test_how_many_are_ignored(n, share, ignored):
     losses = torch.randperm(n).double()
-    weight = without_worst(torch.ones(n), losses, share)
-    assert torch.equal(weight == 0, losses >= n - ignored)
+    assert mean_without_worst(losses, torch.ones(n), share) == pytest.approx((n - ignored - 1) / 2)
+
+
+def test_samples_that_do_not_count_are_not_among_the_worst():
+    losses, weight = torch.arange(40.0), torch.ones(40)
+    weight[20:] = 0
+    assert mean_without_worst(losses, weight, 0.01) == pytest.approx(np.arange(19).mean())
+    weight[2:] = 0  # two that count are too few to leave one out
+    assert mean_without_worst(losses, weight, 0.01) == 0.5
+
+
+def test_an_infinite_loss_is_ignored_like_others():
+    losses = torch.arange(40.0)
+    losses[7] = torch.inf
+    assert mean_without_worst(losses, torch.ones(40), 0.01) == pytest.approx(np.delete(np.arange(40), 7).mean())
+    assert mean_without_worst(losses, torch.ones(40), 0.0) == np.inf
+    losses[8] = torch.inf  # one more than may be
+    assert mean_without_worst(losses, torch.ones(40), 0.01) == np.inf
 
 
 def test_a_loss_that_is_not_a_number_is_not_ignored():

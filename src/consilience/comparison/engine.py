@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -79,29 +79,35 @@ def _work_through(
     threads = max(1, (os.cpu_count() or 1) // workers) if cluster is None else None
     if cluster is not None:
         plan, store = _from_anywhere(plan), Store(store.folder.absolute())
-    with joblib.parallel_config(backend=_backend(cluster)):
+    own: dict[str, Any] = {} if cluster else {"initializer": _ignore_ctrl_c}
+    with joblib.parallel_config(backend=_backend(cluster), **own):
         pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
-        with _processes_deaf_to_ctrl_c():
+        with nullcontext() if cluster else _children_ignoring_ctrl_c():
             outcomes = pool(joblib.delayed(_work_and_say)(do, job, plan, store, threads) for job in jobs)
         yield from outcomes
 
 
 @contextmanager
-def _processes_deaf_to_ctrl_c() -> Iterator[None]:
+def _children_ignoring_ctrl_c() -> Iterator[None]:
     """Processes started within leave Ctrl-C to this one, which ends them: each would print a traceback of its own.
 
-    A terminal sends the signal to all. What a process ignores its children ignore from their first moment on; only the
+    A terminal sends the signal to all. What a process ignores its children ignore from their first moment on, while
+    they still import; those that take a child's place later are told when they are up, by `_ignore_ctrl_c`. Only the
     main thread may say what is ignored, and only a handler that Python knows can be put back.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _ignore_ctrl_c()
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _work_and_say(do: Callable[..., str], job: Job, plan: Any, store: Store, threads: int | None) -> tuple[Job, str]:

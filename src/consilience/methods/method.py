@@ -63,7 +63,7 @@ class Method(nn.Module):
     min_modalities: ClassVar[int] = 1
     size: ClassVar[str | None] = None  # the setting that makes it wider, where that is not its encoders' width
     needs_targets: ClassVar[bool] = True  # whether there is nothing to learn from samples without y
-    ignored_worst: ClassVar[float] = 0.0  # the share of validation samples, of the largest losses, not to stop by
+    ignored_worst: ClassVar[float] = 0.0  # share of validation samples, at most .05, too bad to stop by
     keeps_history: bool = False  # whether objective() wants step.history (needs opinions)
     history_start: int = 1  # the first epoch that the history counts, from 1
     history_length: int | None = None  # how many epochs it counts from there, all if None

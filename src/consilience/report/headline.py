@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from consilience.report.findings import Findings
 from consilience.report.summary import Block, Cell, Condition, Row, ranking, summarise
 from consilience.report.wording import one_line, say_list, say_metric, say_number, say_p
@@ -39,14 +41,14 @@ def _answer(findings: Findings, block: Block, condition: Condition, ranked: list
     metric, (row, cell) = say_metric(findings.metric), ranked[0]
     name, amount = one_line(row.method), _amount(block, cell)
     extreme = f"the {'highest' if findings.larger_is_better else 'lowest'} {metric}"
-    level = [one.method for one, other in ranked if block.scale.number(other.mean) == block.scale.number(cell.mean)]
+    level = [(one, other) for one, other in ranked if math.isclose(other.mean, cell.mean, rel_tol=1e-9)]
     if len(ranked) == 1:
         lead, rest = f"`{name}` alone has results", f" ({metric} {amount})"
+    elif len(level) > 1:
+        lead = f"{say_list(f'`{one_line(one.method)}`' for one, _ in level)} share {extreme}"
+        rest = f" ({block.scale.number(cell.mean)}{block.scale.unit}){_doubt_of_all(findings, block, ranked, level)}"
     elif cell.best:
         lead, rest = f"`{name}` is best", f" ({metric} {amount}){_doubt(findings, block, ranked)}"
-    elif len(level) > 1:
-        lead = f"{say_list(f'`{one_line(one)}`' for one in level)} share {extreme}"
-        rest = f" ({block.scale.number(cell.mean)}{block.scale.unit}){_doubt_of_all(findings, block, level, cell)}"
     else:
         lead, rest = f"`{name}` has {extreme}", f" ({amount}){_doubt(findings, block, ranked)}"
     if condition.clean:
@@ -63,22 +65,27 @@ def _doubt(findings: Findings, block: Block, ranked: list[tuple[Row, Cell]]) -> 
     (row, cell), (second, next_cell) = ranked[:2]
     reference = one_line(findings.reference)
     if row.method == findings.reference:
-        beaten = sum(other.mark == "▼" for _, other in ranked[1:])
-        if not beaten:
-            return "; it is the reference, and no other method is significantly worse"
-        return (
-            f"; it is the reference, and significantly better than {beaten} of {say_number(len(ranked) - 1, 'other')}"
-        )
+        return f"; it is the reference, and {_beaten(ranked)}"
     follows = "" if second.reference else f", followed by `{one_line(second.method)}` ({_amount(block, next_cell)})"
     return f"{follows}; its difference to `{reference}` {_tested(block, cell)}"
 
 
-def _doubt_of_all(findings: Findings, block: Block, level: list[str], cell: Cell) -> str:
+def _doubt_of_all(
+    findings: Findings, block: Block, ranked: list[tuple[Row, Cell]], level: list[tuple[Row, Cell]]
+) -> str:
     """How methods of one mean stand against the reference, the first of them for all."""
-    reference = one_line(findings.reference)
-    if findings.reference in level:
-        return f"; `{reference}`, the reference, is one of them"
-    return f"; the difference of `{one_line(level[0])}` to `{reference}` {_tested(block, cell)}"
+    reference, (row, cell) = one_line(findings.reference), level[0]
+    if any(one.method == findings.reference for one, _ in level):
+        return f"; `{reference}` is the reference, and {_beaten(ranked)}"
+    return f"; the difference of `{one_line(row.method)}` to `{reference}` {_tested(block, cell)}"
+
+
+def _beaten(ranked: list[tuple[Row, Cell]]) -> str:
+    """Than how many others the reference is better, where none has a better mean."""
+    beaten = sum(other.mark == "▼" for _, other in ranked)
+    if not beaten:
+        return "no other method is significantly worse"
+    return f"significantly better than {beaten} of {say_number(len(ranked) - 1, 'other')}"
 
 
 def _tested(block: Block, cell: Cell) -> str:

@@ -295,8 +295,10 @@ class Loop:
             self._best, self.log.best_epoch = course.state, course.best_epoch
 
     def _fingerprint(self, phases: list[Phase], chosen: list[list[str]]) -> dict[str, Any]:
+        ignored = {"ignored worst": self.module.ignored_worst} if self.module.ignored_worst else {}
         return {
             **self.trainer.settings(),
+            **ignored,
             "method": type(self.module).__name__,
             "built as": describe_module(self.module),
             "training samples": self.train.fingerprint(),

@@ -163,6 +163,8 @@ def check_trials(
         )
     if not isinstance(seed, int) and len(seed) != len(methods):
         raise InputError(f"side by side: one seed, or one for each of {len(methods)} trials, got {len(seed)}")
+    if selective := next((type(one).__name__ for one in methods if one.ignored_worst), None):
+        raise InputError(f"side by side: trials stop by all validation samples, {selective} not by its worst")
 
 
 class _Asked(nn.Module):

@@ -25,20 +25,28 @@ def validate(model: Any, method: Method, feed: Feed, batch_size: int) -> dict[st
         right = correct(method, prediction.output, batch)
         pieces.append(torch.stack([losses, right.to(losses), batch.weight.to(losses)]))
     losses, right, weight = torch.cat(pieces, dim=1).cpu().double()
-    row = {"validation_loss": float(weighted_mean(losses, without_worst(weight, losses, method.ignored_worst)))}
+    row = {"validation_loss": mean_without_worst(losses, weight, method.ignored_worst)}
     if method.task.classification:
         row["validation_accuracy"] = float(weighted_mean(right, weight))
     return row
 
 
-def without_worst(weight: Tensor, losses: Tensor, share: float) -> Tensor:
-    """The weights `[n]`, 0 for a share of the samples: those with the largest losses; of fewer than twenty, for none.
+def mean_without_worst(losses: Tensor, weight: Tensor, share: float) -> float:
+    """The weighted mean of losses `[n]` but for the largest, a share of those that count.
 
-    >>> without_worst(torch.ones(100), torch.arange(100.0), 0.01).sum().item()
-    99.0
+    The share is rounded up to a whole number of samples, and is never more than one in twenty: of fewer samples than
+    that none is left out. One that is left out may be infinite; where any is NaN, so is the mean.
+
+    >>> mean_without_worst(torch.tensor([1.0] * 19 + [1e9]), torch.ones(20), 0.01)
+    1.0
     """
-    worst = losses.topk(min(math.ceil(share * len(losses)), len(losses) // 20)).indices
-    return weight.index_fill(0, worst, 0)  # a loss that is not a number stays one: 0 · NaN
+    if not share:
+        return float(weighted_mean(losses, weight))
+    counted = weight > 0
+    count = int(counted.sum())
+    ignored = losses.masked_fill(~counted, -math.inf).topk(min(math.ceil(share * count), count // 20)).indices
+    finite = losses.index_fill(0, ignored[losses[ignored].isinf()], 0)
+    return float(weighted_mean(finite, weight.index_fill(0, ignored, 0)))
 
 
 def correct(method: Method, output: Tensor, batch: Batch) -> Tensor:
