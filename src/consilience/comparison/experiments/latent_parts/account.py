@@ -179,8 +179,8 @@ def _how(findings: Findings, cut: Cut) -> str:
         f"{one.latent} dimensions, {nets}, {likelihood}, Adam with learning rate {one.lr:g}, batches of "
         f"{one.batch_size}, at most {one.epochs} epochs, stopped after {one.patience} without a better bound on "
         f"validation data but for its worst hundredth, on {devices}. Likelihoods by importance sampling with "
-        f"{one.draws} draws from refined proposals, in the units of the pixels. What is generated is the decoders' mean at the posterior's mean; every "
-        "figure is the mean over all subsets of its size."
+        f"{one.draws} draws from refined proposals, in the units of the pixels. What is generated is the decoders' "
+        "mean at the posterior's mean; every figure is the mean over all subsets of its size."
     )
 
 
