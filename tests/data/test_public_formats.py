@@ -148,8 +148,15 @@ def test_handwritten_views_are_named_by_width(handwritten_dir):
     data = load_data("handwritten", data_dir=handwritten_dir)
     assert tuple(data.modalities) == ("pix", "fou", "fac", "zer", "kar", "mor")
     assert data.classes.tolist() == list(range(10))
-    assert data.sizes["test"] == 20
+    assert data.sizes == {"train": 68, "validation": 12, "test": 20}
     assert data.official_split
+
+
+def test_how_much_of_handwritten_is_for_validation(handwritten_dir):
+    data = load_data("handwritten", data_dir=handwritten_dir, validation=0.05)
+    assert data.sizes == data.resplit(7).sizes == {"train": 76, "validation": 4, "test": 20}
+    with pytest.raises(InputError, match=r"option validation=0\.5 must be a number ≥ 0\.01 and < 0\.5"):
+        load_data("handwritten", data_dir=handwritten_dir, validation=0.5)
 
 
 def test_any_mat_of_views(tmp_path):

@@ -48,8 +48,16 @@ def draw_split(
     return Split(_draw(y, task, seed, max(1, round(validation * n)), max(1, round(test * n))), False, True)
 
 
-def given_split(values: Any, y: np.ndarray, task: TaskKind, *, seed: int = 0, where: str = "the split") -> Split:
-    """Take the parts that came with the data; where they name no validation rows, draw 15 % of the train rows."""
+def given_split(
+    values: Any,
+    y: np.ndarray,
+    task: TaskKind,
+    *,
+    seed: int = 0,
+    validation: float = VALIDATION_SHARE,
+    where: str = "the split",
+) -> Split:
+    """Take the parts that came with the data; where they name no validation rows, draw a share of the train rows."""
     parts = _read_parts(values, where)
     if len(parts) != len(y):
         raise InputError(f"{where} has {len(parts)} rows, the targets have {len(y)}")
@@ -60,7 +68,7 @@ def given_split(values: Any, y: np.ndarray, task: TaskKind, *, seed: int = 0, wh
             raise InputError(f"{where} has no {part} rows ({counts}){advice if part == 'test' else ''}")
     drawn = not (parts == "validation").any()
     if drawn:
-        parts = redraw_validation(parts, y, task, seed)
+        parts = redraw_validation(parts, y, task, seed, validation)
     return Split(parts, True, drawn)
 
 
@@ -81,10 +89,12 @@ def redraw(split: Split, y: np.ndarray, task: TaskKind, seed: int) -> Split:
     return split._replace(parts=redraw_validation(split.parts, y, task, seed))
 
 
-def redraw_validation(parts: np.ndarray, y: np.ndarray, task: TaskKind, seed: int) -> np.ndarray:
-    """Draw validation from everything that is not test: as many as there were, or 15 %."""
+def redraw_validation(
+    parts: np.ndarray, y: np.ndarray, task: TaskKind, seed: int, share: float = VALIDATION_SHARE
+) -> np.ndarray:
+    """Draw validation from everything that is not test: as many as there were, or where there were none, a share."""
     pool = np.flatnonzero(parts != "test")
-    count = int((parts == "validation").sum()) or max(1, round(VALIDATION_SHARE * len(pool)))
+    count = int((parts == "validation").sum()) or max(1, round(share * len(pool)))
     parts = parts.astype("<U10")
     parts[pool] = _draw(y[pool], task, seed, count, 0)
     return parts

@@ -20,6 +20,9 @@ METHODS = (
     "bayes",
     "bayes-robust",
 )
+# Of the 1600 training rows. The published runs train on all of them for a fixed number of epochs; what is held out here
+# says which method to take, and may as well be little.
+VALIDATION = 0.05
 PAPER = "Zhang et al. 2023, Provable Dynamic Fusion for Low-Quality Multimodal Data"
 
 
@@ -27,6 +30,7 @@ def protocol(normalise: bool) -> dict[str, object]:
     """Linear → (LayerNorm →) ReLU → dropout for each view, 60 epochs, Gaussian noise of 0, 1, 2, 5, 10 deviations."""
     return {
         "data": "handwritten",
+        "validation": VALIDATION,
         "methods": list(METHODS),
         "reference": "bayes-robust",
         "corruption": ["gaussian"],
@@ -49,6 +53,9 @@ register_experiment(
         notes=(
             "The paper has no table on this set; its rivals' papers do, without noise. Noise is in units of each "
             "feature's standard deviation.",
+            "The release has no validation rows: one in twenty of its training rows is drawn for it, anew with every "
+            "seed, since nothing but the choice of an epoch and of a model to save rests on them. Within the training "
+            "rows, ten folds of them, holding out fewer was better than 15 %.",
             "The learning rate and the batch are the ones, of nine tried, with the best validation accuracy of late, "
             "TMC and QMF together under noise; the test set had no part in it.",
             "The test set has 400 samples, on which one draw of the noise moves an accuracy by more than methods "
@@ -79,6 +86,7 @@ register_experiment(
             "handwritten": Part(
                 {
                     "data": "handwritten",
+                    "validation": VALIDATION,
                     "methods": ["tmc"],
                     "reference": "tmc",
                     "corruption": ["gaussian"],

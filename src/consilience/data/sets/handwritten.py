@@ -8,8 +8,9 @@ import numpy as np
 
 from consilience.data.dataset import DataSet
 from consilience.data.files.matlab import read_views
+from consilience.data.options import check_number
 from consilience.data.registry import Files, register
-from consilience.data.splits import given_split
+from consilience.data.splits import VALIDATION_SHARE, given_split
 from consilience.errors import InputError
 from consilience.samples import Samples
 
@@ -26,10 +27,13 @@ _FILES = Files(
 
 
 @register("handwritten", description="Six feature sets of handwritten digits (UCI Multiple Features)", files=_FILES)
-def handwritten(folder: Path, *, seed: int = 0) -> DataSet:
+def handwritten(folder: Path, *, validation: float = VALIDATION_SHARE, seed: int = 0) -> DataSet:
     """Pixel averages (pix), Fourier coefficients (fou), profile correlations (fac), Zernike moments (zer),
-    Karhunen-Loève coefficients (kar) and morphology (mor); 1600 for training, of which validation is drawn, 400 test.
+    Karhunen-Loève coefficients (kar) and morphology (mor); 1600 for training, 400 test.
+
+    validation: the share of the 1600 that is drawn for validation; the release has no such part.
     """
+    check_number("validation", validation, least=0.01, below=0.5)
     views, y, words = read_views(folder / _FILE)
     widths = [value.shape[1] for value in views.values()]
     if sorted(widths) != sorted(_VIEWS):
@@ -37,4 +41,5 @@ def handwritten(folder: Path, *, seed: int = 0) -> DataSet:
     # The file counts classes from 1; its pixel view shows that class 1 is the digit 0.
     y = y.astype(np.int64) - 1
     samples = Samples.of({_VIEWS[value.shape[1]]: value for value in views.values()}, y)
-    return DataSet("handwritten", samples, "classification", *given_split(words, y, "classification", seed=seed))
+    split = given_split(words, y, "classification", seed=seed, validation=validation)
+    return DataSet("handwritten", samples, "classification", *split)
