@@ -272,6 +272,31 @@ def test_opinions_that_were_not_out_of_fold_are_warned_of(run, tmp_path, monkeyp
     assert "consilience: 'sure' is right on every sample given to fit" in done.err
 
 
+def test_rounded_probabilities(run, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    random = np.random.default_rng(0)
+    exact = [random.dirichlet([0.3, 0.3, 0.3], size=200) for _ in range(2)]
+    for name, p in zip("ab", exact):
+        np.save(tmp_path / f"{name}.npy", p.round(2))
+    assert (exact[0].round(2) == 0).any()
+    words = ("fuse", tmp_path / "a.npy", tmp_path / "b.npy", "--probabilities", "--out", tmp_path / "fused.npy")
+    refused = run(*words)
+    assert refused.code == 2
+    assert refused.err.rstrip().endswith(
+        "Logits need no --probabilities. If they were rounded, to two decimals say: --rounded 2)"
+    )
+    assert run(*words, "--rounded", "2").code == 0
+    logs = []
+    for p in exact:
+        p = np.where(p.round(2) == 0, 0.0025, p.round(2))
+        logs.append(np.log(p / p.sum(axis=1, keepdims=True)))
+    expected = np.exp(logs[0] + logs[1])
+    np.testing.assert_allclose(
+        np.load(tmp_path / "fused.npy"), expected / expected.sum(axis=1, keepdims=True), rtol=1e-6
+    )
+    assert run(*words, "--rounded", "3").code == 2  # sums are off by more than that explains
+
+
 def test_probabilities_taken_as_logits_are_warned_of(run, folder, monkeypatch):
     monkeypatch.chdir(folder)
     done = run("fuse", "image_p.npy", "audio.npy", "--labels", "y.npy")
@@ -367,6 +392,8 @@ OUT = ("--out", "{tmp}/fused.npy")
             "image.npy: probabilities must be ≥ 0 and sum to one (rows 0, 1, 2, 3, 4 and 295 more",
         ),
         (("both.npz", "--probabilities", *OUT), "both.npz, expert 'image': probabilities must be"),
+        ((*TWO, "--rounded", "2", *OUT), "--rounded 2 must be given with --probabilities"),
+        ((*TWO, "--probabilities", "--rounded", "0", *OUT), "--rounded 0 must be a number of decimals from 1 to 9"),
         (
             ("part.npy", "audio.npy", *OUT),
             "part.npy: opinions are NaN in part; a row that is all NaN or empty is missing (row 290",

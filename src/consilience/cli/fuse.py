@@ -44,6 +44,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("opinions")
     group.add_argument("--probabilities", action="store_true", help="they are probabilities, not logits")
     group.add_argument(
+        "--rounded", type=int, metavar="D", help="to so many decimals: sums may be off by that, and 0 rules nothing out"
+    )
+    group.add_argument(
         "--expert", action="extend", **several, metavar="NAME=GLOB", help="where one file holds several experts"
     )
     group.add_argument("--columns", **several, metavar="GLOB", help="of the opinions in each table; all unless given")
@@ -135,6 +138,9 @@ def check(chosen: Namespace) -> None:
             raise unknown_name(option, given, known)
         if given not in (None, "none") and not teachers:
             raise InputError(f"fuse: --{option} {given} is learned from labelled opinions: {_TEACHING}")
+    if chosen.rounded is not None and not (chosen.probabilities and 1 <= chosen.rounded <= 9):
+        wanted = "a number of decimals from 1 to 9" if chosen.probabilities else "given with --probabilities"
+        raise InputError(f"fuse: --rounded {chosen.rounded} must be {wanted}")
     if chosen.fit_share is not None and not 0 < chosen.fit_share < 1:
         raise InputError(f"fuse: --fit-share must lie between 0 and 1, got {chosen.fit_share:g}")
     if chosen.folds is not None and chosen.folds < 2:

@@ -42,10 +42,10 @@ def open_evidence(chosen: Namespace, paths: list[str], labels: str | None) -> Ev
             "file, or say whose columns are whose with --expert NAME=GLOB NAME=GLOB"
         )
     if not own and labels is None:
-        return Evidence(opened, chosen.probabilities, seed=chosen.seed)
+        return Evidence(opened, chosen.probabilities, chosen.rounded, seed=chosen.seed)
     file = open_labels(Path(paths[0] if own or labels is None else labels), chosen.target)
     place_of = match_labels(file.count(), opened.width, read_classes(chosen, opened))
-    return Evidence(opened, chosen.probabilities, file, place_of, chosen.seed)
+    return Evidence(opened, chosen.probabilities, chosen.rounded, file, place_of, chosen.seed)
 
 
 def read_experts(given: list[str] | None) -> dict[str, list[str]] | None:

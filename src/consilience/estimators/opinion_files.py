@@ -46,10 +46,15 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Opinions in files, and their labels if there are any. place_of: label → class number · seed: of the lots."""
+    """Opinions in files, and their labels if there are any.
+
+    rounded: the decimals that probabilities were rounded to, if they were · place_of: label → class number · seed: of
+    the lots.
+    """
 
     opinions: OpinionFiles
     probabilities: bool = False
+    rounded: int | None = None
     labels: LabelFile | None = None
     place_of: Mapping[Any, int] = field(default_factory=dict)
     seed: int = 0
@@ -85,7 +90,8 @@ class Evidence:
         there = ~np.isnan(values).all(axis=1)
         faults = [(np.isnan(values).any(axis=1), "opinions are NaN in part; a row that is all NaN or empty is missing")]
         if self.probabilities:
-            off = ~(np.abs(values.sum(axis=1, dtype=np.float64) - 1) <= SUM_TOLERANCE) | (values < 0).any(axis=1)
+            tolerance = SUM_TOLERANCE + self._half_a_digit() * values.shape[1]
+            off = ~(np.abs(values.sum(axis=1, dtype=np.float64) - 1) <= tolerance) | (values < 0).any(axis=1)
             faults.append((off, "probabilities must be ≥ 0 and sum to one"))
         else:
             faults.append((np.isposinf(values).any(axis=1), "logits hold +inf; they are finite, or −inf"))
@@ -96,12 +102,22 @@ class Evidence:
                 shown = np.array2string(values[rows[0]], precision=4, separator=", ", threshold=6, edgeitems=3)
                 first = f"the first of them {shown}"
                 if why.startswith("probabilities"):
-                    first += f"; it sums to {values[rows[0]].sum():.4g}. Logits need no --probabilities"
+                    advice = "If they were rounded, to two decimals say: --rounded 2" if self.rounded is None else ""
+                    first += (
+                        f"; it sums to {values[rows[0]].sum():.4g}. Logits need no --probabilities. {advice}".rstrip()
+                    )
                 raise InputError(f"{self._place(name)}: {why} ({name_rows(rows + start)}, {first})")
         if not self.probabilities:
             return values
+        if self.rounded is not None:  # nobody ruled a class out: the middle of what is rounded to 0
+            values = np.where(values == 0, self._half_a_digit() / 2, values)
+            values = values / values.sum(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):
             return np.log(values)
+
+    def _half_a_digit(self) -> float:
+        """The most by which rounding moved a probability."""
+        return 0.0 if self.rounded is None else 0.5 * 10.0**-self.rounded
 
     def _place(self, name: str) -> str:
         owners = [(file.path.name, len(file.experts)) for file in self.opinions.files for _ in file.experts]
