@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from consilience import MultimodalVAE, load
-from consilience.cli import main
+from consilience.cli import generate, main
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,17 @@ def test_made_up_from_nothing(run, digits, tmp_path):
     assert done.code == 0, done.err
     with np.load(tmp_path / "made" / "generated.npz") as arrays:
         assert arrays["top_left"].shape == (2, 16)
+
+
+def test_a_picture_has_an_end(run, digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(generate, "MOST_ROWS", 2)
+    done = run("generate", digits, "--of", "top_left", "--number", "300", "--out", tmp_path / "made")
+    assert done.code == 0, done.err
+    assert done.out.endswith("generated.png (the first 2)\n")
+    with np.load(tmp_path / "made" / "generated.npz") as arrays:
+        assert arrays["top_left"].shape == (300, 16)
+    given = run("generate", digits, "--given", "top_left", "--number", "300", "--out", tmp_path / "made")
+    assert given.out.endswith("generated.png (the first 2)\n")
 
 
 def test_a_model_from_python_and_arrays_of_ones_own(run, tmp_path):

@@ -19,6 +19,7 @@ USAGE = "MODEL [--given NAME …] [--of NAME …] [options]"
 EXAMPLES = """  consilience generate model --given top_left top_right --of bottom_left bottom_right --out generated
   consilience generate model --of top_left top_right --number 5"""
 ARRAYS, PICTURE = "generated.npz", "generated.png"
+MOST_ROWS = 40  # of the picture, each of them a few panels: more take minutes to draw, and nobody looks at them
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -55,18 +56,20 @@ def run(chosen: Namespace, command: list[str]) -> None:
     of = checked(trained, chosen.of or [name for name in trained.names if name not in given])
     if twice := [name for name in of if name in given]:
         raise InputError(f"generate: {', '.join(twice)} is both given and to be generated")
+    rows = min(chosen.number, MOST_ROWS)
     if given:
         samples = read(model, trained, chosen.data)
         made = trained.generate(samples, of, given, draws=chosen.samples, seed=chosen.seed)
-        columns = beside_true(trained, samples, made, given, chosen.number, chosen.samples or 0)
+        columns = beside_true(trained, samples, made, given, rows, chosen.samples or 0)
     else:
         made = trained.sample(chosen.number, of, seed=chosen.seed)
-        columns = [Column(name, trained.preparation.raw[name], values) for name, values in made.items()]
+        columns = [Column(name, trained.preparation.raw[name], values[:rows]) for name, values in made.items()]
     folder.mkdir(parents=True, exist_ok=True)
     arrays: Any = {name: one.astype(str) if one.dtype == object else one for name, one in made.items()}
     np.savez(folder / ARRAYS, **arrays)
     draw_samples(columns).savefig(folder / PICTURE, dpi=150)
-    print(f"arrays: {folder / ARRAYS}\npicture: {folder / PICTURE}")
+    shown = f" (the first {rows})" if rows < chosen.number else ""
+    print(f"arrays: {folder / ARRAYS}\npicture: {folder / PICTURE}{shown}")
 
 
 def latent_of(model: Any, path: str) -> TrainedLatent:
