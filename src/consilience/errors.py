@@ -41,6 +41,10 @@ class TrustWarning(UserWarning):
     """A trained method trusts a modality more when it is wrong; the message names it and says what to do."""
 
 
+class CollapseWarning(UserWarning):
+    """A trained latent model's z says nothing of the data; the message says what to do."""
+
+
 def unknown_name(what: str, name: object, known: Iterable[str], advice: str = "") -> UnknownNameError:
     """Build the error for a name that does not exist, with the near miss first.
 

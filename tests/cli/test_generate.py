@@ -56,6 +56,8 @@ def test_a_model_from_python_and_arrays_of_ones_own(run, tmp_path):
     with np.load(tmp_path / "out" / "generated.npz") as arrays:
         assert arrays["b"].shape == (4, 5, 2)
     assert "--data" in run("generate", tmp_path / "model", "--given", "a", "--out", tmp_path / "x").err
+    words = ("--given", "b", "--data", tmp_path / "new.npz", "--out", tmp_path / "x")
+    assert "b is to be given, and " in run("generate", tmp_path / "model", *words).err
     assert "has learned no target" in run("predict", tmp_path / "model", tmp_path / "new.npz").err
     assert load(tmp_path / "model").latent == 2
 
@@ -66,6 +68,7 @@ def test_a_model_from_python_and_arrays_of_ones_own(run, tmp_path):
         (("--given", "top"), "unknown modality 'top': did you mean 'top_left'"),
         (("--given", "top_left", "--of", "top_left"), "both given and to be generated"),
         (("--number", "0"), "--number must be a whole number ≥ 1"),
+        (("--given", "top_left", "--data", "captions"), "captions has none of the model's modalities"),
     ],
 )
 def test_wrong_words(run, digits, tmp_path, words, message):

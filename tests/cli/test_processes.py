@@ -1,11 +1,13 @@
 """The command as the shell runs it: signals, pipes and terminals."""
 
+import contextlib
 import os
 import pty
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -60,6 +62,17 @@ def test_a_reader_that_goes_away_is_no_error():
     assert (running.returncode, said) == (0, b"")
 
 
+def soon_nobody_of(group: int) -> bool:
+    """Whether all processes of a group end within ten seconds."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_and_the_same_command_again(table, tmp_path, jobs):
@@ -68,8 +81,12 @@ def test_ctrl_c_and_the_same_command_again(table, tmp_path, jobs):
     # As a terminal does it, the signal goes to the whole group of processes.
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as running:
         first = running.stderr.readline().decode()
-        os.killpg(running.pid, signal.SIGINT)
+        for pause in (0, 0.05, 0.05, 0.05):  # pressed again and again, while processes are being ended
+            time.sleep(pause)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGINT)
         printed, said = (part.decode() for part in running.communicate(timeout=120))
+    assert soon_nobody_of(running.pid)
     assert first.startswith("1/8 jobs")
     assert running.returncode == 130
     assert printed == ""

@@ -1,14 +1,23 @@
 """`MultimodalVAE`: every question it answers, in the user's units, for partly observed samples of every kind."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from consilience import FusionClassifier, MultimodalVAE, Samples, load
-from consilience.errors import ConsilienceError, InputError, SavedModelError, UnknownNameError, UnsupportedError
+from consilience.errors import (
+    CollapseWarning,
+    ConsilienceError,
+    InputError,
+    SavedModelError,
+    UnknownNameError,
+    UnsupportedError,
+)
 
 QUICK = {"epochs": 2, "batch_size": 32, "lr": 0.01, "device": "cpu", "latent": 3, "validation": None}
 
@@ -40,6 +49,20 @@ def pair():
     z = rng.normal(size=(240, 1))
     X = {name: 100 + 20 * (z @ rng.normal(size=(1, 3)) + 0.3 * rng.normal(size=(240, 3))) for name in "ab"}
     return X, MultimodalVAE(**QUICK | {"epochs": 15}).fit(X)
+
+
+def test_a_model_that_learned_nothing_says_so(pair):
+    X, _ = pair
+    with pytest.warns(CollapseWarning, match=r"says nothing of its data: after 20 epochs z holds 0\.000 nats"):
+        MultimodalVAE(beta=1000.0, **QUICK | {"epochs": 20}).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CollapseWarning)
+        MultimodalVAE(**QUICK | {"epochs": 20}).fit(X)
+
+
+def test_what_is_not_trained_is_not_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        MultimodalVAE().save(tmp_path / "model")
 
 
 def test_every_kind_is_generated_as_it_came(everything):

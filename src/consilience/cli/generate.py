@@ -30,7 +30,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--of", type=str, nargs="+", metavar="NAME", help="modalities to generate; the others if absent"
     )
     parser.add_argument(
-        "--data", type=str, metavar="DATA", help="a set's name (its test part) or a file; that of training if absent"
+        "--data",
+        type=str,
+        metavar="DATA",
+        help="a set's name (its test part) or a file; if absent, the set of training",
     )
     parser.add_argument("--samples", type=int, metavar="K", help="draws of each sample instead of the expected one")
     parser.add_argument("--number", type=int, default=8, metavar="N", help="rows of the picture; samples to make up")
@@ -59,6 +62,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     rows = min(chosen.number, MOST_ROWS)
     if given:
         samples = read(model, trained, chosen.data)
+        if lacking := [name for name in given if name not in samples.names]:
+            raise InputError(f"generate: {', '.join(lacking)} is to be given, and {chosen.data} has none of it")
         made = trained.generate(samples, of, given, draws=chosen.samples, seed=chosen.seed)
         columns = beside_true(trained, samples, made, given, rows, chosen.samples or 0)
     else:
@@ -127,7 +132,10 @@ def read_arrays(trained: TrainedLatent, path: Path) -> Samples:
     from consilience.samples import Samples
 
     if path.suffix != ".npz" or not path.exists():
-        raise InputError(f"generate: --data must be the name of a set or an .npz file that exists, got {path}")
+        raise InputError(
+            "generate: of a model that was not trained on a file or set, --data must be the name of a set or an .npz "
+            f"file that exists, with an array for each modality, got {path}"
+        )
     with np.load(path) as arrays:
         values = {name: arrays[name] for name in arrays.files if name in trained.names}
     if not values:

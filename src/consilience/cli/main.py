@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             COMMANDS[name].run(chosen, ["consilience", *given])
         sys.stdout.flush()
     except KeyboardInterrupt:
+        if arguments is None:  # a program of its own, which now ends: pressed again, nothing is to be left half done
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         kept = ". What is finished is kept: the same command goes on from there" if name in _GOES_ON else ""
         print(f"consilience: stopped{kept}", file=sys.stderr)
         return INTERRUPTED

@@ -84,7 +84,8 @@ def _work_through(
         pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
         with nullcontext() if cluster else _children_ignoring_ctrl_c():
             outcomes = pool(joblib.delayed(_work_and_say)(do, job, plan, store, threads) for job in jobs)
-        yield from outcomes
+        with _hearing_one_ctrl_c():
+            yield from outcomes
 
 
 @contextmanager
@@ -100,6 +101,25 @@ def _children_ignoring_ctrl_c() -> Iterator[None]:
         yield
         return
     _ignore_ctrl_c()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _hearing_one_ctrl_c() -> Iterator[None]:
+    """The first Ctrl-C ends what goes on, further ones nothing: while processes are ended, some would be left."""
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def hear(number: int, frame: Any) -> None:
+        _ignore_ctrl_c()
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, hear)
     try:
         yield
     finally:

@@ -318,6 +318,7 @@ class MultimodalVAE(ReadsSamples):
 
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`."""
+        self._fitted()
         return write_latent(Path(path), self)
 
     def export_encoder(self, name: str, path: str | Path) -> Path:

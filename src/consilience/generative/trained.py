@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +14,9 @@ from torch import Tensor
 from consilience.batches import Batch
 from consilience.encoders import EncoderChoice, as_chosen, describe_choice, describe_encoders
 from consilience.encoders import own_transforms as encoders_transforms
-from consilience.errors import InputError, SavedModelError, name_rows, unknown_name
+from consilience.errors import CollapseWarning, InputError, SavedModelError, name_rows, unknown_name
 from consilience.generative.importance import LogLikelihood, log_likelihood
+from consilience.generative.latent import kl
 from consilience.generative.likelihoods import default_likelihood
 from consilience.generative.model import LatentModel
 from consilience.generative.units import in_users_units, log_volume, own_transforms
@@ -31,6 +33,8 @@ from consilience.training.trainer import input_type
 
 # Samples that are encoded at once, and numbers that are generated at once.
 BATCH, GENERATED = 256, 2**24
+# Nats that z must tell of a sample, on the mean of at most so many, once training had the epochs for it.
+LEAST_TOLD, JUDGED, ENOUGH_EPOCHS = 0.1, 1000, 20
 _MODEL, _PREPARATION = "model.", "preparation."
 
 
@@ -74,7 +78,25 @@ class TrainedLatent:
             model = LatentModel(spec, **chosen)
         model.fit(train, validation, trainer)
         trainer.forget()
-        return cls(model, preparation, chosen, dict(encoders or {}), trainer.logs)
+        trained = cls(model, preparation, chosen, dict(encoders or {}), trainer.logs)
+        if sum(len(log.rows) for log in trainer.logs) >= ENOUGH_EPOCHS:
+            trained._warn_of_collapse(train if validation is None else validation, trainer.device)
+        return trained
+
+    @torch.no_grad()
+    def _warn_of_collapse(self, samples: Samples, device: str) -> None:
+        """Say so where the posterior of all that a sample has is hardly other than the prior."""
+        told = torch.cat([kl(self.model.posterior(one)) for one in self._batches(samples[:JUDGED], device)]).mean()
+        if told < LEAST_TOLD:
+            epochs = sum(len(log.rows) for log in self.logs)
+            warnings.warn(
+                f"the latent model says nothing of its data: after {epochs} epochs z holds {told:.3f} nats of a "
+                "sample, and what is generated is the same whatever is given. Training may have stopped on the plateau "
+                "before it begins to learn: raise patience and epochs, let the divergences grow slowly (beta_warmup=30 "
+                "of a MultimodalVAE, warmup elsewhere), take fewer latent dimensions, or of m2vae bound='tight'",
+                CollapseWarning,
+                stacklevel=3,
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
