@@ -128,7 +128,7 @@ def test_full_sizes_are_those_that_are_told():
     assert full.most == (5000, 1000, 1000)
     assert "5 000 train each model, 1 000 choose the epoch and 1 000 test" in experiment.notes[-1]
     assert full.device == quick.device == "auto"
-    assert (full.seeds, quick.seeds) == (5, 2)
+    assert (full.seeds, quick.seeds) == (10, 2)
     assert find_experiment("m2vae-digits").protocol(quick=False) == Protocol()
 
 
