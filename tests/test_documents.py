@@ -10,6 +10,7 @@ import runpy
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -152,6 +153,13 @@ def test_every_example_runs(example, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
     assert EXPECTED[example.name](left)
     assert len(example.read_text(encoding="utf-8").splitlines()) < 40
+
+
+def test_every_picture_can_be_read():
+    pictures = sorted((ROOT / "docs").rglob("*.svg"))
+    assert pictures
+    for picture in pictures:
+        assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_every_example_has_something_expected_of_it():

@@ -9,8 +9,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from consilience.report.curves import spread_out
+from consilience.report.drawing import Drawing
 from consilience.report.figures import draw_figures
 from consilience.report.palette import INK, MARKERS, SERIES, SERIES_ON_DARK, looks_of
 from report.factory import HOSTILE, make_findings
@@ -91,6 +93,13 @@ class TestSvg:
             root = ElementTree.fromstring(drawing.svg_file())
             assert root.tag == "{http://www.w3.org/2000/svg}svg"
             assert "#ffffff" not in drawing.svg_file()
+
+    def test_a_file_with_pixels_is_a_whole_document_too(self):
+        figure = Figure()
+        figure.subplots().imshow(np.eye(4))
+        drawing = Drawing("pixels", "Pixels", "four pixels by four", figure)
+        images = ElementTree.fromstring(drawing.svg_file()).findall(".//{http://www.w3.org/2000/svg}image")
+        assert [image.get("href", "")[:22] for image in images] == ["data:image/png;base64,"]
 
     def test_text_is_text_and_hostile_names_are_escaped(self, parts):
         body = "".join(drawing.svg() for drawing in drawings(parts))

@@ -110,7 +110,8 @@ def svg_alone(body: str, size: tuple[float, float], alt: str) -> str:
 def _fit_tag(tag: str, name: str, used: set[str]) -> str:
     """One tag with ids of its own, the page's ink and the page's font. Text between tags is a user's and is left."""
     tag = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", tag)
-    tag = re.sub(r'(?:xlink:)?href="#', f'href="#{name}-', tag).replace("url(#", f"url(#{name}-")
+    tag = tag.replace("xlink:href=", "href=")  # of images too: a file of its own would have to name that namespace
+    tag = tag.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
     tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag.replace(INK, "currentColor"))
     tag = re.sub(r"(\.\d\d)\d+", r"\1", tag)  # a hundredth of a point is enough
     tag = re.sub(r"font-family: [^;\"]+; ?", "", tag)
