@@ -17,7 +17,10 @@ _LABELS = 1.3  # inches beside the rows
 
 
 def draw_rows(rows: Mapping[str, np.ndarray]) -> Figure:
-    """Pictures `[column, height, width]` by the name of their row, ink dark on white; all share their range."""
+    """Pictures `[column, height, width]` by the name of their row, ink dark on white.
+
+    All have the range of the last row, the true ones: of a model that goes beyond it, more than black is black.
+    """
     from matplotlib.figure import Figure
 
     columns, height, width = next(iter(rows.values())).shape
@@ -28,7 +31,8 @@ def draw_rows(rows: Mapping[str, np.ndarray]) -> Figure:
     with drawing_style():
         figure = Figure(figsize=(_LABELS + across + 0.1, down + 0.1), facecolor="none")
         axes = figure.add_axes((_LABELS / (_LABELS + across + 0.1), 0, across / (_LABELS + across + 0.1), 1))
-        axes.imshow(sheet, cmap="gray_r", aspect="auto", interpolation="nearest")
+        true = list(rows.values())[-1]
+        axes.imshow(sheet, "gray_r", aspect="auto", interpolation="nearest", vmin=true.min(), vmax=true.max())
         axes.set_yticks([(height + 1) * (row + 0.5) - 1 for row in range(len(rows))], list(rows))
         axes.set_xticks([])
         axes.tick_params(length=0)
