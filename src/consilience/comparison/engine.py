@@ -82,48 +82,46 @@ def _work_through(
     own: dict[str, Any] = {} if cluster else {"initializer": _ignore_ctrl_c}
     with joblib.parallel_config(backend=_backend(cluster), **own):
         pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
-        with nullcontext() if cluster else _children_ignoring_ctrl_c():
+        with nullcontext() if cluster else _ctrl_c_is(_ignored):
             outcomes = pool(joblib.delayed(_work_and_say)(do, job, plan, store, threads) for job in jobs)
-        with _hearing_one_ctrl_c():
+        with _ctrl_c_is(_heard_once):
             yield from outcomes
 
 
 @contextmanager
-def _children_ignoring_ctrl_c() -> Iterator[None]:
-    """Processes started within leave Ctrl-C to this one, which ends them: each would print a traceback of its own.
+def _ctrl_c_is(taken: Callable[[Any], Any]) -> Iterator[None]:
+    """Another handler of Ctrl-C, made from the one before, which is put back.
 
-    A terminal sends the signal to all. What a process ignores its children ignore from their first moment on, while
-    they still import; those that take a child's place later are told when they are up, by `_ignore_ctrl_c`. Only the
-    main thread may say what is ignored, and only a handler that Python knows can be put back.
+    Only the main thread may have one, and only one that Python knows, and that does something, can be put back.
     """
     before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    _ignore_ctrl_c()
+    signal.signal(signal.SIGINT, taken(before))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-@contextmanager
-def _hearing_one_ctrl_c() -> Iterator[None]:
-    """The first Ctrl-C ends what goes on, further ones nothing: while processes are ended, some would be left."""
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def _ignored(before: Any) -> Any:
+    """For processes started meanwhile, which leave it to this one to end them: each would print its own traceback.
+
+    A terminal sends the signal to all. What a process ignores its children ignore from their first moment on, while
+    they still import; those that take a child's place later are told when they are up, by `_ignore_ctrl_c`.
+    """
+    return signal.SIG_IGN
+
+
+def _heard_once(before: Callable[..., Any]) -> Callable[..., Any]:
+    """The first ends what goes on, further ones nothing: while processes are being ended, some would be left."""
 
     def hear(number: int, frame: Any) -> None:
         _ignore_ctrl_c()
         before(number, frame)
 
-    signal.signal(signal.SIGINT, hear)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return hear
 
 
 def _ignore_ctrl_c() -> None:
