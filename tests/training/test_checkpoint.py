@@ -34,8 +34,9 @@ def straight(dropout=0.3):
         {"schedule": "cosine", "warmup": 1.5, "optimizer": "sgd", "momentum": 0.9, "modality_dropout": 0.3},
         {"precision": "64", "accumulate": 2, "clip": 0.5},
         {"precision": "bf16-true"},
+        {"average": 0.9, "lr": 0.5},
     ],
-    ids=["plateau", "cosine", "64", "bf16"],
+    ids=["plateau", "cosine", "64", "bf16", "average"],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, where, settings):
     settings = {"batch_size": 8, "checkpoint_seconds": 0, **settings}

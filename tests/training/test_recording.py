@@ -25,6 +25,7 @@ on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs 
         ({"precision": "16"}, "precision must be '32' or .*got '16'"),
         ({"optimizer": "adagrad"}, "optimizer must be 'adam' or .*got 'adagrad'"),
         ({"accumulate": 2}, "accumulate must be 1, got 2"),
+        ({"average": "mean"}, "average must be None, got 'mean'"),
         ({"devices": 2}, "devices must be 1, got 2"),
         ({"strategy": "ddp"}, "strategy must be 'auto', got 'ddp'"),
     ],

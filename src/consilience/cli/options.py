@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
 # The settings of `consilience.training.Trainer` that a command line may give, with their types and what they are.
-_TRAINING: dict[str, tuple[type, str]] = {
+_TRAINING: dict[str, tuple[Any, str]] = {
     "epochs": (int, "at most so many; fewer where validation stops improving"),
     "batch_size": (int, "samples per step"),
     "lr": (float, "learning rate"),
@@ -23,6 +23,7 @@ _TRAINING: dict[str, tuple[type, str]] = {
     "patience": (int, "epochs without improvement on validation before training stops"),
     "warmup": (float, "epochs over which the learning rate rises"),
     "schedule": (str, "of the learning rate: constant, plateau or cosine"),
+    "average": (float | str, "keep averaged weights: mean, or the decay of a moving average such as 0.999"),
     "modality_dropout": (float, "probability of hiding a modality of a training sample"),
     "precision": (str, "32, bf16, bf16-true, 16 or 64"),
     "device": (str, "auto, cpu, cuda, cuda:1, …"),
@@ -61,7 +62,7 @@ def add_training(parser: ArgumentParser) -> None:
     group.add_argument("--setting", **_REPEATABLE, metavar="METHOD.NAME=VALUE", help="of a method; repeatable")
     for name, (kind, said) in _TRAINING.items():
         group.add_argument(
-            f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is not str else "NAME", help=said
+            f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind in (int, float) else "NAME", help=said
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from consilience.batches import Batch
 from consilience.errors import InputError, TrainingError
 from consilience.methods import Method, Prediction, Step, expert_losses
+from consilience.training.averaging import WeightAverage
 from consilience.training.checkpoint import read_checkpoint, write_checkpoint
 from consilience.training.devices import lay_out
 from consilience.training.feed import Feed
@@ -73,6 +75,7 @@ class Loop:
         self.history = build_history(module, len(train), fabric.device)
         self._forward: Any = module  # the module as it is called
         self._best: dict[str, Tensor] | None = None  # the best weights of the last phase that had any
+        self._average: WeightAverage | None = None  # of this phase's steps, if asked for
         self._saved_at = time.monotonic()
         self._stream: torch.cuda.Stream | None = None  # of recorded steps
 
@@ -145,8 +148,13 @@ class Loop:
                     recorded=trainer.cuda_graphs and self.fabric.device.type == "cuda",
                 )
             )
+            self._average = None
+            if trainer.average is not None:
+                self._average = WeightAverage(self.module, parameters, trainer.average)
             if saved is not None:
                 restore_optimizer(optimizer, saved["optimizer"])
+                if self._average is not None:
+                    self._average.restore(saved["average"])
                 schedule.restore(saved["schedule"])
                 start, course = saved["epoch"] + 1, Course(**saved["course"])
                 self._note(course)
@@ -167,6 +175,8 @@ class Loop:
             finally:  # also when it fails: what was best is what stays
                 if course.state is not None:
                     self.module.load_state_dict(course.state)
+                elif self._average is not None:
+                    self._average.apply()
 
     def _epoch(
         self, model: Any, optimizer: Any, schedule: Schedule, step: Step, rate: float, phase: int
@@ -224,6 +234,8 @@ class Loop:
                 self.fabric.clip_gradients(model, optimizer, max_norm=self.trainer.clip, error_if_nonfinite=False)
             optimizer.step()
             optimizer.zero_grad()
+            if self._average is not None:
+                self._average.update()
         return found
 
     def _experts_losses(self, prediction: Prediction, batch: Batch) -> Tensor:
@@ -278,7 +290,12 @@ class Loop:
         """Score the epoch on validation and keep the weights if they are the best so far."""
         if self.validation is None:
             return sum(row.values())
-        row |= validate(self._forward, self.module, self.validation, self.trainer.evaluation_batch)
+        with nullcontext() if self._average is None else self._average.applied():
+            return self._judge_weights(row, course, step, self.validation)
+
+    def _judge_weights(self, row: dict[str, Any], course: Course, step: Step, validation: Feed) -> float:
+        """The same of the weights that the module has now."""
+        row |= validate(self._forward, self.module, validation, self.trainer.evaluation_batch)
         score = row["validation_loss"]
         if not math.isfinite(score):
             raise self._diverged("validation_loss", score, step)
@@ -333,6 +350,7 @@ class Loop:
             "course": vars(course),
             "rows": self.log.rows,
             "history": None if self.history is None else self.history.state(),
+            "average": None if self._average is None else self._average.state(),
         }
         write_checkpoint(self.checkpoint, self._fingerprint(phases, chosen), state)
         self._saved_at = time.monotonic()

@@ -18,6 +18,7 @@ from consilience.preparation import Preparation
 from consilience.samples import Samples
 from consilience.settings import yes_or_no
 from consilience.targets import Task
+from consilience.training.averaging import Average, is_average
 from consilience.training.devices import INPUT_TYPES, PRECISIONS, build_fabric, launch, memory_advice, resolve_device
 from consilience.training.feed import Feed
 from consilience.training.loop import Log, Loop
@@ -42,9 +43,11 @@ class Trainer:
     preparation: how samples become batches · epochs, batch_size, lr, optimizer ("adam", "adamw", "sgd", "adagrad",
     "rmsprop"), weight_decay, momentum · schedule ("constant", "plateau", "cosine") after `warmup` epochs ·
     patience: stop when validation has not improved for so many epochs (None: never); the best weights are restored ·
-    clip: largest gradient norm · accumulate: batches per step · modality_dropout: probability of hiding a modality
-    of a training sample · precision ("32", "bf16", "bf16-true", "16", "64") · device, devices, nodes, strategy: as
-    Lightning Fabric has them · resident: whether a set lies on the device whole (None: if it fits) ·
+    average: validate and keep averaged weights, the "mean" of all steps so far or an exponential moving average with
+    this decay, such as 0.999 (None: the weights as they are) · clip: largest gradient norm · accumulate: batches per
+    step · modality_dropout: probability of hiding a modality of a training sample · precision ("32", "bf16",
+    "bf16-true", "16", "64") · device, devices, nodes, strategy: as Lightning Fabric has them · resident: whether a set
+    lies on the device whole (None: if it fits) ·
     cuda_graphs: on a CUDA device replay the steps of an epoch from a recorded one, which makes small networks several
     times as fast; elsewhere, and in epochs in which the learning rate moves, it changes nothing ·
     keep_memory: on a CPU have the C library keep what a step frees for the next, where it can be told to, until
@@ -62,6 +65,7 @@ class Trainer:
     schedule: str = "constant"
     warmup: float = 0.0
     patience: int | None = 15
+    average: Average | None = None
     clip: float | None = None
     accumulate: int = 1
     modality_dropout: float = 0.0
@@ -107,6 +111,11 @@ class Trainer:
             ("modality_dropout", lambda value: 0 <= value < 1, "in [0, 1)"),
             ("warmup", lambda value: 0 <= value < math.inf, "a number of epochs ≥ 0"),
             ("checkpoint_seconds", lambda value: value >= 0, "≥ 0"),
+            (
+                "average",
+                lambda value: value is None or is_average(value),
+                "'mean', a decay between 0 and 1, or None for the weights as they are",
+            ),
             ("clip", lambda value: value is None or value > 0, "> 0, or None for no clipping"),
             ("patience", lambda value: value is None or value >= 1, "≥ 1, or None for no early stopping"),
         ):
@@ -127,6 +136,7 @@ class Trainer:
         for name, allowed in (
             ("precision", RECORDED_PRECISIONS),
             ("optimizer", RECORDED_OPTIMIZERS),
+            ("average", (None,)),
             ("accumulate", (1,)),
             ("devices", (1,)),
             ("nodes", (1,)),
