@@ -43,6 +43,22 @@ def test_heavy_packages_are_loaded_when_they_are_used(statement, allowed):
     assert set(loaded) <= allowed
 
 
+def test_what_training_imports_is_there_before_its_time_is_taken():
+    code = """
+import json, sys
+import consilience
+from consilience.comparison.work import import_training
+data = consilience.load_data("digits")
+import_training()
+before = set(sys.modules)
+from consilience.training import Model, Trainer
+Model.fit("late", data.train[:40], data.validation, trainer=Trainer(epochs=1, device="cpu"))
+late = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(json.dumps(sorted(late & {"consilience", "lightning_fabric", "sklearn", "scipy"})))
+"""
+    assert run(code) == []
+
+
 def test_every_module_imports_on_its_own():
     # One interpreter, in which every module is imported as if it were the first: a circle shows from some entry. A room
     # that registers what is in it imports all of its modules, whichever is asked for: there the room is the only entry.

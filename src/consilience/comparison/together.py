@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.plan import Job, Plan, registered_name
 from consilience.comparison.store import Store
-from consilience.comparison.work import examine, load
+from consilience.comparison.work import examine, import_training, load
 from consilience.data import DataSet
 from consilience.errors import TrainingError, TrustWarning
 
@@ -35,6 +35,7 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
             mine = [job for job in group if stack.enter_context(store.claim(job)) and not store.has(job)]
             if len(mine) < 2:
                 continue
+            import_training()
             began = time.perf_counter()
             data = split_for(mine, plan)
             models = fit(mine, plan, data)
