@@ -74,6 +74,7 @@ def lacking(samples):
         ("gradient-blend", TRAIN, {}, "its training is more than one run of the loop"),
         ("qmf", TRAIN, {}, "its training is more than one run"),
         ("concat", TRAIN, {"accumulate": 2}, "accumulate = 2 is for one training at a time"),
+        ("concat", TRAIN, {"average": "mean"}, "average = 'mean' is for one training at a time"),
         ("concat", TRAIN, {"precision": "64"}, "precision must be '32' or 'bf16', not '64'"),
         ("concat", lacking(TRAIN), {}, "some of its samples lack a modality"),
         ("concat", Samples.of(TRAIN, weight=np.ones(24)), {}, "weights or lengths of their own"),

@@ -23,7 +23,8 @@ class WeightAverage:
     rule: "mean", in which all steps count alike, or the decay of an exponential moving average, 0 < decay < 1, which
     forgets what lies more than about 1 / (1 − decay) steps back; until as many are done it is the mean.
 
-    Running statistics, such as those of a batch norm, are averaged as the weights are.
+    What else is saved with the module, such as the running statistics of a batch norm, is averaged as the weights are;
+    where it has no finite mean, as a mask of −inf, it is left as it is.
 
     >>> line = nn.Linear(1, 1, bias=False)
     >>> average = WeightAverage(line, line.parameters(), "mean")
@@ -38,40 +39,35 @@ class WeightAverage:
     """
 
     def __init__(self, module: nn.Module, parameters: Iterable[nn.Parameter], rule: Average):
-        self.rule, self.steps = rule, 0
+        self.module, self.parameters, self.rule, self.steps = module, list(parameters), rule, 0
         kept = module.state_dict().keys()
-        # A mask of −inf is a constant, and no mean can be taken of it.
-        statistics = [
-            one for name, one in module.named_buffers() if name in kept and one.is_floating_point() and _finite(one)
-        ]
-        self.weights: list[Tensor] = [*parameters, *statistics]
-        self.means = [one.detach().to(torch.promote_types(one.dtype, torch.float32), copy=True) for one in self.weights]
+        # By name: a module may put another tensor in a buffer's place.
+        self.buffers = [name for name, one in module.named_buffers() if name in kept and one.is_floating_point()]
+        self.means = [one.to(torch.promote_types(one.dtype, torch.float32), copy=True) for one in self._current()]
 
     def update(self) -> None:
         """Take in the weights as they are after a step."""
         plain = self.rule == "mean" or self.steps + 1 < 1 / (1 - self.rule)
         mix = get_swa_multi_avg_fn() if plain else get_ema_multi_avg_fn(self.rule)
-        mix(self.means, [one.detach().to(mean.dtype) for one, mean in zip(self.weights, self.means)], self.steps)
+        mix(self.means, [one.to(mean.dtype) for one, mean in zip(self._current(), self.means)], self.steps)
         self.steps += 1
 
-    @torch.no_grad()
     def apply(self) -> None:
-        """Leave the mean in the module; before the first step, leave the module as it is."""
-        if self.steps:
-            for one, mean in zip(self.weights, self.means):
-                one.copy_(mean)
+        """Leave the mean in the module."""
+        weights = len(self.parameters)
+        for number, (one, mean) in enumerate(zip(self._current(), self.means)):
+            one.copy_(mean if number < weights else torch.where(mean.isfinite(), mean, one))
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """The module with the mean for its weights, and afterwards with its own again."""
-        own = [one.detach().clone() for one in self.weights]
+        own = [one.clone() for one in self._current()]
         self.apply()
         try:
             yield
         finally:
-            with torch.no_grad():
-                for one, value in zip(self.weights, own):
-                    one.copy_(value)
+            for one, value in zip(self._current(), own):
+                one.copy_(value)
 
     def state(self) -> dict[str, Any]:
         """What changes over time."""
@@ -83,6 +79,11 @@ class WeightAverage:
         for mean, saved in zip(self.means, state["means"], strict=True):
             mean.copy_(saved)
 
+    def _current(self) -> list[Tensor]:
+        """What is averaged, without its gradients."""
+        held = dict(self.module.named_buffers()) if self.buffers else {}
+        return [one.detach() for one in (*self.parameters, *(held[name] for name in self.buffers))]
+
 
 def is_average(value: object) -> bool:
     """Whether a value is a way to average weights.
@@ -93,7 +94,3 @@ def is_average(value: object) -> bool:
     if isinstance(value, str):
         return value == "mean"
     return isinstance(value, float) and 0 < value < 1
-
-
-def _finite(values: Tensor) -> bool:
-    return bool(torch.isfinite(values).all())

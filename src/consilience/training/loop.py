@@ -116,7 +116,7 @@ class Loop:
     def _keep(self) -> None:
         """End an interrupted run with the best weights so far, also those of an earlier phase."""
         self.log.interrupted = True
-        kept = "the weights as they are"
+        kept = "the weights as they are" if self._average is None else "the average of its steps so far"
         if self._best is not None:
             self.module.load_state_dict(self._best)
             kept = f"the best weights so far, of epoch {(self.log.best_epoch or 0) + 1}"
@@ -209,6 +209,8 @@ class Loop:
             for name, value in found.items():
                 terms.setdefault(name, {})[position] = value
             schedule.step += plans[position].ends_step
+            if self._average is not None and plans[position].ends_step:
+                self._average.update()
         if self.history is not None:
             self.history.gather(fabric)
         return self._means(terms, plans, step)
@@ -234,8 +236,6 @@ class Loop:
                 self.fabric.clip_gradients(model, optimizer, max_norm=self.trainer.clip, error_if_nonfinite=False)
             optimizer.step()
             optimizer.zero_grad()
-            if self._average is not None:
-                self._average.update()
         return found
 
     def _experts_losses(self, prediction: Prediction, batch: Batch) -> Tensor:
@@ -291,20 +291,16 @@ class Loop:
         if self.validation is None:
             return sum(row.values())
         with nullcontext() if self._average is None else self._average.applied():
-            return self._judge_weights(row, course, step, self.validation)
-
-    def _judge_weights(self, row: dict[str, Any], course: Course, step: Step, validation: Feed) -> float:
-        """The same of the weights that the module has now."""
-        row |= validate(self._forward, self.module, validation, self.trainer.evaluation_batch)
-        score = row["validation_loss"]
-        if not math.isfinite(score):
-            raise self._diverged("validation_loss", score, step)
-        if score < course.best:
-            course.best, course.best_epoch, course.stale = score, step.epoch, 0
-            course.state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
-            self._note(course)
-        else:
-            course.stale += 1
+            row |= validate(self._forward, self.module, self.validation, self.trainer.evaluation_batch)
+            score = row["validation_loss"]
+            if not math.isfinite(score):
+                raise self._diverged("validation_loss", score, step)
+            if score < course.best:
+                course.best, course.best_epoch, course.stale = score, step.epoch, 0
+                course.state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+                self._note(course)
+            else:
+                course.stale += 1
         return score
 
     def _note(self, course: Course) -> None:

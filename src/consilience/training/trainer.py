@@ -43,11 +43,11 @@ class Trainer:
     preparation: how samples become batches · epochs, batch_size, lr, optimizer ("adam", "adamw", "sgd", "adagrad",
     "rmsprop"), weight_decay, momentum · schedule ("constant", "plateau", "cosine") after `warmup` epochs ·
     patience: stop when validation has not improved for so many epochs (None: never); the best weights are restored ·
-    average: validate and keep averaged weights, the "mean" of all steps so far or an exponential moving average with
-    this decay, such as 0.999 (None: the weights as they are) · clip: largest gradient norm · accumulate: batches per
-    step · modality_dropout: probability of hiding a modality of a training sample · precision ("32", "bf16",
-    "bf16-true", "16", "64") · device, devices, nodes, strategy: as Lightning Fabric has them · resident: whether a set
-    lies on the device whole (None: if it fits) ·
+    average: validate, stop by and keep averaged weights, the "mean" of the run's steps so far or an exponential moving
+    average with this decay, such as 0.999 (None: the weights as they are) · clip: largest gradient norm ·
+    accumulate: batches per step · modality_dropout: probability of hiding a modality of a training sample ·
+    precision ("32", "bf16", "bf16-true", "16", "64") · device, devices, nodes, strategy: as Lightning Fabric has them ·
+    resident: whether a set lies on the device whole (None: if it fits) ·
     cuda_graphs: on a CUDA device replay the steps of an epoch from a recorded one, which makes small networks several
     times as fast; elsewhere, and in epochs in which the learning rate moves, it changes nothing ·
     keep_memory: on a CPU have the C library keep what a step frees for the next, where it can be told to, until
@@ -136,7 +136,6 @@ class Trainer:
         for name, allowed in (
             ("precision", RECORDED_PRECISIONS),
             ("optimizer", RECORDED_OPTIMIZERS),
-            ("average", (None,)),
             ("accumulate", (1,)),
             ("devices", (1,)),
             ("nodes", (1,)),
