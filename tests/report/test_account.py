@@ -1,11 +1,14 @@
 """Accounts of experiments: tables in every format, a page and Markdown with what they say; contours on round levels."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
 
 from consilience.errors import UnknownNameError
 from consilience.report.account import Account, Section, TextTable, account_markdown, render_account
@@ -26,6 +29,38 @@ def test_tables_in_every_format():
     assert "\\caption{A \\textless{}table\\textgreater{}}" in ACCOUNT.table("latex")
     with pytest.raises(UnknownNameError, match="format"):
         ACCOUNT.table("word")
+
+
+def printed(table, width):
+    """The lines of a table on a terminal of this width."""
+    console = Console(width=width, file=io.StringIO())
+    console.print(Account("", (), (Section("one", "", tables=(table,)),)).table())
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+words = st.lists(st.text("abc9", min_size=1, max_size=6), min_size=1, max_size=3).map(" ".join)
+
+
+@given(st.integers(30, 90), st.integers(0, 4), st.data())
+def test_on_a_terminal_no_line_is_too_long_and_no_number_broken(width, columns, data):
+    header = ("method", *data.draw(st.lists(words, min_size=columns, max_size=columns)))
+    cells = st.floats(-9, 9).map("{:.2f} ± 0.10".format)
+    rows = data.draw(st.lists(st.tuples(words, *[cells] * columns), max_size=3))
+    lines = printed(TextTable("A table", header, tuple(rows)), width)
+    assert all(cell_len(line) <= width for line in lines)
+    for row in rows:
+        for cell in row[1:]:
+            assert any(cell in line for line in lines)
+
+
+def test_columns_that_do_not_fit_stand_below():
+    table = TextTable(
+        "A table", ("method", "clean", "noise of 5"), (("best-unimodal", "98.80 ± 0.26", "63.91 ± 1.43"),)
+    )
+    assert len([line for line in printed(table, 80) if "best-unimodal" in line]) == 1
+    below = printed(table, 40)
+    assert len([line for line in below if "best-unimodal" in line]) == 2
+    assert not any("98.80" in line and "63.91" in line for line in below)
 
 
 def test_the_page_and_the_markdown():

@@ -14,12 +14,12 @@ from consilience.report.drawing import Drawing
 from consilience.report.latex import latex_table
 from consilience.report.page import environment, remove_others, write_file
 from consilience.report.palette import SERIES_ON_DARK
-from consilience.report.tables import markdown_escape, markdown_table
+from consilience.report.tables import markdown_escape, markdown_table, split_columns
 from consilience.report.wording import one_line
 from consilience.version import __version__
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 QUICK = "Quick form (`--quick`): fewer seeds, often smaller sets and shorter training than at full size."
 _OF_FIGURES = ("name", "caption", "alt")
@@ -129,22 +129,48 @@ def account_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -
 
 
 def _console(tables: list[TextTable]) -> RenderableType:
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
 
-    drawn = []
-    for one in tables:
+    return Group(*(_Fitting(one) for one in tables))
+
+
+class _Fitting:
+    """A table that fits the terminal it is printed on: its columns in as many blocks as needed, each with the first.
+
+    Headings are broken between words; a cell only where it alone is wider than the terminal.
+    """
+
+    def __init__(self, table: TextTable):
+        self.table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
+
+        first, *others = zip(self.table.header, *self.table.rows)
+        names = min(max(map(cell_len, first)), options.max_width // 3)
+        room = options.max_width - names - 2
+        needs = [max(map(cell_len, (*heading.split(), *cells)), default=1) for heading, *cells in others]
+        widths = [max(1, min(need, room - 3)) for need in needs]
+        for part in split_columns([3 + width for width in widths], room):
+            yield self._block(names, {1 + place: widths[place] for place in part})
+
+    def _block(self, names: int, widths: Mapping[int, int]) -> RenderableType:
+        """The first column and some others, by their places and least widths."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        one = self.table
         table = Table(
             box=box.SIMPLE_HEAD, title=Text(one.caption), title_justify="left", title_style="bold", pad_edge=False
         )
-        for place, heading in enumerate(one.header):
-            table.add_column(Text(heading), justify="right" if place else "left", overflow="fold")
-        for place, row in enumerate(one.rows):
-            table.add_row(*map(Text, row), style="bold" if place in one.marked else "")
-        drawn.append(table)
-    return Group(*drawn)
+        table.add_column(Text(one.header[0]), overflow="fold", max_width=names)
+        for place, width in widths.items():
+            table.add_column(Text(one.header[place]), justify="right", overflow="fold", min_width=width)
+        for number, row in enumerate(one.rows):
+            cells = (Text(row[place]) for place in (0, *widths))
+            table.add_row(*cells, style="bold" if number in one.marked else "")
+        return table
 
 
 def _markdown(tables: list[TextTable]) -> str:

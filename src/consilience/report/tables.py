@@ -106,17 +106,11 @@ class _Console:
 
         names = [cell_len(one_line(row.method)) + (12 if row.reference else 0) for row in block.rows]
         left = width - 2 - min(max(names, default=6), _NAME_WIDTH)
-        parts: list[list[Condition]] = [[]]
-        room = left
+        needs = []
         for column in columns:
             texts = [cell_text(block, cell, self.worst, self.p_values) for cell in _column(block, column)]
-            need = 3 + max(map(cell_len, [*texts, heading(column)]))
-            if parts[-1] and need > room:
-                parts.append([])
-                room = left
-            parts[-1].append(column)
-            room -= need
-        return parts
+            needs.append(3 + max(map(cell_len, [*texts, heading(column)])))
+        return [[columns[place] for place in part] for part in split_columns(needs, left)]
 
     def _table(self, block: Block, columns: list[Condition]) -> RenderableType:
         from rich import box
@@ -164,6 +158,23 @@ class _Console:
         for row in rows:
             table.add_row(*map(Text, row))
         return table
+
+
+def split_columns(needs: Sequence[int], room: int) -> list[list[int]]:
+    """Columns in parts that fit the room, every part with at least one: the columns' places.
+
+    >>> split_columns([4, 4, 9, 2], room=9)
+    [[0, 1], [2], [3]]
+    """
+    parts: list[list[int]] = [[]]
+    left = room
+    for place, need in enumerate(needs):
+        if parts[-1] and need > left:
+            parts.append([])
+            left = room
+        parts[-1].append(place)
+        left -= need
+    return parts
 
 
 def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
