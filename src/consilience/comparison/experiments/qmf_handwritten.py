@@ -38,7 +38,7 @@ def protocol(normalise: bool) -> dict[str, object]:
         "seeds": 10,
         "repeats": 10,
         "encoders": {view: {"name": "mlp", "hidden": [64], "dropout": 0.1, "normalise": normalise} for view in VIEWS},
-        "training": {"epochs": 60, "batch_size": 100, "lr": 3e-4, "patience": None},
+        "training": {"epochs": 60, "batch_size": 50, "lr": 5e-4, "average": "mean", "patience": None},
     }
 
 
@@ -54,11 +54,12 @@ register_experiment(
             "The paper has no table on this set; its rivals' papers do, without noise. Noise is in units of each "
             "feature's standard deviation.",
             "The release has no validation rows: one in twenty of its training rows is drawn for it, anew with every "
-            "seed, since nothing but the choice of an epoch and of a model to save rests on them. Within the training "
-            "rows, ten folds of them, TMC was better on clean data than with 15 % held out and QMF at the highest "
-            "noise, and neither was worse elsewhere by more than chance.",
-            "The learning rate and the batch are the ones, of nine tried, with the best validation accuracy of late, "
-            "TMC and QMF together under noise; the test set had no part in it.",
+            "seed, since nothing but the choice of an epoch and of a model to save rests on them.",
+            "What is judged is the mean of the weights over the steps up to an epoch. That, the learning rate and the "
+            "batch were chosen within the training rows, in ten folds of them drawn ten times, by the mean accuracy of "
+            "late, QMF, TMC and ECML, clean and at noise of 5 and 10; the test set had no part in it. In those folds "
+            "mean weights stand noise better than the last ones do: clearly with evidential methods, a little with "
+            "QMF, and with late not at all.",
             "The test set has 400 samples, on which one draw of the noise moves an accuracy by more than methods "
             "differ: it is drawn ten times for every seed.",
             "The encoders have a norm layer: without one the energy of a view rises with its noise, see "
