@@ -19,7 +19,7 @@ def reference_form(gap: Tensor, harder: Tensor) -> Tensor:
     >>> reference_form(torch.tensor([0.5, -0.5]), torch.tensor([0.25, 0.25])).tolist()
     [0.25, 0.0]
     """
-    return (harder.sign() * gap - harder.abs()).relu()
+    return (harder.sign() * (gap - harder)).relu()
 
 
 def paper_form(gap: Tensor, harder: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def paper_form(gap: Tensor, harder: Tensor) -> Tensor:
     >>> paper_form(torch.tensor([0.5, -0.5]), torch.tensor([0.25, 0.25])).tolist()
     [0.75, 0.25]
     """
-    return (gap.sign() * harder + gap.abs()).relu()
+    return (gap.detach().sign() * (gap + harder)).relu()  # a sign has no slope, and none is to be computed
 
 
 def margin_form(gap: Tensor, harder: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def margin_form(gap: Tensor, harder: Tensor) -> Tensor:
     >>> margin_form(torch.tensor([0.5, -0.125]), torch.tensor([0.25, 0.25])).tolist()
     [0.75, 0.125]
     """
-    return (harder.sign() * gap + harder.abs()).relu()
+    return (harder.sign() * (gap + harder)).relu()
 
 
 RANKINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
