@@ -14,8 +14,8 @@ from consilience.report.drawing import Drawing
 from consilience.report.latex import latex_table
 from consilience.report.page import environment, remove_others, write_file
 from consilience.report.palette import SERIES_ON_DARK
-from consilience.report.tables import markdown_escape, markdown_table, split_columns
-from consilience.report.wording import one_line
+from consilience.report.tables import markdown_escape, markdown_table
+from consilience.report.wording import fill_lines, one_line
 from consilience.version import __version__
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class _Fitting:
         room = options.max_width - names - 2
         needs = [max(map(cell_len, (*heading.split(), *cells)), default=1) for heading, *cells in others]
         widths = [max(1, min(need, room - 3)) for need in needs]
-        for part in split_columns([3 + width for width in widths], room):
+        for part in fill_lines([3 + width for width in widths], room):
             yield self._block(names, {1 + place: widths[place] for place in part})
 
     def _block(self, names: int, widths: Mapping[int, int]) -> RenderableType:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from consilience.report.curves import Line, draw_line, fit_levels
 from consilience.report.palette import INK, SERIES, Look
 from consilience.report.svg import drawing_style
-from consilience.report.wording import shorten
+from consilience.report.wording import fill_lines, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,16 +111,7 @@ def _grid(
 
 def _wrap_keys(names: Sequence[str], width: float) -> list[list[str]]:
     """The legend's entries in lines that fit the width in inches."""
-    lines: list[list[str]] = [[]]
-    room = width
-    for name in names:
-        need = _key_width(name)
-        if lines[-1] and need > room:
-            lines.append([])
-            room = width
-        lines[-1].append(name)
-        room -= need
-    return lines
+    return [[names[place] for place in line] for line in fill_lines([_key_width(name) for name in names], width)]
 
 
 def _key_width(name: str) -> float:

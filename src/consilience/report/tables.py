@@ -10,7 +10,7 @@ from consilience.errors import unknown_name
 from consilience.report.findings import Findings
 from consilience.report.latex import latex_block, latex_ranks
 from consilience.report.summary import Block, Cell, Condition, Row, conditions_of, corruptions_of, summarise
-from consilience.report.wording import NOTHING, one_line, say_level, say_metric, say_p
+from consilience.report.wording import NOTHING, fill_lines, one_line, say_level, say_metric, say_p
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -110,7 +110,7 @@ class _Console:
         for column in columns:
             texts = [cell_text(block, cell, self.worst, self.p_values) for cell in _column(block, column)]
             needs.append(3 + max(map(cell_len, [*texts, heading(column)])))
-        return [[columns[place] for place in part] for part in split_columns(needs, left)]
+        return [[columns[place] for place in part] for part in fill_lines(needs, left)]
 
     def _table(self, block: Block, columns: list[Condition]) -> RenderableType:
         from rich import box
@@ -158,23 +158,6 @@ class _Console:
         for row in rows:
             table.add_row(*map(Text, row))
         return table
-
-
-def split_columns(needs: Sequence[int], room: int) -> list[list[int]]:
-    """Columns in parts that fit the room, every part with at least one: the columns' places.
-
-    >>> split_columns([4, 4, 9, 2], room=9)
-    [[0, 1], [2], [3]]
-    """
-    parts: list[list[int]] = [[]]
-    left = room
-    for place, need in enumerate(needs):
-        if parts[-1] and need > left:
-            parts.append([])
-            left = room
-        parts[-1].append(place)
-        left -= need
-    return parts
 
 
 def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -193,3 +193,20 @@ def shorten(name: str, width: int) -> str:
         return name
     tail = (width - 1) // 2
     return f"{name[: width - 1 - tail]}…{name[-tail:]}"
+
+
+def fill_lines(needs: Sequence[float], room: float) -> list[list[int]]:
+    """Things in lines that fit the room, every line with at least one: their places. needs: the room that each takes.
+
+    >>> fill_lines([4, 4, 9, 2], room=9)
+    [[0, 1], [2], [3]]
+    """
+    lines: list[list[int]] = [[]]
+    left = room
+    for place, need in enumerate(needs):
+        if lines[-1] and need > left:
+            lines.append([])
+            left = room
+        lines[-1].append(place)
+        left -= need
+    return lines
