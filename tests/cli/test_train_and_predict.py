@@ -94,6 +94,16 @@ def test_a_sensor_whose_columns_are_gone(run, model, new, tmp_path):
     assert read(done.out)["trust_heat"].to_list() == [1.0] * 20
 
 
+def test_rows_of_which_nothing_is_there_are_named(run, model, new, tmp_path):
+    pl.read_csv(new).with_columns(
+        pl.when(pl.int_range(20).is_in([4, 7])).then(None).otherwise(pl.all()).name.keep()
+    ).write_csv(tmp_path / "gone.csv")
+    done = run("predict", model, tmp_path / "gone.csv")
+    assert done.code == 0
+    assert "gone.csv has nothing of any modality in rows 4, 7: the prediction there is what" in done.err
+    assert "nothing of any modality" not in run("predict", model, new).err
+
+
 def test_part_of_a_sensor_is_refused(run, model, new, tmp_path):
     pl.read_csv(new).drop("vibration_1").write_csv(tmp_path / "part.csv")
     done = run("predict", model, tmp_path / "part.csv")
@@ -122,13 +132,16 @@ def test_the_best_model_of_a_comparison_predicts(run, finished, new):
     [
         (("--out", "predictions.xls"), "--out must end in .csv or .parquet"),
         (("--out", "{file}/predictions.csv"), "is a file"),
+        (("--out", "{new}"), "would overwrite a file that is read"),
     ],
 )
 def test_where_predictions_cannot_go(run, model, new, tmp_path, words, said):
     (tmp_path / "file").write_text("")
-    done = run("predict", model, new, *[word.format(file=tmp_path / "file") for word in words])
+    before = new.read_bytes()
+    done = run("predict", model, new, *[word.format(file=tmp_path / "file", new=new) for word in words])
     assert done.code == 2
     assert said in done.err
+    assert new.read_bytes() == before
 
 
 def test_training_is_not_begun_where_the_model_cannot_be_saved(run, table, tmp_path, monkeypatch):
@@ -136,6 +149,9 @@ def test_training_is_not_begun_where_the_model_cannot_be_saved(run, table, tmp_p
     (tmp_path / "file").write_text("")
     done = run("train", table, *COLUMNS, "--out", tmp_path / "file" / "model")
     assert done.err == f"consilience: error: cannot write to {tmp_path}/file/model: {tmp_path}/file is a file\n"
+    (tmp_path / "notes.txt").write_text("years of work")
+    done = run("train", table, *COLUMNS, "--out", tmp_path)
+    assert "no part of a model; choose another folder" in done.err
     monkeypatch.setattr("os.access", lambda path, mode: False)
     done = run("train", table, *COLUMNS, "--out", tmp_path / "model")
     assert done.err == f"consilience: error: cannot write to {tmp_path}/model: {tmp_path} is read-only\n"

@@ -163,15 +163,10 @@ def check(chosen: Namespace) -> None:
                 f"fuse: --fit {path} is also what is fused: use --fit-share or --folds, which keep rows apart"
             )
     read = [*chosen.files, chosen.labels, *(chosen.fit or ()), chosen.fit_labels, *(chosen.prior or ())]
-    read = [Path(one) for one in (*read, *(chosen.target_prior or ())) if isinstance(one, str)]
+    read = [one for one in (*read, *(chosen.target_prior or ())) if isinstance(one, str)]
     for option in ("out", "report"):
         if chosen[option] is not None:
-            path = Path(chosen[option])
-            options.check_out(path)
-            if path.is_dir():
-                raise InputError(f"fuse: --{option} {path} is a folder")
-            if path.exists() and any(one.exists() and path.samefile(one) for one in read):
-                raise InputError(f"fuse: --{option} {path} would overwrite a file that is read")
+            options.check_out_file("fuse", option, Path(chosen[option]), read)
     if chosen.report is not None and not chosen.report.lower().endswith((".html", ".htm")):
         raise InputError(f"fuse: --report writes an HTML page, FILE.html, got {chosen.report!r}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ _TRAINING: dict[str, tuple[Any, str]] = {
     "patience": (int, "epochs without improvement on validation before training stops"),
     "warmup": (float, "epochs over which the learning rate rises"),
     "schedule": (str, "of the learning rate: constant, plateau or cosine"),
-    "average": (float | str, "keep averaged weights: mean, or the decay of a moving average such as 0.999"),
+    "average": (float | str, "keep averaged weights: mean, or the decay of a moving average such as 0.99"),
     "modality_dropout": (float, "probability of hiding a modality of a training sample"),
     "precision": (str, "32, bf16, bf16-true, 16 or 64"),
     "device": (str, "auto, cpu, cuda, cuda:1, …"),
@@ -101,6 +101,15 @@ def check_out(path: Path) -> None:
         raise InputError(f"cannot write to {path}: {existing} is a file")
     if not os.access(existing, os.W_OK):
         raise InputError(f"cannot write to {path}: {existing} is read-only")
+
+
+def check_out_file(command: str, option: str, path: Path, read: Iterable[str | Path]) -> None:
+    """Refuse to begin where a file could not be written, or would take the place of one that is read."""
+    check_out(path)
+    if path.is_dir():
+        raise InputError(f"{command}: --{option} {path} is a folder")
+    if path.exists() and any(Path(one).exists() and path.samefile(one) for one in read):
+        raise InputError(f"{command}: --{option} {path} would overwrite a file that is read")
 
 
 def loading(chosen: Namespace) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
-from consilience.errors import InputError
+from consilience.errors import InputError, name_rows
 
 if TYPE_CHECKING:
     import polars
@@ -29,6 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Predict every row."""
+    import numpy as np
+
     from consilience.estimators import BayesFusion, MultimodalVAE, load
     from consilience.generative.alone import EncoderAlone
 
@@ -36,7 +38,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if path is not None and path.suffix not in (".csv", ".parquet"):
         raise InputError(f"predict: --out must end in .csv or .parquet, got {path.name!r}")
     if path is not None:
-        options.check_out(path)
+        options.check_out_file("predict", "out", path, [chosen.data])
     model = load(chosen.model)
     if isinstance(model, BayesFusion):
         raise InputError(
@@ -52,6 +54,14 @@ def run(chosen: Namespace, command: list[str]) -> None:
     absent = [name for name in model.modalities_ if name not in samples]
     if absent:
         print(f"consilience: {chosen.data} has nothing of {', '.join(absent)}: missing throughout", file=sys.stderr)
+    known = [name for name in model.modalities_ if name in samples]
+    empty = np.flatnonzero(~samples.only(known).present.any(axis=1))
+    if len(empty):
+        print(
+            f"consilience: {chosen.data} has nothing of any modality in {name_rows(empty)}: the prediction there is "
+            "what the model answers to nothing",
+            file=sys.stderr,
+        )
     table = predictions(model, samples)
     if path is None:
         print(table.write_csv(), end="")

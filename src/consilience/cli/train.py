@@ -35,12 +35,14 @@ def run(chosen: Namespace, command: list[str]) -> None:
     from consilience.data import load_data
     from consilience.estimators import FusionClassifier, FusionRegressor
     from consilience.evaluation import evaluate
+    from consilience.training.saving import check_replaceable
 
     settings = options.settings(chosen)
     for method in settings:
         if method != chosen.method:
             raise InputError(f"train: --setting {method}.… is of another method than the one trained, {chosen.method}")
     options.check_out(Path(chosen.out))
+    check_replaceable(Path(chosen.out))  # again before it is saved; but training may take a day
     data = load_data(chosen.data, **options.loading(chosen))
     kind: Any = FusionClassifier if data.task == "classification" else FusionRegressor
     training, own = options.training(chosen), kind().get_params()

@@ -111,7 +111,7 @@ def write_sealed(path: Path, content: Folder) -> Path:
     from safetensors.torch import save_file
 
     path = path.absolute()
-    _check_replaceable(path)
+    check_replaceable(path)
     beside, aside = (path.with_name(f".{path.name}.{os.getpid()}.{state}") for state in ("part", "old"))
     for left_over in (beside, aside):
         shutil.rmtree(left_over, ignore_errors=True)
@@ -217,7 +217,7 @@ def reunite(path: Path, saved: Mapping[str, Any], given: Mapping[str, Any], what
     return {**saved, **given}
 
 
-def _check_replaceable(path: Path) -> None:
+def check_replaceable(path: Path) -> None:
     """A folder that is not ours, or that has become more than ours, is not to be lost."""
     if not path.exists():
         return

@@ -44,7 +44,7 @@ class Trainer:
     "rmsprop"), weight_decay, momentum · schedule ("constant", "plateau", "cosine") after `warmup` epochs ·
     patience: stop when validation has not improved for so many epochs (None: never); the best weights are restored ·
     average: validate, stop by and keep averaged weights, the "mean" of the run's steps so far or an exponential moving
-    average with this decay, such as 0.999 (None: the weights as they are) · clip: largest gradient norm ·
+    average with this decay, such as 0.99 (None: the weights as they are) · clip: largest gradient norm ·
     accumulate: batches per step · modality_dropout: probability of hiding a modality of a training sample ·
     precision ("32", "bf16", "bf16-true", "16", "64") · device, devices, nodes, strategy: as Lightning Fabric has them ·
     resident: whether a set lies on the device whole (None: if it fits) ·
@@ -114,7 +114,7 @@ class Trainer:
             (
                 "average",
                 lambda value: value is None or is_average(value),
-                "'mean', a decay between 0 and 1, or None for the weights as they are",
+                "'mean', or the decay of a moving average between 0 and 1 (unset: the weights as they are)",
             ),
             ("clip", lambda value: value is None or value > 0, "> 0, or None for no clipping"),
             ("patience", lambda value: value is None or value >= 1, "≥ 1, or None for no early stopping"),
