@@ -23,7 +23,10 @@ DIGITS = Protocol(variants=("m2vae", "joint"), seeds=1, latent=3, epochs=1, draw
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("runs") / "digits"
+    """That of a finished run."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    find_experiment("m2vae-digits").follow(DIGITS, folder, verbose=0)
+    return folder
 
 
 def test_every_figure_is_there(folder):

@@ -176,6 +176,11 @@ def test_latex_escape_leaves_no_bare_special_character(text):
     assert not re.search(r"(?<!\\)[&%$#_{}~^<>\n]", rest)
 
 
+def test_one_method_alone_is_compared_with_nothing():
+    assert "significantly" not in main_table(make_findings(["late"]), "markdown")
+    assert "significantly better or worse than late" in main_table(make_findings(["late", "concat"]), "markdown")
+
+
 def test_unknown_format_suggests():
     with pytest.raises(UnknownNameError, match="did you mean 'markdown'"):
         main_table(make_findings(["late"]), "markdwn")

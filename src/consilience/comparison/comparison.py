@@ -32,7 +32,9 @@ class Comparison:
         self.store, self.findings = store, findings
 
     def __repr__(self) -> str:
-        return f"Comparison of {len(self.findings.methods)} methods on {', '.join(self.findings.sets)} in {self.folder}"
+        count = len(self.findings.methods)
+        methods = "one method" if count == 1 else f"{count} methods"
+        return f"Comparison of {methods} on {', '.join(self.findings.sets)} in {self.folder}"
 
     @property
     def folder(self) -> Path:
