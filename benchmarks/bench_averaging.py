@@ -1,10 +1,10 @@
-"""What averaged weights are worth under noise, and what averaging costs a step.
+"""What averaged weights are worth under noise, and what averaging costs.
 
 1. Accuracy of the last weights against their mean over all steps, in ten folds of a set's training samples, clean and
    with each modality of each held-out sample noisy with probability ½; the test set stays unseen. handwritten is read
    from the folder CONSILIENCE_DATA; digits, which needs no download, had no part in the choice of what `reproduce
    qmf-handwritten` trains with.
-2. CPU time of an epoch with averaging over that of one without, in turns in this one process.
+2. CPU time of a training with averaging over that of one without, in turns in this one process.
 
     python benchmarks/bench_averaging.py --sets digits handwritten --jobs 2
 """
