@@ -7,20 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from consilience.comparison.reproduction import Reproduction, run_folder
 from consilience.errors import ConsilienceError, MissingDataError, unknown_name
 
 if TYPE_CHECKING:
     from consilience.comparison.comparison import Comparison
-    from consilience.report.account import Account, Section
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """An experiment that was run: its run folder, what it found, and the page that says so."""
-
-    folder: Path
-    account: Account
-    page: Path
+    from consilience.report.account import Section
 
 
 class Reproducible(Protocol):
@@ -129,15 +121,6 @@ class Experiment:
         from consilience.comparison.experiments.published import write_page
 
         return write_page(self, folder, comparisons, absent, command)
-
-
-def run_folder(name: str, quick: bool, out: str | Path | None = None) -> Path:
-    """Where an experiment is run unless told otherwise: the two sizes beside each other.
-
-    >>> run_folder("qmf-table1", quick=True).as_posix()
-    'runs/qmf-table1-quick'
-    """
-    return Path(out) if out is not None else Path("runs") / f"{name}{'-quick' if quick else ''}"
 
 
 _Some = TypeVar("_Some", bound=Reproducible)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 
 from consilience.comparison.engine import run_jobs
-from consilience.comparison.experiments.experiment import Reproduction, run_folder
 from consilience.comparison.plan import Job
+from consilience.comparison.reproduction import Reproduction, run_folder
 from consilience.comparison.resolution import versions_used
 from consilience.comparison.store import Result, Store, writing
 from consilience.comparison.work import Measure
