@@ -115,7 +115,7 @@ def test_a_name_is_registered_once_and_well_formed():
     with pytest.raises(ConsilienceError, match="registered twice"):
         register("digits", description="again")(lambda: None)
     with pytest.raises(ConsilienceError, match="lower-case"):
-        register("My Set", description="odd")
+        register("My Set", description="odd")(lambda: None)
 
 
 def test_listing_loads_nothing_heavy():

@@ -19,7 +19,7 @@ from consilience.encoders import (
     is_custom,
     register_encoder,
 )
-from consilience.encoders.choice import _REGISTRY
+from consilience.encoders.choice import ENCODERS
 
 VECTOR = Modality("v", "vector", (7,))
 IMAGE = Modality("photo", "image", (1, 28, 28))
@@ -42,7 +42,7 @@ TOKENS = Modality("title", "tokens", (6,), vocabulary=11)
 def test_default_follows_kind_and_shape(modality, name):
     assert default_encoder(modality) == name
     encoder = build_encoder(modality)
-    assert type(encoder) is _REGISTRY[name]
+    assert type(encoder) is ENCODERS[name]
     assert encoder.name == name
 
 
@@ -147,7 +147,7 @@ def test_registering():
         with pytest.raises(ConsilienceError, match="'twice' is registered twice"):
             register_encoder("twice")(Twice)
     finally:
-        _REGISTRY.pop("twice", None)
+        ENCODERS.remove("twice")
     with pytest.raises(ConsilienceError, match="lower-case"):
         register_encoder("My Encoder")
 

@@ -13,7 +13,7 @@ from consilience.core.samples import Kind
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
 from consilience.data.files.formats import format_of, no_such_path
-from consilience.data.named_sets import registry
+from consilience.data.named_sets import DATA_SETS
 from consilience.data.set_options import check_number
 
 _FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed")
@@ -58,21 +58,20 @@ def load_data(
         check_number("seed", seed, least=0, whole=True)
     given = {"target": target, "kinds": kinds, "split": split, "fill": fill, "task": task}
     given = {option: value for option, value in given.items() if value is not None}
-    known = registry()
-    if isinstance(name_or_path, str) and name_or_path in known:
+    if isinstance(name_or_path, str) and name_or_path in DATA_SETS:
         if given:
             raise InputError(
                 f"data set {name_or_path!r} has its own target, kinds and split: {', '.join(given)} "
                 f"{'is' if len(given) == 1 else 'are'} for files of your own"
             )
-        data = known[name_or_path].load(data_dir, options if seed is None else {"seed": seed, **options})
+        data = DATA_SETS[name_or_path].load(data_dir, options if seed is None else {"seed": seed, **options})
         return _keep(data, modalities)
     if not isinstance(name_or_path, str | os.PathLike):
         raise InputError(
             f"load_data reads a set by name or a file by its path, got {type(name_or_path).__name__}: a table in "
             "memory goes to FusionClassifier.fit or Samples.of; fill its single empty cells first, with df.fillna say"
         )
-    path = _find_path(name_or_path, known)
+    path = _find_path(name_or_path)
     if options:
         raise unknown_name("option", next(iter(options)), _FILE_OPTIONS, f"It was given for {path.name!r}")
     return _load_path(path, modalities, given, 0 if seed is None else seed)
@@ -95,12 +94,12 @@ def _load_path(path: Path, modalities: Any, given: dict[str, Any], seed: int) ->
     return load_arrays(path, modalities=_names(modalities), seed=seed, **given)
 
 
-def _find_path(given: str | os.PathLike[str], known: Mapping[str, Any]) -> Path:
+def _find_path(given: str | os.PathLike[str]) -> Path:
     path = Path(given)
     if path.exists():
         return path
     if len(path.parts) == 1 and not path.suffix:
-        raise unknown_name("data set", str(given), known, "A file or folder of that name does not exist either")
+        raise unknown_name("data set", str(given), DATA_SETS, "A file or folder of that name does not exist either")
     raise no_such_path(path)
 
 

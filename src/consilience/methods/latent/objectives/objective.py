@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.errors import ConsilienceError, UnsupportedError, unknown_name
+from consilience.core.errors import UnsupportedError, unknown_name
+from consilience.core.registry import Registry
 from consilience.methods.latent.diagonal_gaussian import Gaussian, bayes_product, kl
 from consilience.methods.latent.subset_encoders import MOST_HEADS
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 # What draws: a generator, the global one if None, or the noise itself, standard normal numbers that broadcast.
 Noise = torch.Generator | Tensor | None
 
-_REGISTRY: dict[str, type[Objective]] = {}
+OBJECTIVES: Registry[type[Objective]] = Registry("objective", group="consilience.objectives")
 
 
 @dataclass(frozen=True)
@@ -163,15 +164,7 @@ class Objective:
 
 def register_objective(name: str, *, paper: str) -> Callable[[type[Objective]], type[Objective]]:
     """Enter an objective under a name, from the file that defines it."""
-
-    def enter(cls: type[Objective]) -> type[Objective]:
-        if name in _REGISTRY:
-            raise ConsilienceError(f"objective {name!r} is registered twice")
-        cls.name, cls.paper = name, paper
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
+    return OBJECTIVES.register(name, name=name, paper=paper)
 
 
 def objective_names() -> list[str]:
@@ -180,7 +173,7 @@ def objective_names() -> list[str]:
     >>> objective_names()
     ['jmvae', 'joint', 'm2vae', 'mmvae', 'mopoe', 'mvae', 'mvtcae', 'vae']
     """
-    return sorted(_REGISTRY)
+    return OBJECTIVES.names()
 
 
 def objective_settings(name: str) -> dict[str, Any]:
@@ -189,9 +182,7 @@ def objective_settings(name: str) -> dict[str, Any]:
     >>> objective_settings("m2vae")
     {'bound': 'paper', 'subsets': 'all', 'chains': None}
     """
-    if name not in _REGISTRY:
-        raise unknown_name("objective", name, _REGISTRY)
-    parameters = inspect.signature(_REGISTRY[name].__init__).parameters.values()
+    parameters = inspect.signature(OBJECTIVES.find(name).__init__).parameters.values()
     return {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
@@ -203,7 +194,7 @@ def build_objective(
     for setting in settings or {}:
         if setting not in known:
             raise unknown_name("setting", setting, known, f"It was given for objective {name!r}")
-    built = _REGISTRY[name](**(settings or {}))
+    built = OBJECTIVES[name](**(settings or {}))
     if (reason := built.reason_against(modalities, annealed)) is not None:
         raise UnsupportedError(f"objective {name!r} cannot be used here: {reason}")
     return built
