@@ -60,7 +60,7 @@ def test_unknown_encoder_suggests_the_nearest():
 
 
 def test_unknown_setting_suggests_the_nearest():
-    with pytest.raises(UnknownNameError, match=r"unknown setting 'hiden': did you mean 'hidden'.*'mlp' of 'v'"):
+    with pytest.raises(UnknownNameError, match=r"unknown setting 'hiden': did you mean 'hidden'.*'mlp' of modality v"):
         build_encoder(VECTOR, {"name": "mlp", "hiden": [3]})
 
 
@@ -76,7 +76,7 @@ def test_wrong_kind_names_what_would_read_it():
 @pytest.mark.parametrize(
     ("modality", "choice", "words"),
     [
-        (VECTOR, {"hidden": "64"}, r"'mlp' of modality v \(vector 7\): hidden must be each block's width"),
+        (VECTOR, {"hidden": "64"}, r"'mlp' of modality v \(vector 7\): hidden must be a whole number"),
         (VECTOR, {"hidden": [64, 0]}, "hidden must be a whole number ≥ 2, got 0"),
         (VECTOR, {"hidden": [1]}, "hidden must be a whole number ≥ 2, got 1"),
         (VECTOR, {"hidden": 0.5}, "hidden must be a whole number"),

@@ -6,30 +6,36 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any
 
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Kind
+from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
 from consilience.data.files.formats import format_of, no_such_path
 from consilience.data.named_sets import DATA_SETS
-from consilience.data.set_options import check_number
 
 _FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed")
 
 
+@checked
 def load_data(
     name_or_path: str | os.PathLike[str],
     *,
-    target: str | None = None,
-    modalities: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
-    data_dir: str | os.PathLike[str] | None = None,
-    kinds: Mapping[str, Kind] | None = None,
-    split: str | None = None,
-    fill: str | None = None,
-    task: TaskKind | None = None,
-    seed: int | None = None,
+    target: Annotated[str | None, "column to predict"] = None,
+    modalities: Annotated[
+        Mapping[str, str | Sequence[str]] | Sequence[str] | None,
+        "columns of each modality in a table; of arrays the modalities to keep",
+    ] = None,
+    data_dir: Annotated[str | os.PathLike[str] | None, "folder with the files of named data sets"] = None,
+    kinds: Annotated[
+        Mapping[str, Kind] | None, "kind of a modality where its shape does not show it, such as review=text"
+    ] = None,
+    split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
+    fill: Annotated[str | None, "median, mean or zero: value of single empty cells"] = None,
+    task: Annotated[TaskKind | None, "classification or regression, where the target does not show it"] = None,
+    seed: Annotated[NonNegativeInt | None, "of the split, and of data sets that are generated"] = None,
     **options: Any,
 ) -> DataSet:
     """Load a data set by name (`data_names()` lists them), or from files of one's own.
@@ -52,10 +58,6 @@ def load_data(
     >>> load_data("gaussians", n=300, dependence=0.5).sizes
     {'train': 180, 'validation': 60, 'test': 60}
     """
-    if task is not None and task not in get_args(TaskKind):
-        raise unknown_name("task", task, get_args(TaskKind))
-    if seed is not None:
-        check_number("seed", seed, least=0, whole=True)
     given = {"target": target, "kinds": kinds, "split": split, "fill": fill, "task": task}
     given = {option: value for option, value in given.items() if value is not None}
     if isinstance(name_or_path, str) and name_or_path in DATA_SETS:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from consilience.core.errors import MissingDataError, unknown_name
+from consilience.core.errors import InputError, MissingDataError
 from consilience.core.registry import Registry
+from consilience.core.settings import check_settings, checked, settings_of
 from consilience.data.dataset import DataSet
 
 DATA_VARIABLE = "CONSILIENCE_DATA"
@@ -66,16 +66,18 @@ class NamedSet:
     @property
     def options(self) -> tuple[str, ...]:
         """The names of its options."""
-        parameters = inspect.signature(self.make).parameters.values()
-        return tuple(one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY)
+        return tuple(settings_of(self.make))
 
     def load(self, data_dir: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> DataSet:
         """Make the set, from its files if it needs any."""
-        for option in options:
-            if option not in self.options:
-                raise unknown_name("option", option, self.options, f"It was given for data set {self.name!r}")
+        options = check_settings(f"data set {self.name!r}", self.make, options, noun="option")
         arguments = [] if self.files is None else [find_folder(self.files, data_dir)]
-        data = self.make(*arguments, **options)
+        try:
+            data = self.make(*arguments, **options)
+        except InputError as error:
+            if type(error) is not InputError or str(error).startswith("data set"):
+                raise
+            raise InputError(f"data set {self.name!r}: {error}") from error
         reading = {**data.reading, "options": dict(options)}
         return replace(data, name=self.name, description=self.description, licence=self.licence, reading=reading)
 
@@ -108,6 +110,7 @@ def register(name: str, *, description: str, licence: str = "", files: Files | N
     """
 
     def enter(make: _Make) -> _Make:
+        make = checked(make)
         DATA_SETS.add(name, NamedSet(name, description, files.licence if files else licence, make, files))
         return make
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,9 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import nn
 
-from consilience.core.errors import InputError, SavedModelError, UnsupportedError, unknown_name
+from consilience.core.errors import InputError, SavedModelError, UnsupportedError
 from consilience.core.registry import Registry
 from consilience.core.samples import Modality, Samples
+from consilience.core.settings import check_settings
 from consilience.encoders.custom_module import Foreign
 from consilience.encoders.encoder import Encoder
 from consilience.preparation.transforms import Transform
@@ -78,10 +78,7 @@ def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
     if isinstance(choice, nn.Module):
         return Foreign(copy.deepcopy(choice), modality)
     cls, settings = read_choice(modality, choice)
-    known = _settings_of(cls)
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for encoder {cls.name!r} of {modality.name!r}")
+    settings = check_settings(f"encoder {cls.name!r} of modality {modality.describe()}", cls, settings)
     _check_kind(cls, cls.name, modality)
     try:
         built = cls(modality, **settings)
@@ -220,11 +217,6 @@ def is_custom(described: Any) -> bool:
     (True, False)
     """
     return isinstance(described, Mapping) and _CUSTOM in described
-
-
-def _settings_of(cls: type[Encoder]) -> list[str]:
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
 def _check_kind(cls: type[Encoder], name: str, modality: Modality) -> None:

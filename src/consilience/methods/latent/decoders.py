@@ -6,7 +6,6 @@ By default chosen by kind: "mlp" for vectors and tokens, "deconv" for images, "g
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -15,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from consilience.core.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.registry import Registry
 from consilience.core.samples import Kind, Modality
-from consilience.core.settings import whole_number
+from consilience.core.settings import DeclaredSettings, check_settings, whole_number
 
 DecoderChoice = str | Mapping[str, Any] | nn.Module | None
 
@@ -26,7 +25,7 @@ DECODERS: Registry[type[Decoder]] = Registry("decoder", group="consilience.decod
 _DEFAULTS = {"vector": "mlp", "image": "deconv", "sequence": "gru", "tokens": "mlp"}
 
 
-class Decoder(nn.Module):
+class Decoder(DeclaredSettings, nn.Module):
     """z `[…, latent]` → `[…, *shape]`. A subclass maps `[row, latent]` to anything of as many numbers in `grow`."""
 
     name: ClassVar[str]
@@ -86,11 +85,7 @@ def build_decoder(modality: Modality, shape: tuple[int, ...], latent: int, choic
         raise UnsupportedError(
             f"decoder {name!r} is for {', '.join(cls.writes)}, not for modality {modality.describe()}"
         )
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    known = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for decoder {name!r} of {modality.name!r}")
+    settings = check_settings(f"decoder {name!r} of modality {modality.describe()}", cls, settings)
     try:
         return cls(shape, latent, **settings)  # type: ignore[call-arg]
     except (InputError, TypeError) as error:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.errors import UnsupportedError
 from consilience.core.registry import Registry
+from consilience.core.settings import DeclaredSettings
 from consilience.encoders.encoder import Encoder
 from consilience.encoders.mlp import dense_block
 from consilience.methods import PerModality, Spec, encode
@@ -39,7 +40,7 @@ MOST_HEADS = 7
 SUBSET_ENCODERS: Registry[type[SubsetEncoder]] = Registry("subset encoder")
 
 
-class SubsetEncoder(nn.Module):
+class SubsetEncoder(DeclaredSettings, nn.Module):
     """q(z | S). chains: whether the nested sets of a chain are best drawn for every "sample", or once a "batch"."""
 
     name: ClassVar[str]

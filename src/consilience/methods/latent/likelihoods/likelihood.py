@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -11,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.core.errors import InputError, UnsupportedError, name_rows, unknown_name
+from consilience.core.errors import InputError, UnsupportedError, name_rows
 from consilience.core.registry import Registry
 from consilience.core.samples import Kind, Modality, Samples
+from consilience.core.settings import DeclaredSettings, check_settings
 from consilience.methods.latent.diagonal_gaussian import widened
 
 LikelihoodChoice = str | Mapping[str, Any] | None
@@ -21,7 +21,7 @@ LikelihoodChoice = str | Mapping[str, Any] | None
 LIKELIHOODS: Registry[type[Likelihood]] = Registry("likelihood", group="consilience.likelihoods")
 
 
-class Likelihood(nn.Module):
+class Likelihood(DeclaredSettings, nn.Module):
     """p(x | z) of one modality: independent over its numbers given what the decoder gave.
 
     shape: of what the decoder must give for one sample · standardised: whether it speaks about standardised values
@@ -147,11 +147,7 @@ def build_likelihood(modality: Modality, choice: LikelihoodChoice = None) -> Lik
     50
     """
     cls, settings = find_likelihood(modality, choice)
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    known = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for likelihood {cls.name!r}")
+    settings = check_settings(f"likelihood {cls.name!r} of modality {modality.describe()}", cls, settings)
     if modality.kind not in cls.reads:
         raise UnsupportedError(
             f"likelihood {cls.name!r} is for {', '.join(cls.reads)}, not for modality {modality.describe()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor
 from consilience.core.batches import Batch
 from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.registry import Registry
+from consilience.core.settings import DeclaredSettings, check_settings, settings_of
 from consilience.methods.latent.diagonal_gaussian import Gaussian, bayes_product, kl
 from consilience.methods.latent.subset_encoders import MOST_HEADS
 
@@ -105,7 +105,7 @@ def _reconstruct_apart(model: LatentModel, batch: Batch, z: Tensor, factors: Ten
     return gained.view(shape).sum(0) if once else z.new_zeros(shape[1]).index_add(0, rows, gained)
 
 
-class Objective:
+class Objective(DeclaredSettings):
     """A named objective; its settings are its keyword-only arguments.
 
     subset_encoders: those it is defined for · prior_expert: whether the prior takes part in products of experts ·
@@ -182,19 +182,15 @@ def objective_settings(name: str) -> dict[str, Any]:
     >>> objective_settings("m2vae")
     {'bound': 'paper', 'subsets': 'all', 'chains': None}
     """
-    parameters = inspect.signature(OBJECTIVES.find(name).__init__).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    return {setting.name: setting.default for setting in settings_of(OBJECTIVES.find(name)).values()}
 
 
 def build_objective(
     name: str, settings: Mapping[str, Any] | None = None, modalities: int = 2, annealed: bool = False
 ) -> Objective:
     """An objective by name. annealed: whether β is not simply 1."""
-    known = objective_settings(name)
-    for setting in settings or {}:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for objective {name!r}")
-    built = OBJECTIVES[name](**(settings or {}))
+    cls = OBJECTIVES.find(name)
+    built = cls(**check_settings(f"objective {name!r}", cls, settings or {}))
     if (reason := built.reason_against(modalities, annealed)) is not None:
         raise UnsupportedError(f"objective {name!r} cannot be used here: {reason}")
     return built
