@@ -97,7 +97,7 @@ def test_a_trainer_can_serve_several_models():
     first = Model.fit("late", SAMPLES, trainer=trainer)
     second = Model.fit("best-unimodal", SAMPLES, SAMPLES, trainer=trainer)
     assert (len(first.logs), len(second.logs), trainer.logs, trainer.preparation) == (1, 2, [], None)
-    assert not trainer._feeds
+    assert not trainer._loaders
 
 
 def test_errors_come_before_training():

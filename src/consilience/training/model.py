@@ -20,8 +20,8 @@ from consilience.encoders import EncoderChoice, as_chosen, own_transforms
 from consilience.methods import Method, Prediction, Spec, build
 from consilience.preparation import Preparation
 from consilience.training.devices import resolve_device
-from consilience.training.feed import Feed
-from consilience.training.loop import Log
+from consilience.training.batch_loader import BatchLoader
+from consilience.training.training_log import Log
 from consilience.training.model_folder import read_folder, write_folder
 from consilience.training.seeding import seeded
 from consilience.training.trainer import Trainer, check_set, input_type, predict
@@ -99,7 +99,7 @@ class Model:
     def predict(self, samples: Samples, *, batch_size: int = 512, device: str = "auto") -> Prediction:
         """Output, opinions, weights and joint representation for every sample, on the CPU."""
         target = resolve_device(device)
-        feed = Feed(samples, self.preparation, target, dtype=input_type(self.method))
+        feed = BatchLoader(samples, self.preparation, target, dtype=input_type(self.method))
         return predict(self.method.to(target), feed, batch_size)
 
     def read(self, path: str | Path) -> Samples:
