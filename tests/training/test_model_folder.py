@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from consilience.core import files
 from consilience.core.errors import InputError, SavedModelError
 from consilience.core.samples import Samples
 from consilience.training import Model, Trainer, load_model, model_folder
@@ -116,7 +117,7 @@ def test_an_existing_model_is_replaced(model, folder):
 
 
 def test_a_failure_while_replacing_keeps_the_old_model(model, folder, monkeypatch):
-    replace, calls = model_folder.os.replace, []
+    replace, calls = files.os.replace, []
 
     def failing(source, target):
         calls.append(source)
@@ -124,7 +125,7 @@ def test_a_failure_while_replacing_keeps_the_old_model(model, folder, monkeypatc
             raise OSError("no space left")
         replace(source, target)
 
-    monkeypatch.setattr(model_folder.os, "replace", failing)
+    monkeypatch.setattr(files.os, "replace", failing)
     with pytest.raises(OSError, match="no space left"):
         fit("late").save(folder)
     monkeypatch.undo()

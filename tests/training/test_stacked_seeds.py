@@ -142,7 +142,7 @@ def test_what_needs_a_training_of_its_own_is_refused(name, train, changed, reaso
 
 
 def test_operations_that_cannot_be_stacked_are_named():
-    with pytest.raises(UnsupportedError, match=r"'mmtm' cannot be .*torch.func cannot stack one of its operations \(vmap"):
+    with pytest.raises(UnsupportedError, match=r"'mmtm' .*: torch.func cannot stack one of its operations \(vmap"):
         fit_together("mmtm", [(vectors(30, 1), vectors(20, 2))], [0], trainer=TRAINER)
 
 

@@ -39,8 +39,8 @@ def step_features(
 
     from consilience.methods import JointMethod
     from consilience.methods.progressive.progressive_method import Progressive
-    from consilience.training.devices import resolve_device
     from consilience.training.batch_loader import BatchLoader
+    from consilience.training.devices import resolve_device
     from consilience.training.trainer import input_type
 
     trained: Model = getattr(model, "model_", model)
@@ -296,8 +296,8 @@ def measure_model(
 
     Test samples that lie on the device (resident, None: if they fit) are prepared before the time is taken.
     """
-    from consilience.training.devices import resolve_device
     from consilience.training.batch_loader import BatchLoader
+    from consilience.training.devices import resolve_device
     from consilience.training.trainer import input_type, predict
 
     target = resolve_device(device)

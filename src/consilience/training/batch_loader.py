@@ -62,7 +62,7 @@ class BatchLoader:
         return len(self.samples)
 
     def fingerprint(self) -> str:
-        """Return a hash of the samples: index, targets, weights and missing modalities; of a resident set also values."""
+        """Return a hash of index, targets, weights and missing modalities; of a resident set also of its values."""
         samples = self.samples
         summed = hashlib.sha256(repr([len(samples), samples.names]).encode())
         for array in (samples.index, samples.present, samples.weight, samples.y):

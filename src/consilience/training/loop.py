@@ -251,9 +251,10 @@ class TrainingRun:
         """Train one epoch, validate, and add a row to the log."""
         started = time.perf_counter()
         self._call("on_epoch_start")
-        row = self._train_batches()
-        self._rate.end_epoch(sum(row.values()) if self.validation is None else self._validate(row, self.validation))
-        row = {"phase": self.phase, "epoch": self.epoch, **row, "seconds": time.perf_counter() - started}
+        values = self._train_batches()
+        score = sum(values.values()) if self.validation is None else self._validate(values, self.validation)
+        self._rate.end_epoch(score)
+        row = {"phase": self.phase, "epoch": self.epoch, **values, "seconds": time.perf_counter() - started}
         self.log.rows.append(row)
         self._call("on_epoch_end", row)
 

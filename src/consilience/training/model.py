@@ -19,12 +19,12 @@ from consilience.data import read_with_recipe
 from consilience.encoders import EncoderChoice, as_chosen, own_transforms
 from consilience.methods import Method, Prediction, Spec, build
 from consilience.preparation import Preparation
-from consilience.training.devices import resolve_device
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.training_log import Log
+from consilience.training.devices import resolve_device
 from consilience.training.model_folder import read_folder, write_folder
 from consilience.training.seeding import seeded
 from consilience.training.trainer import Trainer, check_set, input_type, predict
+from consilience.training.training_log import Log
 from consilience.training.trust_check import misplaced_trust, warn_of_misplaced_trust
 
 

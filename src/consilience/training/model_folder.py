@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.errors import InputError, SavedModelError
+from consilience.core.files import atomic_folder
 from consilience.encoders import EncoderChoice, describe_encoders, is_custom
 from consilience.version import __version__
 
@@ -112,19 +112,15 @@ def write_sealed(path: Path, content: Folder) -> Path:
 
     path = path.absolute()
     check_replaceable(path)
-    beside, aside = (path.with_name(f".{path.name}.{os.getpid()}.{state}") for state in ("part", "old"))
-    for left_over in (beside, aside):
-        shutil.rmtree(left_over, ignore_errors=True)
-    beside.mkdir(parents=True)
-    try:
+    with atomic_folder(path) as folder:
         # A contiguous copy of each: safetensors refuses tensors that share memory.
         tensors = {key: value.detach().cpu().clone().contiguous() for key, value in content.tensors.items()}
-        save_file(tensors, beside / WEIGHTS)
+        save_file(tensors, folder / WEIGHTS)
         described = {"format": FORMAT, "library": "consilience", "version": __version__, **content.described}
-        described["sha256"] = _digest(beside / WEIGHTS)
+        described["sha256"] = _digest(folder / WEIGHTS)
         if content.experts is not None:
-            (beside / EXPERTS).write_bytes(content.experts)
-            described["experts_sha256"] = _digest(beside / EXPERTS)
+            (folder / EXPERTS).write_bytes(content.experts)
+            described["experts_sha256"] = _digest(folder / EXPERTS)
         try:
             text = json.dumps(described, allow_nan=False, default=_plain)
         except (TypeError, ValueError) as error:
@@ -133,20 +129,9 @@ def write_sealed(path: Path, content: Folder) -> Path:
             ) from error
         sealed = json.loads(text)
         sealed["checksum"] = _seal(sealed)
-        (beside / DESCRIPTION).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
+        (folder / DESCRIPTION).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
         # safetensors renames a temporary file, which only its owner may read; this one has what the umask gives.
-        shutil.copymode(beside / DESCRIPTION, beside / WEIGHTS)
-        if path.exists():
-            os.replace(path, aside)
-        try:
-            os.replace(beside, path)
-        except OSError:
-            if aside.exists():
-                os.replace(aside, path)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.copymode(folder / DESCRIPTION, folder / WEIGHTS)
     return path
 
 

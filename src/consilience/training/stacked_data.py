@@ -1,4 +1,4 @@
-"""The data of many models that are trained at once: every trial has samples of its own, of which values may be shared."""
+"""The data of many models that are trained at once: every trial has its own samples, but may share their values."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def trial_batch(
     weight: Tensor | None = None,
     complete: frozenset[str] | None = None,
 ) -> Batch:
-    """Return the batch of one trial, also inside `torch.func.vmap`. None: everything is present, weighs 1, is complete."""
+    """Return the batch of one trial inside `torch.func.vmap`; None: all modalities are present, all weights are 1."""
     samples, device = len(y), y.device
     return Batch(
         values,
@@ -195,7 +195,7 @@ def _single_trial(samples: Samples, preparation: Preparation) -> Trials:
         if name in batch.values:
             values[name], present[:, column] = batch[name][None], batch.present_in(name)
             continue
-        rows: Any = samples[name].rows  # type: ignore[union-attr]  # shared ones have rows
+        rows: Any = samples[name].rows
         _, rows, place = np.unique(rows, return_index=True, return_inverse=True)
         places[name] = torch.from_numpy(place)[None]
         values[name] = transform(samples.read(name, rows), None)[0][None]

@@ -64,12 +64,13 @@ def fit_together(
     trainer = trainer or Trainer()
     _refuse(name, reason_alone(name, parts, trainer))
     preparations: dict[int, Preparation] = {}
-    for train, _ in parts:
-        if id(train) not in preparations:
-            assert train.y is not None
-            learned = Task.of(train.y, task, train.weight)
-            preparations[id(train)] = Preparation.fit(train, learned, own_transforms(train.modalities, encoders or {}))
-    prepared = [preparations[id(train)] for train, _ in parts]
+    for samples, _ in parts:
+        if id(samples) not in preparations:
+            assert samples.y is not None
+            transforms = own_transforms(samples.modalities, encoders or {})
+            learned = Task.of(samples.y, task, samples.weight)
+            preparations[id(samples)] = Preparation.fit(samples, learned, transforms)
+    prepared = [preparations[id(samples)] for samples, _ in parts]
     methods: list[Method] = []
     for preparation, seed in zip(prepared, seeds, strict=True):
         with seeded(seed):
@@ -82,8 +83,8 @@ def fit_together(
         memory_advice(trainer.batch_size, trainer.precision),
         kept_memory(trainer.keep_memory and device.type == "cpu"),
     ):
-        trials = [Trials.of([pair[which] for pair in parts], prepared, device) for which in (0, 1)]
-        trained = _train(name, methods, trials, trainer, seeds)
+        train, validation = (Trials.of([pair[which] for pair in parts], prepared, device) for which in (0, 1))
+        trained = _train(name, methods, train, validation, trainer, seeds)
     check_finite(name, seeds, trained.logs, trainer.lr)
     models = []
     for trial, (preparation, log) in enumerate(zip(prepared, trained.logs)):
@@ -96,10 +97,10 @@ def fit_together(
 
 
 def _train(
-    name: str, methods: Sequence[Method], trials: Sequence[Trials], trainer: Trainer, seeds: Sequence[int]
+    name: str, methods: Sequence[Method], train: Trials, validation: Trials, trainer: Trainer, seeds: Sequence[int]
 ) -> SideBySide:
     try:
-        return train_side_by_side(methods, *trials, trainer, seeds=list(seeds), rows=trainer.evaluation_batch)
+        return train_side_by_side(methods, train, validation, trainer, seeds=seeds, rows=trainer.evaluation_batch)
     except RuntimeError as error:
         text = str(error)
         if "vmap" not in text and "atching rule" not in text:

@@ -25,8 +25,8 @@ from consilience.methods.latent.subset_encoders import (
 )
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.preparation import Preparation
-from consilience.training.devices import resolve_device
 from consilience.training.batch_loader import BatchLoader
+from consilience.training.devices import resolve_device
 from consilience.training.seeding import seeded
 
 _CLASSES: dict[str, type[SubsetEncoder]] = {

@@ -25,8 +25,8 @@ from consilience.methods.latent.likelihoods import default_likelihood
 from consilience.methods.latent.unit_conversion import in_users_units, log_volume, own_transforms
 from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
-from consilience.training.devices import resolve_device
 from consilience.training.batch_loader import BatchLoader
+from consilience.training.devices import resolve_device
 from consilience.training.memory_reuse import kept_memory
 from consilience.training.seeding import seeded
 from consilience.training.trainer import input_type

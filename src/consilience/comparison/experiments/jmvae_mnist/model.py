@@ -17,8 +17,8 @@ from consilience.methods.latent.trained_latent_model import BATCH, TrainedLatent
 from consilience.methods.latent.unit_conversion import own_transforms
 from consilience.preparation import Preparation
 from consilience.training import Trainer
-from consilience.training.devices import resolve_device
 from consilience.training.batch_loader import BatchLoader
+from consilience.training.devices import resolve_device
 from consilience.training.seeding import seeded
 
 IMAGE, LABEL = "image", "label"
