@@ -53,7 +53,7 @@ def test_a_mapping_multiplies():
     ("class_weight", "message"),
     [
         ("balance", "class_weight must be 'balanced'"),
-        ({"rear": 2}, "names 'rear', which is no class; the classes are .*'rare'"),
+        ({"rear": 2}, "names 'rear', which is not a class; the classes are .*'rare'"),
         ({"rare": -1}, "class_weight of 'rare' must be a number ≥ 0"),
         ({"rare": float("nan")}, "class_weight of 'rare' must be a number ≥ 0"),
     ],

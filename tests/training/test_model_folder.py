@@ -136,11 +136,11 @@ def test_a_failure_while_replacing_keeps_the_old_model(model, folder, monkeypatc
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"thesis.tex": "years of work"}, "holds 'thesis.tex', no part of a model"),
-        ({DESCRIPTION: '{"library": "keras"}'}, "no model saved by consilience"),
-        ({DESCRIPTION: "not json"}, "no model saved by consilience"),
-        ({DESCRIPTION: "[1]"}, "no model saved by consilience"),
-        ({WEIGHTS: "someone else's"}, "no model saved by consilience"),
+        ({"thesis.tex": "years of work"}, "holds 'thesis.tex', which is no part of a model"),
+        ({DESCRIPTION: '{"library": "keras"}'}, "is not a model saved by consilience"),
+        ({DESCRIPTION: "not json"}, "is not a model saved by consilience"),
+        ({DESCRIPTION: "[1]"}, "is not a model saved by consilience"),
+        ({WEIGHTS: "someone else's"}, "is not a model saved by consilience"),
     ],
 )
 def test_a_foreign_folder_is_not_overwritten(model, tmp_path, files, message):
@@ -234,8 +234,8 @@ def test_an_edited_description_is_noticed(folder):
     ("changes", "message"),
     [
         ({"settings": ...}, "'settings' is missing"),
-        ({"format": "one"}, "'format' is missing, or is no int"),
-        ({"encoders": []}, "'encoders' is missing, or is no dict"),
+        ({"format": "one"}, "'format' is missing, or is not an? int"),
+        ({"encoders": []}, "'encoders' is missing, or is not a dict"),
         ({"method": "conct"}, "'conct'.*did you mean 'concat'"),
         ({"method": "late"}, "do not fit the method"),
         ({"settings": {"wdth": 3}}, "did you mean 'width'"),
