@@ -58,7 +58,7 @@ def test_unknown_names_suggest_the_nearest(parameters, message):
         ({"validation": "tenth"}, "validation must be a share.*got 'tenth'"),
         ({"validation": IMAGE}, "validation must be a share.*got ndarray"),
         ({"class_weight": "balancd"}, "class_weight must be 'balanced'"),
-        ({"class_weight": {7: 1.0}}, "class_weight names 7, which is no class"),
+        ({"class_weight": {7: 1.0}}, "class_weight names 7, which is not a class"),
     ],
     ids=str,
 )
