@@ -303,13 +303,13 @@ def test_numeric_targets(tmp_path):
 def test_files_that_do_not_fit(trained, tmp_path):
     recipe = trained[0].recipe()
     np.savez(tmp_path / "new.npz", audio=np.zeros((3, 2)))
-    with pytest.raises(InputError, match=r"training read a table, 'new\.npz' is none"):
+    with pytest.raises(InputError, match=r"training read a table, 'new\.npz' is not one"):
         read_with_recipe(recipe, tmp_path / "new.npz")
     with pytest.raises(MissingDataError, match=r"did you mean 'new\.npz'"):
         read_with_recipe(recipe, tmp_path / "now.npz")
     with pytest.raises(InputError, match="no rows"):
         trained[1](table()[:0])
-    with pytest.raises(InputError, match=r"one array a modality \(top_left, .*'train\.csv' is a table"):
+    with pytest.raises(InputError, match=r"one array per modality \(top_left, .*'train\.csv' is a table"):
         read_with_recipe(load_data("digits").recipe(), tmp_path / "train.csv")
 
 
@@ -328,7 +328,7 @@ def test_a_damaged_recipe_is_named(trained, tmp_path, change, message):
     with pytest.raises(SavedModelError, match=message):
         read_with_recipe(trained[0].recipe() | change, tmp_path / "train.csv")
     for foreign in ({}, [], {"kind": "table"}):
-        with pytest.raises(SavedModelError, match="no recipe"):
+        with pytest.raises(SavedModelError, match="not the recipe"):
             read_with_recipe(foreign, tmp_path / "train.csv")
 
 

@@ -20,7 +20,7 @@ from consilience.core.samples import Kind, Samples
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
-from consilience.estimators.column_selection import Columns
+from consilience.estimators.column_selection import Columns, describe_encodings, restore_encodings
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
 from consilience.estimators.imputer_choice import fit_imputer
 from consilience.estimators.sklearn_parameters import describe_parameters, draw_seed, restore_parameters
@@ -217,8 +217,10 @@ class _FusionEstimator(ReadsSamples):
         check_is_fitted(self, "model_")
         learned = {name: np.asarray(getattr(self, name)).tolist() for name in _LEARNED if hasattr(self, name)}
         parameters = describe_parameters(self.get_params(deep=False))
-        extra = {"estimator": type(self).__name__, "parameters": parameters, "learned": learned}
+        extra: dict[str, Any] = {"estimator": type(self).__name__, "parameters": parameters, "learned": learned}
         tensors: dict[str, Tensor] = {}
+        if hasattr(self, "encodings_"):
+            extra["encodings"] = describe_encodings(self.encodings_)
         if hasattr(self, "imputer_"):
             tensors, extra["imputer"] = self.imputer_.state()
         return self.model_.save(path, extra, tensors)
@@ -350,6 +352,8 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
         parameters, learned = restore_parameters(extra["parameters"]), dict(extra["learned"])
         estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
         estimator._adopt(model, gives_weights=learned["gives_weights_"])
+        if "encodings" in extra:
+            estimator.encodings_ = restore_encodings(extra["encodings"])
         if "imputer" in extra:
             estimator.imputer_ = TrainedLatent.from_state(read_extra_tensors(path), extra["imputer"])
     except (KeyError, TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ from torch import nn
 
 from consilience.core.errors import SavedModelError
 from consilience.encoders import EncoderChoice
+from consilience.estimators.column_selection import describe_encodings, restore_encodings
 from consilience.estimators.sklearn_parameters import describe_parameters, restore_parameters
 from consilience.methods.latent.single_encoder import EncoderAlone
 from consilience.methods.latent.trained_latent_model import TrainedLatent
@@ -29,18 +30,15 @@ def write_latent(path: Path, model: MultimodalVAE) -> Path:
     parameters = model.get_params(deep=False)
     del parameters["decoders"]  # saved with the model, as the encoders are
     learned = {name: np.asarray(getattr(model, name)).tolist() for name in _LEARNED if hasattr(model, name)}
-    return write_sealed(
-        path,
-        Folder(
-            {
-                "estimator": ESTIMATOR,
-                "parameters": describe_parameters(parameters),
-                "learned": learned,
-                "latent": described,
-            },
-            tensors,
-        ),
-    )
+    content: dict[str, Any] = {
+        "estimator": ESTIMATOR,
+        "parameters": describe_parameters(parameters),
+        "learned": learned,
+        "latent": described,
+    }
+    if hasattr(model, "encodings_"):
+        content["encodings"] = describe_encodings(model.encodings_)
+    return write_sealed(path, Folder(content, tensors))
 
 
 def read_latent(
@@ -54,6 +52,8 @@ def read_latent(
         described = dict(folder.described["latent"])
         parameters, learned = restore_parameters(folder.described["parameters"]), dict(folder.described["learned"])
         settings = dict(described["settings"])
+        if "encodings" in folder.described:
+            learned["encodings_"] = restore_encodings(folder.described["encodings"])
         described["encoders"] = reunite(path, described["encoders"], encoders or {})
         settings["decoders"] = reunite(path, settings["decoders"] or {}, decoders or {}, "decoders") or None
         described["settings"] = settings

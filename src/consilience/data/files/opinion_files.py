@@ -12,10 +12,9 @@ import numpy as np
 
 from consilience.core.errors import InputError, unknown_name
 from consilience.data.files.arrays import map_array, read_npz
-from consilience.data.files.column_globs import choose_columns, listed
-from consilience.data.files.formats import TABLES, no_such_path
-from consilience.data.files.frames import is_parquet, read_header, reading
 from consilience.data.files.row_batches import array_batches, count_rows, number_batches
+from consilience.data.files.table_reading import TABLES, is_parquet, no_such_path, read_header, reading
+from consilience.data.files.tables import choose_columns, listed
 
 if TYPE_CHECKING:
     import polars

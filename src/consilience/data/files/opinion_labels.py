@@ -12,11 +12,10 @@ import numpy as np
 
 from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.data.files.arrays import map_array, read_npz
-from consilience.data.files.column_globs import listed, nearest
-from consilience.data.files.frames import read_header
 from consilience.data.files.opinion_files import check_readable
 from consilience.data.files.row_batches import array_batches, string_batches
-from consilience.data.files.target_column import read_target
+from consilience.data.files.table_reading import read_header
+from consilience.data.files.tables import listed, nearest, read_target
 
 _COUNTED = 1 << 16  # rows at a time
 

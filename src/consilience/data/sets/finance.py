@@ -9,7 +9,7 @@ import numpy as np
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
-from consilience.data.files.frames import read_frame, read_header
+from consilience.data.files.table_reading import read_header, read_table
 from consilience.data.named_sets import Files, register
 from consilience.data.set_options import check_number
 from consilience.data.splits import given_split
@@ -91,7 +91,7 @@ def read_prices(path: Path, tickers: tuple[str, ...]) -> np.ndarray:
     lacking = [name for name in wanted if name not in read_header(path)]
     if lacking:
         raise InputError(f"{path.name} has no column {', '.join(lacking)}")
-    frame = read_frame(path, wanted, strings=("Date",))
+    frame = read_table(path, wanted, strings=("Date",))
     prices = frame.sort("Date").select(tickers).cast(float, strict=False).to_numpy()  # type: ignore[arg-type]
     known = np.isfinite(prices).all(axis=1)
     if not (prices[known] > 0).all():
