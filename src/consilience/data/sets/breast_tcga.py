@@ -11,7 +11,7 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
-from consilience.data.files.rda import read_rda
+from consilience.data.files.r_data import read_r_data
 from consilience.data.named_sets import Files, register
 from consilience.data.splits import given_split
 
@@ -49,7 +49,7 @@ def breast_tcga(folder: Path, *, seed: int = 0) -> DataSet:
 
 def _read_parts(path: Path) -> dict[str, Mapping[str, Any]]:
     """The train and the test part: arrays `[n, feature]` by modality, and the subtypes `[n]`."""
-    content = read_rda(path).get("breast.TCGA")
+    content = read_r_data(path).get("breast.TCGA")
     if not isinstance(content, dict) or not all(isinstance(content.get(name), dict) for name in _PARTS.values()):
         raise InputError(f"{path.name} must hold a list breast.TCGA with lists data.train and data.test")
     parts = {word: content[name] for word, name in _PARTS.items()}
