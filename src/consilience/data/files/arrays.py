@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,6 +194,12 @@ def map_array(path: Path) -> np.ndarray:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
+
+
+def array_batches(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    """An array, `rows` rows at a time; of one that is mapped from disk, only these are read."""
+    for start in range(0, len(array), rows):
+        yield np.asarray(array[start : start + rows])
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

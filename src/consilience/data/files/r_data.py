@@ -55,7 +55,7 @@ def _as_arrays(value: Any) -> Any:
     if hasattr(value, "to_dict") and hasattr(value, "columns"):  # a data frame
         return {str(name): _as_arrays(value[name].array) for name in value.columns}
     if isinstance(value, np.ma.MaskedArray):
-        return value.astype(np.float64).filled(np.nan)
+        return np.ma.filled(value.astype(np.float64), np.nan)
     if hasattr(value, "__array__"):
         array = np.asarray(value)
         labels = array.dtype.kind == "O" and all(isinstance(cell, str) for cell in array.flat)

@@ -7,9 +7,13 @@ of its columns follow from the cells.
 from __future__ import annotations
 
 import difflib
+import gzip
+import io
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -104,6 +108,36 @@ def read_table(table: Path | Any, columns: Sequence[str], strings: Sequence[str]
     if not len(frame):
         raise InputError(f"{table_name(table)} has a header but no rows")
     return frame
+
+
+def number_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[polars.DataFrame]:
+    """Columns of numbers of a file, `rows` at a time, however large it is; empty cells are null.
+
+    A CSV is read as 64-bit numbers; a cell that is not a number is an error.
+    """
+    import polars as pl
+
+    if is_parquet(path):
+        return _parquet_batches(path, columns, rows)
+    return _csv_batches(path, columns, rows, dict.fromkeys(columns, pl.Float64), EMPTY_WORDS)
+
+
+def string_batches(path: Path, column: str, rows: int) -> Iterator[polars.DataFrame]:
+    """One column of a file, `rows` at a time: of a CSV as strings, of Parquet as it is stored."""
+    import polars as pl
+
+    if is_parquet(path):
+        return _parquet_batches(path, [column], rows)
+    return _csv_batches(path, [column], rows, {column: pl.String}, ())
+
+
+def count_rows(path: Path) -> int | None:
+    """The number of rows of a Parquet file; None for a CSV, which would have to be read."""
+    import polars as pl
+
+    if not is_parquet(path):
+        return None
+    return int(reading(path, lambda: pl.scan_parquet(path).select(pl.len()).collect()).item())
 
 
 def reading(path: Path, read: Callable[[], _Read]) -> _Read:
@@ -236,3 +270,53 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _parquet_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[polars.DataFrame]:
+    import polars as pl
+
+    # Slices, since a batch of polars holds a whole row group, which may be the whole file.
+    table = pl.scan_parquet(path).select(list(columns))
+    for start in range(0, count_rows(path) or 0, rows):
+        yield reading(path, table.slice(start, rows).collect)
+
+
+def _csv_batches(
+    path: Path, columns: Sequence[str], rows: int, schema: Mapping[str, Any], empty: Sequence[str]
+) -> Iterator[polars.DataFrame]:
+    import polars as pl
+
+    def parse(text: bytes) -> polars.DataFrame:
+        return pl.read_csv(
+            io.BytesIO(text),
+            separator=separator(path),
+            columns=list(columns),
+            schema_overrides=schema,
+            null_values=list(empty),
+        ).select(columns)
+
+    left: polars.DataFrame | None = None
+    for text in _text_blocks(path, rows):
+        read = reading(path, partial(parse, text))
+        # An empty remainder would keep the memory of all the rows it was cut from.
+        left = read if left is None or not len(left) else pl.concat([left, read], rechunk=True)
+        while len(left) >= rows:  # a record may span lines, and a line may be blank: lines are not rows
+            yield left[:rows]
+            left = left[rows:]
+    if left is not None and len(left):
+        yield left
+
+
+def _text_blocks(path: Path, lines: int) -> Iterator[bytes]:
+    """The text of a file, `lines` lines at a time after the header, never cut inside quotes."""
+    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+        header = _whole_records(file, 1)
+        while block := _whole_records(file, lines):
+            yield header + block
+
+
+def _whole_records(file: Any, lines: int) -> bytes:
+    text = b"".join(itertools.islice(file, lines))
+    while text.count(b'"') % 2 and (more := file.readline()):
+        text += more
+    return text
