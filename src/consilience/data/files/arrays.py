@@ -17,7 +17,7 @@ from consilience.data.dataset import DataSet, Made
 from consilience.data.files.column_encoding import check_fill, fill_gaps, learn_fills, plain_fills
 from consilience.data.splits import settle_split
 
-LENGTHS = "_lengths"  # what follows a modality's name in that of the array of its lengths
+LENGTHS = "_lengths"  # the suffix of the array of a modality's lengths
 # What numpy raises on a file that is truncated, foreign, or holds Python objects.
 _UNREADABLE = (OSError, ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error)
 
@@ -33,9 +33,10 @@ def load_arrays(
     task: TaskKind | None = None,
     seed: int = 0,
 ) -> DataSet:
-    """One array per modality with the samples first, `y`, optionally `split` and `<modality>_lengths`.
+    """A data set of an `.npz` or a folder of `.npy`; the options are those of `load_data`.
 
-    `y` and `split` are never modalities, even where another array is the target.
+    There is one array per modality with the samples first, `y`, optionally `split` and `<modality>_lengths`. `y` and
+    `split` are never modalities, even if another array is the target.
     """
     arrays = read_arrays(path)
     if target not in arrays:
@@ -43,8 +44,8 @@ def load_arrays(
     if split is not None and split not in arrays:
         raise unknown_name("split", split, arrays, f"It was looked for in {path.name}")
     y = np.array(arrays[target])
-    words = arrays.get(split or "split")
-    # Another target or split that lies in the file must not be taken for a modality.
+    parts = arrays.get(split or "split")
+    # Another target or split in the file is not a modality.
     for name in (target, split or "split", "y", "split"):
         arrays.pop(name, None)
     lengths = take_lengths(arrays)
@@ -58,7 +59,7 @@ def load_arrays(
         if value.ndim == 0:
             raise InputError(f"{path.name}: {name!r} is a single value; the first dimension must be the samples")
     task = task or infer_task_kind(y)
-    drawn = settle_split(words, y, task, seed=seed, where=f"the split of {path.name}")
+    drawn = settle_split(parts, y, task, seed=seed, where=f"the split of {path.name}")
     if fill is not None and path.is_dir():
         raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
     if fill is not None:
@@ -82,7 +83,7 @@ class _Arrays:
     fill: str | None
 
     def make(self, split: np.ndarray) -> Made:
-        """Samples, with the gaps of vectors filled if that was asked for."""
+        """Samples, with the gaps of vectors filled if `fill` is given."""
         fills = {}
         if self.fill is not None:
             fills = {
@@ -91,16 +92,22 @@ class _Arrays:
                 if value.dtype.kind in "biuf" and value.ndim == 2 and (self.kinds or {}).get(name, "vector") == "vector"
             }
         samples = Samples.of(fill_vectors(self.values, fills), self.y, kinds=self.kinds, lengths=self.lengths)
-        own = {name: {"fills": plain_fills(one)} for name, one in fills.items()}
+        own = {name: {"fills": plain_fills(values)} for name, values in fills.items()}
         return Made(samples, {}, {"format": "arrays", "target": {"name": self.target}, "modalities": own})
 
 
 def read_new_arrays(
     path: Path, modalities: Mapping[str, Modality], fills: Mapping[str, np.ndarray], target: str
 ) -> Samples:
-    """Samples of every row of an `.npz`, a folder of `.npy` or a `.mat`.
+    """Samples of every row of an `.npz`, a folder of `.npy` or a `.mat`, laid out as in training.
 
-    A modality without its array is left out; the targets are read where they are there.
+    A modality without its array is left out. The targets are read if the file has them.
+
+    Args:
+        path: Of the file or folder.
+        modalities: Those of training.
+        fills: Modality → what replaces the NaN of a vector `[feature]`.
+        target: The name of the array of targets.
     """
     if path.name.lower().endswith(".mat"):
         from consilience.data.files.matlab import read_new_views
@@ -131,7 +138,7 @@ def read_new_arrays(
 
 
 def _known_targets(path: Path, y: np.ndarray) -> np.ndarray | None:
-    """The targets, or None where all of them are NaN: they are not known yet."""
+    """The targets, or None if all of them are NaN, since they are not known yet."""
     if y.dtype.kind != "f" or y.ndim == 0:
         return y
     empty = np.isnan(y).reshape(len(y), -1).any(axis=1)
@@ -145,7 +152,7 @@ def _known_targets(path: Path, y: np.ndarray) -> np.ndarray | None:
 
 
 def fill_vectors(values: Mapping[str, np.ndarray], fills: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same arrays, with the gaps filled of those vectors `[n, feature]` that have `fills` `[feature]`."""
+    """The same arrays, with NaN replaced in those vectors `[n, feature]` that have `fills` `[feature]`."""
     filled = dict(values)
     for name, known in fills.items():
         value = values.get(name)
@@ -164,17 +171,29 @@ def take_lengths(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def read_arrays(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Every array of an `.npz` or a folder of `.npy` by name, or of those in `only` the ones that are there."""
+    """The arrays of an `.npz` or a folder of `.npy` by name; if `only` is given, those of them that are there."""
     return read_folder(path, only) if path.is_dir() else read_npz(path, only)
 
 
-def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Every array of an `.npz` by name; Python objects are refused, nothing is unpickled."""
+def read_npz(path: Path, only: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` by name; Python objects are refused, nothing is unpickled.
+
+    Args:
+        path: Of the file.
+        only: Read these arrays, where they are there; None for all.
+        required: Arrays that must be there.
+    """
     try:
         content = np.load(path, allow_pickle=False)
         if isinstance(content, np.lib.npyio.NpzFile):
             with content:
+                if missing := [name for name in required if name not in content.files]:
+                    raise InputError(
+                        f"{path.name} lacks {', '.join(missing)}; it holds {', '.join(sorted(content.files))}"
+                    )
                 return {name: content[name] for name in content.files if only is None or name in only}
+    except InputError:
+        raise
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
     raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")

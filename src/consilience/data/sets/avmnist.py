@@ -17,6 +17,7 @@ components that are left of an image decides how much of it can be read. This on
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
 from consilience.data.dataset import DataSet
-from consilience.data.named_sets import Files, find_folder, register
+from consilience.data.named_sets import find_folder, register
 from consilience.data.set_options import check_number
 from consilience.data.sets.fsdd import FILES as SPOKEN
 from consilience.data.sets.fsdd import SIDE, spoken_digits
@@ -33,11 +34,9 @@ from consilience.data.sets.mnist import FILES as WRITTEN
 from consilience.data.sets.mnist import read_parts
 from consilience.data.splits import PARTS, Split, given_split, pick_stratified
 
-_FILES = Files(
-    folder=WRITTEN.folder,
-    names=WRITTEN.names,
+_FILES = replace(
+    WRITTEN,
     what="AV-MNIST's written half, MNIST,",
-    origin=WRITTEN.origin,
     licence=f"{WRITTEN.licence}; its spoken half, FSDD, {SPOKEN.licence}",
 )
 ENERGY = 0.25

@@ -10,18 +10,13 @@ from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import draw_split
 
 _EXPERTS = ("image", "audio", "centralnet")
 _FILE = "test_probabilities.npz"
-_FILES = Files(
-    folder="avmnist_predictions",
-    names=(_FILE,),
-    what="the file of saved predictions on AV-MNIST",
-    origin="whoever trained the image, audio and CentralNet models (arrays image_1 … centralnet_3 and y)",
-    licence="none stated",
-)
+_FILES = source_files("avmnist-predictions", _FILE)
 
 
 @register(
@@ -37,10 +32,7 @@ def avmnist_predictions(folder: Path, *, run: int = 1, seed: int = 0) -> DataSet
     """
     if run not in (1, 2, 3):
         raise InputError(f"option run={run!r} must be 1, 2 or 3")
-    arrays = read_npz(folder / _FILE)
-    missing = [name for name in (*(f"{expert}_{run}" for expert in _EXPERTS), "y") if name not in arrays]
-    if missing:
-        raise InputError(f"{_FILE} lacks {', '.join(missing)}; it holds {', '.join(sorted(arrays))}")
+    arrays = read_npz(folder / _FILE, required=[*(f"{expert}_{run}" for expert in _EXPERTS), "y"])
     opinions = {expert: arrays[f"{expert}_{run}"] for expert in _EXPERTS}
     for expert, probabilities in opinions.items():
         off = (np.abs(probabilities.sum(axis=-1) - 1) > 1e-3) | (probabilities < 0).any(axis=-1)

@@ -12,19 +12,14 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.r_data import read_r_data
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _MODALITIES = ("mrna", "mirna", "protein")
 _PARTS = {"train": "data.train", "test": "data.test"}
 _FILE = "breast.TCGA.rda"
-_FILES = Files(
-    folder="breast_tcga",
-    names=(_FILE,),
-    what="the breast cancer set of mixOmics",
-    origin="the folder data of the R package mixOmics (Bioconductor; data of The Cancer Genome Atlas)",
-    licence="GPL ≥ 2",
-)
+_FILES = source_files("breast-tcga", _FILE)
 
 
 @register("breast-tcga", description="Breast tumours of three subtypes; no protein in the test set", files=_FILES)

@@ -18,16 +18,16 @@ from consilience.core.samples import Samples
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
 from consilience.data.files.array_pickles import read_sequences_pickle
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "valid", "test")
 _VIDEO = ("vision", "video")  # what files call it
 _STRONGEST = 3.0
 _LABELS = ("score", "binary")
-_ORIGIN = "the repository of Tsai et al., Multimodal Transformer for Unaligned Multimodal Language Sequences (MulT)"
-_MOSI = Files("mosi", ("mosi_data.pkl",), "CMU-MOSI as aligned sequences", _ORIGIN, "research use")
-_MOSEI = Files("mosei", ("mosei_senti_data.pkl",), "CMU-MOSEI as aligned sequences", _ORIGIN, "research use")
+_MOSI = source_files("mosi-sequences", "mosi_data.pkl")
+_MOSEI = source_files("mosei-sequences", "mosei_senti_data.pkl")
 
 
 @register(

@@ -10,17 +10,12 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.table_reading import read_header, read_table
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.set_options import check_number
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
-_FILES = Files(
-    folder="finance",
-    names=("open_2000-06-01_2021-02-28.csv.gz",),
-    what="daily opening prices",
-    origin="any provider of historical prices: a column Date and one column for each ticker",
-    licence="the provider's terms",
-)
+_FILES = source_files("finance", "open_2000-06-01_2021-02-28.csv.gz")
 # Shankar, Thompson and Fiterau 2022, appendix C, and the smaller groups of MultiBench. The target of the large groups
 # is not stated there: ours is the one the smaller group of the same sector has, or all of them.
 GROUPS = {

@@ -17,21 +17,13 @@ from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.image_files import load_images
 from consilience.data.files.json_lines import read_json_lines
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.set_options import check_number
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "dev", "test")
-_FILES = Files(
-    folder="food101",
-    names=tuple(f"{part}.jsonl" for part in _PARTS),
-    what="UPMC Food-101 (Wang et al.)",
-    origin=(
-        "the repository of Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data (QMF), or with the "
-        "script food_101.py of the repository mmbt, which writes them beside the folder images"
-    ),
-    licence="research use",
-)
+_FILES = source_files("food-101", *(f"{part}.jsonl" for part in _PARTS))
 SIZE = 64
 
 

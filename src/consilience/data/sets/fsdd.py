@@ -11,16 +11,11 @@ from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.sound_files import read_recordings
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
-FILES = Files(
-    folder="fsdd",
-    names=("recordings.zip",),
-    what="the Free Spoken Digit Dataset",
-    origin="the repository free-spoken-digit-dataset of Zohar Jackson and others (its folder recordings, as a zip)",
-    licence="CC BY-SA 4.0",
-)
+FILES = source_files("fsdd", "recordings.zip")
 RATE = 8000
 SIDE, WINDOW, HOP = 112, 256, 70  # 112 windows of 32 ms, 8.75 ms apart: a little over a second
 _LENGTH = WINDOW + (SIDE - 1) * HOP

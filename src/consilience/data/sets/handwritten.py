@@ -10,20 +10,15 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.matlab import read_views
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.set_options import check_number
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import VALIDATION_SHARE, given_split
 
 # UCI's names of the views. Their widths differ, so a width says which view it is.
 _VIEWS = {240: "pix", 76: "fou", 216: "fac", 47: "zer", 64: "kar", 6: "mor"}
 _FILE = "handwritten_6views.mat"
-_FILES = Files(
-    folder="handwritten",
-    names=(_FILE,),
-    what="the six-view handwritten set",
-    origin="the repository of Han et al., Trusted Multi-View Classification (data of UCI, Multiple Features)",
-    licence="CC BY 4.0",
-)
+_FILES = source_files("handwritten", _FILE)
 
 
 @register("handwritten", description="Six feature sets of handwritten digits (UCI Multiple Features)", files=_FILES)

@@ -10,19 +10,14 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.set_options import check_number
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import PARTS, given_split
 
 _SENSORS = ("CE", "CP", "SE", "TS1", "TS2", "TS3", "TS4", "VS1")
 _COMPONENTS = ("cooler", "valve", "pump", "accumulator", "stable")
-_FILES = Files(
-    folder="hydraulic",
-    names=("cycles_1hz.npz",),
-    what="UCI's hydraulic systems set at one sample a second",
-    origin="UCI, Condition monitoring of hydraulic systems (its eight 1 Hz sensors and profile, as arrays of an npz)",
-    licence="CC BY 4.0",
-)
+_FILES = source_files("hydraulic", "cycles_1hz.npz")
 BLOCK = 45  # cycles
 
 
@@ -33,10 +28,7 @@ def hydraulic(folder: Path, *, component: str = "valve", block: int = BLOCK, see
     Cycles come in the order they were run, and neighbours are nearly alike: parts are drawn by blocks of `block`
     cycles, never cycle by cycle, or the test set would be known from training.
     """
-    arrays = read_npz(folder / _FILES.names[0])
-    missing = [name for name in (*_SENSORS, "profile") if name not in arrays]
-    if missing:
-        raise InputError(f"{_FILES.names[0]} lacks {', '.join(missing)}; it holds {', '.join(sorted(arrays))}")
+    arrays = read_npz(folder / _FILES.names[0], required=(*_SENSORS, "profile"))
     if component not in _COMPONENTS:
         raise unknown_name("component", component, _COMPONENTS, "It was given for data set 'hydraulic'")
     y = arrays["profile"][:, _COMPONENTS.index(component)].astype(np.int64)
@@ -60,8 +52,8 @@ def draw_blocks(y: np.ndarray, block: int, seed: int) -> np.ndarray:
     random = np.random.default_rng([int(seed), 2])
     part_of = np.empty(len(counts), dtype="<U10")
     dealt = ("train", "test", "train", "validation", "train")  # five at a time, each class starting anew
-    for one in range(len(classes)):
-        blocks = random.permutation(np.flatnonzero(kind == one))
+    for label in range(len(classes)):
+        blocks = random.permutation(np.flatnonzero(kind == label))
         part_of[blocks] = [dealt[place % len(dealt)] for place in range(len(blocks))]
     lacking = [part for part in PARTS if not (part_of == part).any()]
     if lacking:

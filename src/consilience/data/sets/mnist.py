@@ -10,21 +10,16 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.idx import read_idx
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.sets.digits import cut_quadrants
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _NAMES = {
     part: (f"{stem}-images-idx3-ubyte.gz", f"{stem}-labels-idx1-ubyte.gz")
     for part, stem in (("train", "train"), ("test", "t10k"))
 }
-FILES = Files(
-    folder="mnist",
-    names=(*_NAMES["train"], *_NAMES["test"]),
-    what="MNIST",
-    origin="Yann LeCun's MNIST page or a mirror of it",
-    licence="CC BY-SA 3.0",
-)
+FILES = source_files("mnist", *_NAMES["train"], *_NAMES["test"])
 
 
 @register("mnist", description="70 000 handwritten digits, 28×28, whole, in halves or in quadrants", files=FILES)

@@ -14,6 +14,7 @@ A picture is made when it is read: 70 000 samples take 60 MB instead of 820.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,13 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
 from consilience.data.dataset import DataSet
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.set_options import check_number
 from consilience.data.sets.mnist import FILES as MNIST
 from consilience.data.sets.mnist import read_parts
 from consilience.data.splits import given_split
 
-_FILES = Files(
-    folder=MNIST.folder,
-    names=MNIST.names,
-    what="PolyMNIST's digits, MNIST,",
-    origin=MNIST.origin,
-    licence=MNIST.licence,
-)
+_FILES = replace(MNIST, what="PolyMNIST's digits, MNIST,")
 _CANVAS, _SIDE = 128, 28
 _TURN = 2 * np.pi
 # Two colours a background, in every channel on the same side of middle grey: a digit, their complement, stays legible.

@@ -15,20 +15,16 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.image_files import load_images
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.set_options import check_number
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
-_ORIGIN = (
-    "the repositories of Han et al., Trusted Multi-View Classification, or Zhang et al., Provable Dynamic Fusion for "
-    "Low-Quality Multimodal Data (QMF), which link the folders of pictures with colours and depth side by side"
-)
-_LICENCE = "research use"
 _PARTS = ("train", "val", "test")
 _NEEDED = ("train/", "test/")
 _PICTURES = (".png", ".jpg", ".jpeg")
-_NYU = Files("nyud2_trainvaltest", _NEEDED, "NYU Depth V2 (Silberman et al.) as scenes", _ORIGIN, _LICENCE)
-_SUN = Files("sunrgbd", _NEEDED, "SUN RGB-D (Song et al.) as scenes", _ORIGIN, _LICENCE)
+_NYU = source_files("nyu-depth", *_NEEDED)
+_SUN = source_files("sun-rgbd", *_NEEDED)
 SIZE = 64
 
 

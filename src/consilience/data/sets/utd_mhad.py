@@ -11,17 +11,12 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.set_options import check_number
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
-_FILES = Files(
-    folder="utd_mhad",
-    names=("sequences.npz",),
-    what="UTD-MHAD's inertial and skeleton sequences",
-    origin="Chen, Jafari and Kehtarnavaz's UTD-MHAD page (one array KIND/aA_sS_tT for each recording, as an npz)",
-    licence="research use",
-)
+_FILES = source_files("utd-mhad", "sequences.npz")
 _KEY = re.compile(r"(inertial|skeleton)/a([0-9]+)_s([0-9]+)_t([0-9]+)")
 
 
