@@ -67,7 +67,9 @@ def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool
                 f"modality {name!r}: column {column!r} holds {kind.base_type()}; numbers, booleans and strings are "
                 "allowed"
             )
-    return _as_columns(name, "vector", frame, numbers, {one: _read_strings(frame[one]) for one in strings}, as_stored)
+    return _as_columns(
+        name, "vector", frame, numbers, {column: _read_strings(frame[column]) for column in strings}, as_stored
+    )
 
 
 def read_known_columns(

@@ -1,4 +1,4 @@
-"""Pictures in files, as images of one size: in memory where they are few, else read from their files when asked for."""
+"""Image files, resized to one size: in memory if they fit, otherwise read from disk in each batch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ IN_MEMORY_BYTES = 2**30
 
 
 def load_images(paths: Sequence[Path | None], size: int, *, parts: int = 1, crop: bool = False) -> list[Values]:
-    """For each of the `parts` side by side in every picture, images `[n, 3, size, size]` of bytes.
+    """Images `[n, 3, size, size]` of bytes for each of the `parts` side by side in every picture.
 
-    Together below a gigabyte they are read now; above it, batch by batch whenever they are needed. Where there is no
-    path the image is black. crop: take the middle square of a part; otherwise it is squeezed into a square.
+    Below a gigabyte in all they are read now, otherwise whenever a batch needs them.
+
+    Args:
+        paths: The files; the image of None is black.
+        size: Pixels of a side.
+        parts: How many images lie side by side in a picture.
+        crop: Cut the middle square of a part; otherwise the part is stretched into a square.
     """
     shape = (len(paths), parts, 3, size, size)
     if np.prod(shape, dtype=np.int64) > IN_MEMORY_BYTES:
-        everyone = np.arange(len(paths))
-        return [MappedRows(ImageFiles(paths, size, part, parts, crop), everyone) for part in range(parts)]
+        rows = np.arange(len(paths))
+        return [MappedRows(ImageFiles(paths, size, part, parts, crop), rows) for part in range(parts)]
     images = np.empty(shape, dtype=np.uint8)
     for row, path in enumerate(paths):
         images[row] = read_image(path, size, parts, crop)
@@ -31,7 +36,7 @@ def load_images(paths: Sequence[Path | None], size: int, *, parts: int = 1, crop
 
 
 class ImageFiles:
-    """One part of each of many pictures, read when it is asked for: `[n, 3, size, size]` of bytes."""
+    """One part of each of many pictures, read when it is indexed: `[n, 3, size, size]` of bytes."""
 
     def __init__(self, paths: Sequence[Path | None], size: int, part: int = 0, parts: int = 1, crop: bool = False):
         self.paths, self.size, self.part, self.parts, self.crop = tuple(paths), size, part, parts, crop
@@ -49,7 +54,7 @@ class ImageFiles:
 def read_image(path: Path | None, size: int, parts: int = 1, crop: bool = False) -> np.ndarray:
     """The `parts` of a picture side by side, in colour, resized (bicubic): `[parts, 3, size, size]` of bytes.
 
-    A JPEG is decoded no larger than it takes.
+    A JPEG is decoded no larger than needed.
     """
     from PIL import Image, ImageOps
 
@@ -66,7 +71,7 @@ def read_image(path: Path | None, size: int, parts: int = 1, crop: bool = False)
         raise InputError(f"{path} is {picture.width} pixels wide: there are no {parts} parts side by side")
     images = np.empty((parts, size, size, 3), dtype=np.uint8)
     for part in range(parts):
-        one = picture.crop((part * width, 0, (part + 1) * width, height))
+        box = picture.crop((part * width, 0, (part + 1) * width, height))
         square = ImageOps.fit if crop else Image.Image.resize
-        images[part] = np.asarray(square(one, (size, size), Image.Resampling.BICUBIC))
+        images[part] = np.asarray(square(box, (size, size), Image.Resampling.BICUBIC))
     return images.transpose(0, 3, 1, 2)

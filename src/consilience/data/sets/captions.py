@@ -33,7 +33,7 @@ def captions(*, n: int = 1500, noise: float = 0.15, seed: int = 0) -> DataSet:
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % (len(_COLOURS) * len(_SHAPES)))
     colour, shape = y // len(_SHAPES), y % len(_SHAPES)
-    labels = np.array([f"{one} {other}" for one in _COLOURS for other in _SHAPES])[y]
+    labels = np.array([f"{name} {form}" for name in _COLOURS for form in _SHAPES])[y]
     samples = Samples.of(
         {"image": _draw_images(colour, shape, noise, rng), "text": _write_sentences(colour, shape, rng)}, labels
     )

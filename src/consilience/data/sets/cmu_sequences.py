@@ -2,7 +2,7 @@
 
 The files are pickles of train, valid and test, each with text, vision and audio `[n, time, feature]`, aligned to the
 words of the text, and labels from −3 to 3. They are padded with zeros in front; here a sequence starts at its first
-step and says its length.
+step, and its length is known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "valid", "test")
-_VIDEO = ("vision", "video")  # what files call it
+_VIDEO = ("vision", "video")  # its names in the files
 _STRONGEST = 3.0
 _LABELS = ("score", "binary")
 _MOSI = source_files("mosi-sequences", "mosi_data.pkl")
@@ -62,15 +62,15 @@ def _read(name: str, path: Path, label: str) -> DataSet:
     # Each part is let go once it is read: the files take gigabytes.
     parts = [_read_part(f"{part} of {path.name}", content.pop(part)) for part in _PARTS]
     sizes = [len(scores) for _, _, scores in parts]
-    scores, words = np.concatenate([one for _, _, one in parts]), np.repeat(_PARTS, sizes)
+    scores, words = np.concatenate([labels for _, _, labels in parts]), np.repeat(_PARTS, sizes)
     kept = np.arange(len(scores)) if label == "score" else np.flatnonzero(scores)
     values, lengths = {}, {}
     for modality in ("text", "audio", "video"):
-        shapes = {one[modality].shape[1:] for one, _, _ in parts}
+        shapes = {part[modality].shape[1:] for part, _, _ in parts}
         if len(shapes) > 1:
             raise InputError(f"{path.name}: {modality} differs from part to part, {sorted(shapes)}")
-        values[modality] = np.concatenate([one[modality] for one, _, _ in parts])[kept]
-        lengths[modality] = np.concatenate([one[modality] for _, one, _ in parts])[kept]
+        values[modality] = np.concatenate([part[modality] for part, _, _ in parts])[kept]
+        lengths[modality] = np.concatenate([long[modality] for _, long, _ in parts])[kept]
     y = scores[kept] if label == "score" else np.where(scores[kept] > 0, "positive", "negative")
     task: TaskKind = "regression" if label == "score" else "classification"
     samples = Samples.of(values, y, lengths=lengths)
@@ -87,10 +87,10 @@ def _read_part(where: str, part: Mapping[str, Any]) -> tuple[dict[str, np.ndarra
             f"{', '.join(map(str, part))}"
         )
     padded = {"text": part["text"], "audio": part["audio"], "video": part[video]}
-    wrong = [name for name, one in padded.items() if one.ndim != 3 or one.dtype.kind not in "fiu"]
-    wrong += [name for name, one in padded.items() if one.shape[:2] != padded["text"].shape[:2]]
+    wrong = [name for name, value in padded.items() if value.ndim != 3 or value.dtype.kind not in "fiu"]
+    wrong += [name for name, value in padded.items() if value.shape[:2] != padded["text"].shape[:2]]
     if wrong:
-        shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in padded.items())
+        shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in padded.items())
         raise InputError(f"{where}: aligned sequences are numbers [n, time, feature] of one n and time, got {shapes}")
     n, labels = len(padded["text"]), part["labels"]
     if labels.shape[:1] != (n,) or labels.size != n or labels.dtype.kind not in "fiu":
@@ -99,7 +99,7 @@ def _read_part(where: str, part: Mapping[str, Any]) -> tuple[dict[str, np.ndarra
     far = np.flatnonzero(~(np.abs(scores) <= _STRONGEST))
     if len(far):
         raise InputError(f"{where}: labels lie from −3 to 3, got {scores[far[0]]} in {name_rows(far)}")
-    values = {name: one.astype(np.float32) for name, one in padded.items()}
+    values = {name: value.astype(np.float32) for name, value in padded.items()}
     values["audio"][np.isneginf(values["audio"])] = 0  # as MulT does: the logarithm of silence
     values, lengths = to_front(values, "text")
     return values, lengths, scores
@@ -116,7 +116,7 @@ def to_front(values: Mapping[str, np.ndarray], by: str) -> tuple[dict[str, np.nd
     >>> values["audio"][0, :, 0].tolist(), lengths["audio"].tolist()
     ([0, 8, 0, 0], [2])
     """
-    filled = {name: (one != 0).any(axis=2) for name, one in values.items()}
+    filled = {name: (value != 0).any(axis=2) for name, value in values.items()}
     anything = np.logical_or.reduce(list(filled.values()))
     steps = anything.shape[1]
     start = np.where(filled[by].any(axis=1), filled[by].argmax(axis=1), anything.argmax(axis=1))
@@ -126,8 +126,8 @@ def to_front(values: Mapping[str, np.ndarray], by: str) -> tuple[dict[str, np.nd
     source = np.minimum(start[:, None] + step, steps - 1)
     inside = step < long[:, None]
     moved, lengths = {}, {}
-    for name, one in values.items():
-        moved[name] = np.take_along_axis(one, source[..., None], axis=1)
+    for name, value in values.items():
+        moved[name] = np.take_along_axis(value, source[..., None], axis=1)
         moved[name][~inside] = 0
         lengths[name] = np.where((filled[name] & (step >= start[:, None])).any(axis=1), long, 0)
     return moved, lengths

@@ -34,12 +34,12 @@ def utd_mhad(folder: Path, *, steps: int | None = None, seed: int = 0) -> DataSe
         match = _KEY.fullmatch(key)
         if match is None:
             raise InputError(f"{_FILES.names[0]}: an array is named KIND/aACTION_sSUBJECT_tTAKE, got {key!r}")
-        found.setdefault(tuple(int(one) for one in match.groups()[1:]), {})[match[1]] = value  # type: ignore[arg-type]
+        found.setdefault(tuple(int(number) for number in match.groups()[1:]), {})[match[1]] = value  # type: ignore[arg-type]
     recordings = sorted(found)
     y = np.array([action for action, _, _ in recordings])
     words = np.array(["train" if subject % 2 else "test" for _, subject, _ in recordings])
     values = {
-        kind: [None if kind not in found[one] else _in_steps(found[one][kind], steps) for one in recordings]
+        kind: [None if kind not in found[key] else _in_steps(found[key][kind], steps) for key in recordings]
         for kind in ("inertial", "skeleton")
     }
     samples = Samples.of(values, y)
