@@ -11,11 +11,11 @@ from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, SavedModelError, unknown_name
-from consilience.core.modalities import Modality
+from consilience.core.modalities import Modality, without_padding
 from consilience.core.samples import MappedRows, Samples, as_rows
 from consilience.core.targets import Task
 from consilience.corruption import Statistics
-from consilience.preparation.transforms import Standardise, Tokens, Transform, Words, load_transform, without_padding
+from consilience.preparation.transforms import Standardise, Tokens, Transform, Words, load_transform
 
 __all__ = ["Preparation", "Standardise", "Tokens", "Transform", "Words"]
 

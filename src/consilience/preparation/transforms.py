@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -14,9 +13,9 @@ import torch
 from torch import Tensor
 
 from consilience.core.errors import ConsilienceError, InputError, SavedModelError, name_rows
-from consilience.core.modalities import SCAN_BYTES, Modality
-from consilience.core.moments import Moments
-from consilience.core.samples import MappedRows, Samples
+from consilience.core.modalities import Modality, without_padding
+from consilience.core.moments import is_byte_image, modality_moments, row_pieces, rows_at_once
+from consilience.core.samples import Samples
 from consilience.corruption import Statistics
 
 FARTHEST = 1e6  # standard deviations: far beyond any doubt, and still small enough to square
@@ -76,22 +75,7 @@ class Standardise:
     def fit(cls, samples: Samples, name: str, weight: np.ndarray | None) -> Standardise:
         """Learn mean, std and range from the samples that have this modality, sequences without their padding."""
         modality = samples.modalities[name]
-        found = Moments()
-        for rows, each in _weighed_pieces(samples, name, weight):
-            values = np.asarray(samples[name][rows])
-            if _of_bytes(modality, values):
-                found.add_bytes(values.reshape(len(values), modality.shape[0], -1), each)
-                continue
-            values = values.astype(np.float64)
-            if modality.kind == "image":
-                values = values.reshape(len(values), modality.shape[0], -1).swapaxes(1, 2)  # [rows, pixel, channel]
-            elif modality.kind == "vector":
-                values = values[:, None]
-            counted = np.repeat(each[:, None], values.shape[1], axis=1)
-            if name in samples.lengths:
-                counted *= np.arange(values.shape[1]) < samples.lengths[name][rows][:, None]
-                values = np.where(counted[..., None] > 0, values, 0.0)  # padding may hold anything
-            found.add(values.reshape(-1, values.shape[-1]), counted.reshape(-1))
+        found = modality_moments(samples, name, weight)
         if found.shift is None:
             raise _nothing_there(name)
         mean, std = found.mean_and_std()
@@ -112,8 +96,8 @@ class Standardise:
         around = (-1, 1, 1) if self.output.kind == "image" else (-1,)
         shift, scale = self._shift.view(around).numpy(), self._scale.view(around).numpy()
         standardised = torch.empty(values.shape, dtype=dtype).numpy()
-        at_once = _rows_at_once(self.output)
-        if _of_bytes(self.output, values):
+        at_once = rows_at_once(self.output)
+        if is_byte_image(self.output, values):
             # Of 256 bytes by 256 divisions, however many there are of each.
             byte = np.arange(256.0)[:, None, None, None]
             table = np.clip((byte - shift) / scale, -FARTHEST, FARTHEST).astype(standardised.dtype)
@@ -222,7 +206,7 @@ class Tokens:
         varies = len(np.unique(lengths[there])) > 1
         first = without_padding(np.asarray(samples[name][there[:1]]), lengths[there[:1]])
         largest = 0
-        for rows in _pieces(samples, name):
+        for rows, _ in row_pieces(samples, name):
             ids = without_padding(np.asarray(samples[name][rows]), lengths[rows])
             largest = max(largest, int(ids.max(initial=0)))
             varies = varies or bool((ids != first).any())
@@ -288,46 +272,6 @@ def read_moments(modality: Modality, tensors: Mapping[str, Tensor]) -> dict[str,
                 f"the saved {name} of modality {modality.describe()} has shape {list(values.shape)}, not [{features}]"
             )
     return learned
-
-
-def _pieces(samples: Samples, name: str) -> Iterator[np.ndarray]:
-    """The rows that have this modality, in pieces small enough to hold in memory."""
-    for rows, _ in _weighed_pieces(samples, name, None):
-        yield rows
-
-
-def _weighed_pieces(samples: Samples, name: str, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows that have this modality, in pieces small enough to hold in memory, and how much each of them counts.
-
-    What several samples share, such as a recording that goes with many images, is there once and counts for them all.
-    """
-    rows = np.flatnonzero(samples.present_in(name))
-    each = np.ones(len(rows)) if weight is None else weight[rows]
-    values = samples[name]
-    if isinstance(values, MappedRows) and name not in samples.lengths:
-        source, first, place = np.unique(values.rows[rows], return_index=True, return_inverse=True)
-        if len(source) < len(rows):
-            rows, each = rows[first], np.bincount(place, each)
-    at_once = _rows_at_once(samples.modalities[name])
-    for start in range(0, len(rows), at_once):
-        piece = slice(start, start + at_once)
-        yield rows[piece], each[piece]
-
-
-def _of_bytes(modality: Modality, values: np.ndarray) -> bool:
-    return modality.kind == "image" and values.dtype == np.uint8
-
-
-def _rows_at_once(modality: Modality) -> int:
-    return max(1, SCAN_BYTES // (8 * max(1, math.prod(modality.shape))))
-
-
-def without_padding(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Values `[rows, time, …]` with zeros beyond each row's end, where anything may lie, NaN included."""
-    beyond = np.arange(values.shape[1]) >= lengths[:, None]
-    if not beyond.any():
-        return values
-    return np.where(beyond.reshape(beyond.shape + (1,) * (values.ndim - 2)), values.dtype.type(0), values)
 
 
 def _nothing_there(name: str) -> InputError:
