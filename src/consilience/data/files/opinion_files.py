@@ -141,68 +141,60 @@ def check_readable(path: Path, endings: Sequence[str] = ENDINGS) -> None:
 
 
 def _open(
-    path: Path,
-    experts: Mapping[str, Sequence[str]] | None,
-    columns: Sequence[str] | None,
-    reserved: Sequence[str],
+    path: Path, experts: Mapping[str, Sequence[str]] | None, columns: Sequence[str] | None, reserved: Sequence[str]
 ) -> OpinionFile:
     check_readable(path)
-    name = path.name.lower()
-    if name.endswith(".npy"):
+    if path.name.lower().endswith(".npy"):
         if experts:
             raise InputError(f"{path.name} is one array: only tables and .npz hold experts by name")
-        return _open_npy(path)
-    if name.endswith(".npz"):
-        return _open_npz(path, experts, reserved)
+        array = map_array(path)
+        if array.ndim == 3:
+            return _of_arrays(path, {f"{path.stem}_{place + 1}": array[:, place] for place in range(array.shape[1])})
+        return _of_arrays(path, {path.stem: array})
+    if path.name.lower().endswith(".npz"):
+        return _of_arrays(path, _choose_arrays(path, experts, reserved))
     return _open_table(path, experts, columns, reserved)
 
 
-def _open_npy(path: Path) -> OpinionFile:
-    array = map_array(path)
-    if array.ndim == 3:
-        experts = tuple(Expert(f"{path.stem}_{place + 1}", array.shape[2]) for place in range(array.shape[1]))
-    else:
-        experts = (_expert(path, path.stem, array),)
-    _check_numbers(path, path.stem, array)
-
-    def read(rows: int) -> Iterator[list[np.ndarray]]:
-        for batch in array_batches(array, rows):
-            yield list(batch.swapaxes(0, 1)) if batch.ndim == 3 else [batch]
-
-    return _filled(OpinionFile(path, experts, len(array), read))
-
-
-def _open_npz(path: Path, experts: Mapping[str, Sequence[str]] | None, reserved: Sequence[str]) -> OpinionFile:
+def _choose_arrays(
+    path: Path, experts: Mapping[str, Sequence[str]] | None, reserved: Sequence[str]
+) -> dict[str, np.ndarray]:
     arrays = read_npz(path)
     if experts is None:
-        # Labels, sample numbers and class names lie beside opinions as arrays of one dimension.
+        # Arrays of one dimension are labels, sample numbers or class names.
         chosen = {name: array for name, array in arrays.items() if array.ndim != 1 and name not in reserved}
         if not chosen:
             raise InputError(f"{path.name} holds no array [n, class]; it holds {listed(list(arrays))}")
-        chosen = {path.stem: next(iter(chosen.values()))} if len(chosen) == 1 else chosen
-    else:
-        chosen = {}
-        for name, sources in experts.items():
-            if len(sources) != 1:
-                raise InputError(f"expert {name!r} must be one array of {path.name}, got {listed(sources)}")
-            if sources[0] not in arrays:
-                raise unknown_name("array", sources[0], arrays, f"It was looked for in {path.name}")
-            chosen[name] = arrays[sources[0]]
-    found = tuple(_expert(path, name, array) for name, array in chosen.items())
-    first, *others = chosen.items()
-    for name, array in chosen.items():
-        _check_numbers(path, name, array)
-    for name, array in others:
-        if len(array) != len(first[1]):
+        return {path.stem: next(iter(chosen.values()))} if len(chosen) == 1 else chosen
+    for name, sources in experts.items():
+        if len(sources) != 1:
+            raise InputError(f"expert {name!r} must be one array of {path.name}, got {listed(sources)}")
+        if sources[0] not in arrays:
+            raise unknown_name("array", sources[0], arrays, f"It was looked for in {path.name}")
+    return {name: arrays[sources[0]] for name, sources in experts.items()}
+
+
+def _of_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> OpinionFile:
+    """A file of an array `[n, class]` for each expert."""
+    first = next(iter(arrays))
+    for name, array in arrays.items():
+        if array.ndim != 2:
+            wanted = "[n, class] or [n, expert, class]" if path.suffix.lower() == ".npy" else "[n, class]"
+            raise InputError(f"{path.name}: opinions of {name!r} must have shape {wanted}, got {list(array.shape)}")
+        if array.dtype.kind not in "iuf":
+            raise InputError(f"{path.name}: opinions of {name!r} must be numbers, got {array.dtype}")
+        if len(array) != len(arrays[first]):
             raise InputError(
-                f"{path.name}: experts must have the same rows: {first[0]!r} has {len(first[1])}, {name!r} {len(array)}"
+                f"{path.name}: experts must have the same rows: {first!r} has {len(arrays[first])}, {name!r} "
+                f"{len(array)}"
             )
 
     def read(rows: int) -> Iterator[list[np.ndarray]]:
-        for batch in zip(*(array_batches(array, rows) for array in chosen.values())):
+        for batch in zip(*(array_batches(array, rows) for array in arrays.values())):
             yield list(batch)
 
-    return _filled(OpinionFile(path, found, len(first[1]), read))
+    experts = tuple(Expert(name, array.shape[1]) for name, array in arrays.items())
+    return _filled(OpinionFile(path, experts, len(arrays[first]), read))
 
 
 def _open_table(
@@ -280,18 +272,6 @@ def _filled(file: OpinionFile) -> OpinionFile:
     if file.rows == 0:
         raise InputError(f"{file.path.name} has no rows")
     return file
-
-
-def _expert(path: Path, name: str, array: np.ndarray) -> Expert:
-    if array.ndim != 2:
-        wanted = "[n, class] or [n, expert, class]" if path.suffix.lower() == ".npy" else "[n, class]"
-        raise InputError(f"{path.name}: opinions of {name!r} must have shape {wanted}, got {list(array.shape)}")
-    return Expert(name, array.shape[1])
-
-
-def _check_numbers(path: Path, name: str, array: np.ndarray) -> None:
-    if array.dtype.kind not in "iuf":
-        raise InputError(f"{path.name}: opinions of {name!r} must be numbers, got {array.dtype}")
 
 
 def _check_types(path: Path, columns: Sequence[str]) -> None:
