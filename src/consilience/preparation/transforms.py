@@ -1,4 +1,4 @@
-"""How each kind of modality becomes numbers: standardisation, words → ids, tokens; learned from training samples."""
+"""How each kind of modality becomes a tensor: standardisation, words → ids, tokens; learned from training samples."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from consilience.core.moments import is_byte_image, modality_moments, row_pieces
 from consilience.core.samples import Samples
 from consilience.corruption import Statistics
 
-FARTHEST = 1e6  # standard deviations: far beyond any doubt, and still small enough to square
+FARTHEST = 1e6  # standard deviations; larger values are clipped, so that they can still be squared
 
 
 class Transform(Protocol):
-    """How one modality's raw values become numbers for an encoder."""
+    """How the raw values of one modality become a tensor for an encoder."""
 
     name: ClassVar[str]
     output: Modality
@@ -30,22 +30,22 @@ class Transform(Protocol):
     def __call__(
         self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, np.ndarray | None]:
-        """Values `[rows, *shape]` and their lengths as a tensor (of `dtype`, if of numbers) and new lengths."""
+        """The tensor of values `[rows, *shape]` (of `dtype`, if they are numbers), and its lengths."""
 
     def statistics(self) -> Statistics:
-        """Spread and range of the raw values in training, where they are numbers."""
+        """Standard deviation and range of the raw values in training, if they are numbers."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What was learned: tensors, and plain JSON values."""
+        """What was learned: tensors, and JSON values."""
 
 
-# From a modality as the encoder sees it, the JSON values and the tensors of a saved transform, the transform.
+# Rebuilds a saved transform from the modality that it returns, its JSON values and its tensors.
 Loader = Callable[[Modality, Mapping[str, Any], Mapping[str, Tensor]], Transform]
 _LOADERS: dict[str, Loader] = {}
 
 
 def register_transform(name: str) -> Callable[[Loader], Loader]:
-    """Say how a transform of this name is rebuilt from what its `state` gave, from the file that defines it."""
+    """Return a decorator for the function that rebuilds a transform of this name from its `state`."""
 
     def enter(loader: Loader) -> Loader:
         if name in _LOADERS:
@@ -59,35 +59,34 @@ def register_transform(name: str) -> Callable[[Loader], Loader]:
 class Standardise:
     """(x − mean) / std, per feature of vectors and sequences, per channel of images; a constant feature becomes 0.
 
-    What lies more than a million standard deviations away is put there: no more can be told from it, and a norm layer
-    that squares it would make every answer NaN.
+    Results are clipped to a million standard deviations, since a norm layer that squares larger ones returns NaN.
     """
 
     name: ClassVar[str] = "standardise"
     learned = ("mean", "std", "low", "high")
 
     def __init__(self, output: Modality, mean: Tensor, std: Tensor, low: Tensor, high: Tensor):
-        """mean, std, and the smallest and largest value seen: `[feature]` or `[channel]`, float64."""
+        """Mean, std, minimum and maximum of the training values: `[feature]` or `[channel]`, float64."""
         self.output, self.mean, self.std, self.low, self.high = output, mean, std, low, high
         self._shift, self._scale = mean, torch.where(std > 0, std, torch.ones_like(std))
 
     @classmethod
     def fit(cls, samples: Samples, name: str, weight: np.ndarray | None) -> Standardise:
         """Learn mean, std and range from the samples that have this modality, sequences without their padding."""
-        modality = samples.modalities[name]
-        found = modality_moments(samples, name, weight)
-        if found.shift is None:
-            raise _nothing_there(name)
-        mean, std = found.mean_and_std()
+        moments = modality_moments(samples, name, weight)
+        if moments.shift is None:
+            raise _missing(name)
+        mean, std = moments.mean_and_std()
         if not np.isfinite(std).all():
             raise InputError(f"modality {name!r} holds numbers too large to square: scale them down")
-        # A feature whose values differ in their last bit only is a constant that met rounding on its way here.
+        # A feature whose values differ in the last bit only is a constant with rounding errors.
         dtype = samples[name].dtype
         last_bit = np.finfo(dtype if dtype.kind == "f" else np.float64).eps / 2
         std[std <= last_bit * np.abs(mean)] = 0.0
         if not std.any() and len(samples) > 1:
             raise _constant(name)
-        return cls(modality, *(torch.from_numpy(learned) for learned in (mean, std, found.low, found.high)))
+        learned = (torch.from_numpy(values) for values in (mean, std, moments.low, moments.high))
+        return cls(samples.modalities[name], *learned)
 
     def __call__(
         self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
@@ -98,7 +97,7 @@ class Standardise:
         standardised = torch.empty(values.shape, dtype=dtype).numpy()
         at_once = rows_at_once(self.output)
         if is_byte_image(self.output, values):
-            # Of 256 bytes by 256 divisions, however many there are of each.
+            # There are only 256 different values: a table of them replaces a division for each pixel.
             byte = np.arange(256.0)[:, None, None, None]
             table = np.clip((byte - shift) / scale, -FARTHEST, FARTHEST).astype(standardised.dtype)
             for start in range(0, len(values), at_once):
@@ -110,18 +109,18 @@ class Standardise:
             with np.errstate(over="raise"):
                 for start in range(0, len(values), at_once):
                     piece = slice(start, start + at_once)
-                    # In 64 bits, since a large mean would leave 32 without digits for what differs.
+                    # In 64 bits, since 32 bits have too few digits for small differences to a large mean.
                     standardised[piece] = (values[piece] - shift) / scale
                     np.clip(standardised[piece], -FARTHEST, FARTHEST, out=standardised[piece])
         except FloatingPointError:
             raise InputError(
                 f"modality {self.output.name!r} holds a number of size {np.abs(values).max():.3g}, which is beyond "
-                "32-bit numbers after standardisation: mend it, or scale the modality down before training"
+                "32-bit numbers after standardisation: correct it, or scale the modality down before training"
             ) from None
         return torch.from_numpy(standardised), lengths
 
     def statistics(self) -> Statistics:
-        """Spread and range."""
+        """Standard deviation and range."""
         return Statistics(std=self.std.numpy(), low=self.low.numpy(), high=self.high.numpy())
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -130,7 +129,7 @@ class Standardise:
 
 
 class Words:
-    """Text → word ids: 0 pads, 1 stands for a word not seen in training, the rest by falling frequency."""
+    """Text → word ids: 0 is padding, 1 an unknown word, the rest are ordered by falling frequency in training."""
 
     name: ClassVar[str] = "words"
     pattern = re.compile(r"\w+|[^\w\s]")
@@ -149,12 +148,12 @@ class Words:
         different: set[tuple[str, ...]] = set()
         steps = 1
         for text in samples[name][samples.present_in(name)]:
-            found = cls.split(text)
-            counts.update(found)
-            different.add(tuple(found))
-            steps = max(steps, len(found))
+            words = cls.split(text)
+            counts.update(words)
+            different.add(tuple(words))
+            steps = max(steps, len(words))
         if not different:
-            raise _nothing_there(name)
+            raise _missing(name)
         if len(different) < 2 and len(samples) > 1:
             raise _constant(name)
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
@@ -162,7 +161,7 @@ class Words:
 
     @classmethod
     def split(cls, text: str) -> list[str]:
-        """Lower-case words and marks.
+        """Lower-case words and punctuation marks.
 
         >>> Words.split("A red square, bright!")
         ['a', 'red', 'square', ',', 'bright', '!']
@@ -180,7 +179,7 @@ class Words:
         return torch.from_numpy(ids), lengths
 
     def statistics(self) -> Statistics:
-        """None: words are no numbers."""
+        """Empty, since words are not numbers."""
         return Statistics()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -189,7 +188,7 @@ class Words:
 
 
 class Tokens:
-    """Token ids as they are; one that did not occur in training is an error, since no embedding exists for it."""
+    """Token ids as they are; one above those of training is an error, since it has no embedding."""
 
     name: ClassVar[str] = "tokens"
 
@@ -198,13 +197,13 @@ class Tokens:
 
     @classmethod
     def fit(cls, samples: Samples, name: str) -> Tokens:
-        """Count the ids that occur in these samples, and check that there is something to learn from."""
+        """Find the largest id, and check that the samples differ."""
         lengths = samples.lengths[name]
-        there = np.flatnonzero(samples.present_in(name))
-        if not len(there):
-            raise _nothing_there(name)
-        varies = len(np.unique(lengths[there])) > 1
-        first = without_padding(np.asarray(samples[name][there[:1]]), lengths[there[:1]])
+        present = np.flatnonzero(samples.present_in(name))
+        if not len(present):
+            raise _missing(name)
+        varies = len(np.unique(lengths[present])) > 1
+        first = without_padding(np.asarray(samples[name][present[:1]]), lengths[present[:1]])
         largest = 0
         for rows, _ in row_pieces(samples, name):
             ids = without_padding(np.asarray(samples[name][rows]), lengths[rows])
@@ -228,11 +227,11 @@ class Tokens:
         return torch.from_numpy(values.astype(np.int64)), lengths
 
     def statistics(self) -> Statistics:
-        """None: ids are no numbers."""
+        """Empty, since ids are not numbers."""
         return Statistics()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Nothing was learned."""
+        """Nothing is learned."""
         return {}, {}
 
 
@@ -254,7 +253,7 @@ def _load_standardise(output: Modality, entry: Mapping[str, Any], tensors: Mappi
 def load_transform(
     output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor], position: int
 ) -> Transform:
-    """Rebuild one modality's transform from what its `state` gave."""
+    """Rebuild the transform of one modality from its `state`."""
     if entry["transform"] not in _LOADERS:
         raise SavedModelError(f"modality {output.name!r} was saved with an unknown transform {entry['transform']!r}")
     start = f"{position}."
@@ -263,7 +262,7 @@ def load_transform(
 
 
 def read_moments(modality: Modality, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The saved moments and range of a modality of numbers, checked against its shape."""
+    """The saved mean, std and range of a modality of numbers, checked against its shape."""
     features = modality.shape[0] if modality.kind == "image" else modality.shape[-1]
     learned = {name: tensors[name] for name in Standardise.learned}
     for name, values in learned.items():
@@ -274,7 +273,7 @@ def read_moments(modality: Modality, tensors: Mapping[str, Tensor]) -> dict[str,
     return learned
 
 
-def _nothing_there(name: str) -> InputError:
+def _missing(name: str) -> InputError:
     return InputError(f"modality {name!r} is missing in every training sample: drop it, or check the split")
 
 
