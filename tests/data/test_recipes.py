@@ -102,6 +102,7 @@ def tables(draw):
     return frame, fill, rows, draw(st.permutations(frame.columns))
 
 
+@pytest.mark.filterwarnings("ignore:.*which training did not have")
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @settings(max_examples=60, deadline=None)
 @given(case=tables())

@@ -48,8 +48,8 @@ def test_unknown_names_suggest_the_nearest(parameters, message):
     [
         ({"method": None}, "method must be the name of a registered method, got None"),
         ({"settings": "wide"}, "settings must be a mapping or None, got 'wide'"),
-        ({"training": {"lr": 1}}, "'lr' is a parameter of its own; give lr=1"),
-        ({"training": {"seed": 1}}, "'seed' is a parameter of its own; give random_state=1"),
+        ({"lr": 0.1, "training": {"lr": 1}}, "'lr' is given twice"),
+        ({"training": {"seed": 1}}, "the seed is the parameter random_state; give random_state=1"),
         ({"settings": {"width": -3}}, "method 'concat': width must be"),
         ({"lr": -1}, "lr must be > 0, got -1"),
         ({"epochs": 0}, "epochs must be a whole number ≥ 1, got 0"),

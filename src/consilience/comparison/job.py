@@ -58,20 +58,20 @@ def work(job: Job, plan: Any, store: Store, threads: int | None = None, measurin
 def measure(job: Job, plan: Plan, store: Store) -> Result:
     """Train, save, predict, score."""
     data = load(plan, job).resplit(job.seed)
-    import_training()
+    import_training(job.method)
     began = time.perf_counter()
     model, tuned = train(job, plan, data)
     return examine(job, plan, store, data, model, time.perf_counter() - began, tuned)
 
 
-def import_training() -> None:
+def import_training(method: str) -> None:
     """Import what training needs, which would else be counted as a part of the first training of a process."""
     import lightning_fabric  # noqa: F401
 
     import consilience.training  # noqa: F401
-    from consilience.methods.registration import registry
+    from consilience.methods import find
 
-    registry()
+    find(registered_name(method))
 
 
 def examine(
@@ -242,11 +242,6 @@ _LOADED: dict[str, DataSet] = {}
 _ON_DISK_ROWS = 4096
 # Draws of noise have whole numbers: the seed, then this much further for every repeat, so that no two seeds share one.
 _MOST_SEEDS = 1_000_000
-# The settings of training that the estimators take by name.
-_ESTIMATOR_PARAMETERS = (
-    *("epochs", "batch_size", "lr", "optimizer", "weight_decay", "patience", "modality_dropout"),
-    *("device", "precision", "verbose"),
-)
 
 
 def load(plan: Plan, job: Job) -> DataSet:
@@ -269,7 +264,5 @@ def _as_estimator(model: Model, plan: Plan, gives_weights: bool) -> dict[str, An
     """What makes the saved model readable by `consilience.load`."""
     kind = "FusionClassifier" if model.task.classification else "FusionRegressor"
     learned = {"gives_weights_": gives_weights, "n_iter_": max(1, sum(len(log.rows) for log in model.logs))}
-    own = {name: value for name, value in plan.training.items() if name in _ESTIMATOR_PARAMETERS}
-    rest = {name: value for name, value in plan.training.items() if name not in own}
-    parameters = {"method": model.name, "settings": model.settings, "columns": None, "training": rest or None, **own}
+    parameters = {"method": model.name, "settings": model.settings, "columns": None, **plan.training}
     return {"estimator": kind, "parameters": parameters, "learned": learned}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.plan import Plan, jobs_of, registered_name
 from consilience.core.errors import InputError, unknown_name
+from consilience.core.settings import settings_of
 from consilience.data import DataSet
 from consilience.evaluation import find_metric
 from consilience.version import __version__
@@ -94,8 +95,8 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
     from consilience.comparison.job import label_of
     from consilience.corruption import Corruptor
-    from consilience.training import Trainer
     from consilience.training.devices import resolve_device
+    from consilience.training.settings import TrainingSettings
 
     tasks = {data.task for data in loaded.values()}
     if len(tasks) > 1:
@@ -109,11 +110,11 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
         labels = [label_of(corruption, data.modalities) for corruption in plan.corruptions]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: two of the corruptions are the same: {', '.join(labels)}")
-    fields = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "seed", "on_interrupt", "checkpoint"}
+    settings = settings_of(TrainingSettings)
     for name in plan.training:
-        if name not in fields:
-            raise unknown_name("training setting", name, fields)
-    resolve_device(Trainer(**plan.training).device)
+        if name not in settings or name in ("seed", "on_interrupt"):
+            raise unknown_name("training setting", name, settings.keys() - {"seed", "on_interrupt"})
+    resolve_device(TrainingSettings(**plan.training).device)
     modalities = {name for data in loaded.values() for name in data.modalities}
     for name in plan.encoders:
         if name not in modalities:
@@ -135,14 +136,14 @@ def applicable(
     """The methods to run on a set, and for the others why not. A family without an argument means all its members."""
     from consilience import methods as room
 
-    known = room.registry()
+    known = room.METHODS
     if names is None:
         names = [name for name in known if not name.endswith(":")]
     if reference and reference not in names:
         names = [*names, reference]
     spelled: list[str] = []
     for name in names:
-        arguments = known[name].arguments(data.modalities) if name in known and name.endswith(":") else [""]
+        arguments = known[name].arguments(data.modalities) if name.endswith(":") and name in known else [""]
         spelled += [name + argument for argument in arguments]
     spec = spec_of(data, encoders or {})
     run, reasons = [], {}

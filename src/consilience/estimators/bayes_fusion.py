@@ -24,62 +24,56 @@ from consilience.estimators.bayes_fusion_saving import write_bayes
 from consilience.estimators.class_order import encode_labels, find_classes, read_classes
 from consilience.estimators.estimator_inputs import like_input
 from consilience.estimators.opinion_sources import Heard, cross_fit_experts, fit_expert, hear, opine
-from consilience.estimators.sklearn_parameters import NestedParameters
+from consilience.estimators.sklearn_parameters import DeclaredParameters
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
 
-class BayesFusion(ClassifierMixin, NestedParameters):
-    """Fuse what several experts say into one posterior, with the dependence between them learned from their opinions.
+class BayesFusion(ClassifierMixin, DeclaredParameters):
+    """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
-    kappa: how dependence is estimated: "gaussian", "copula", or "none" · calibration: of each expert, "temperature",
-    "robust" (also a share of what it says that has nothing to do with the class, which bounds its influence: for
-    experts who are sometimes wrong and sure of it), "bias" (also a bias per class) or None · prior: the classes' shares
-    under which the experts were trained, "empirical" (those of y) or `[class]` · target_prior: the shares where it is
-    used: None (the same), `[class]`, or "em", estimated from all the samples that are predicted together ·
-    reliability: None, or "auto": experts who speak otherwise than they did in fitting are believed less (for those who
-    are wrong in their usual voice it can do harm: there calibration="robust" helps) · from_probabilities: whether
-    opinions are probabilities instead of logits · classes: the labels in the order of the opinions' columns, where they
-    are not the sorted labels of y · experts: None, and opinions are fused; or a scikit-learn classifier, or a mapping
-    modality → classifier, and X holds the modalities themselves · folds: of the experts' cross-fitting.
+    Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
+    `experts` the estimator makes them by cross-fitting.
 
-    Opinions for fitting must be on samples that the experts were not trained on (out-of-fold, or a set held out);
-    with `experts` that is seen to.
+    Args:
+        kappa: Model of the dependence: "gaussian", "copula" or "none".
+        calibration: Of each expert: "temperature"; "bias" (also a bias per class); "robust" (also a share of opinions
+            that are independent of the class, which bounds the influence of an expert that is confident and wrong);
+            or None.
+        prior: Class shares under which the experts were trained: "empirical" (those of y) or `[class]`.
+        target_prior: Class shares where the fusion is used: None (the same), `[class]`, or "em" (estimated from all
+            samples that are predicted together).
+        reliability: None, or "auto": experts whose opinions look different from those in fitting get less weight.
+            This can be harmful for experts that are wrong without looking different; there use calibration="robust".
+        from_probabilities: Whether opinions are probabilities instead of logits.
+        classes: Labels in the order of the opinions' columns, if these are not the sorted labels of y.
+        experts: None if opinions are given. Else X holds the modalities: a scikit-learn classifier, or modality →
+            classifier.
+        folds: Folds of the experts' cross-fitting.
 
-    >>> from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    >>> from consilience import load_data
-    >>> data = load_data("digits")
-    >>> model = BayesFusion(experts=LinearDiscriminantAnalysis()).fit(data.train, data.train.y)
-    >>> bool(model.score(data.test, data.test.y) > 0.95)
-    True
-    >>> model.predict_proba(data.test, present={"top_left": [False] * len(data.test)}).shape[1]
-    10
+    Example:
+        >>> from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+        >>> from consilience import load_data
+        >>> data = load_data("digits")
+        >>> model = BayesFusion(experts=LinearDiscriminantAnalysis()).fit(data.train, data.train.y)
+        >>> bool(model.score(data.test, data.test.y) > 0.95)
+        True
+        >>> model.predict_proba(data.test, present={"top_left": [False] * len(data.test)}).shape[1]
+        10
     """
 
+    first = "kappa"
     nested = ("experts",)
 
-    def __init__(
-        self,
-        kappa: str = "gaussian",
-        *,
-        calibration: str | None = "temperature",
-        prior: Any = "empirical",
-        target_prior: Any = None,
-        reliability: str | None = None,
-        from_probabilities: bool = False,
-        classes: Any = None,
-        experts: Any = None,
-        folds: int = 5,
-    ):
-        self.kappa = kappa
-        self.calibration = calibration
-        self.prior = prior
-        self.target_prior = target_prior
-        self.reliability = reliability
-        self.from_probabilities = from_probabilities
-        self.classes = classes
-        self.experts = experts
-        self.folds = folds
+    kappa: str = "gaussian"
+    calibration: str | None = "temperature"
+    prior: Any = "empirical"
+    target_prior: Any = None
+    reliability: str | None = None
+    from_probabilities: bool = False
+    classes: Any = None
+    experts: Any = None
+    folds: int = 5
 
     def fit(self, opinions: Any, y: Any = None, present: Any = None) -> BayesFusion:
         """Learn from opinions (mapping name → `[n, class]`, or `[n, modality, class]`) and labels y `[n]`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,21 @@ from consilience.estimators.column_selection import (
     rename_columns,
     split_columns,
 )
-from consilience.estimators.sklearn_parameters import NestedParameters
+from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters
 from consilience.training import Trainer
 
 
-class ReadsSamples(NestedParameters):
-    """An estimator with the parameters `columns`, `kinds` and `training`, and those of `Trainer` that it has itself."""
+class ReadsSamples(DeclaredParameters):
+    """An estimator that reads samples and trains: the parameters that all of them have."""
 
-    columns: Columns | None
-    kinds: Mapping[str, Kind] | None
-    training: Mapping[str, Any] | None
+    trains = True
+
+    columns: Columns | None = None
+    kinds: Mapping[str, Kind] | None = None
+    training: Mapping[str, Any] | None = None
+    callbacks: Sequence[Any] | None = None
+    random_state: Any = 0
+    device: str  # one of the settings of training
     modalities_: tuple[str, ...]
     encodings_: dict[str, Encoding]  # of a DataFrame's columns
 
@@ -49,15 +54,20 @@ class ReadsSamples(NestedParameters):
                 raise InputError(f"{name} must be a mapping or None, got {value!r}")
 
     def _trainer(self, seed: int) -> Trainer:
-        fields = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "seed"}
-        own = {name: value for name, value in self.get_params(deep=False).items() if name in fields}
-        for name, value in (self.training or {}).items():
-            if name in own or name == "seed":
-                parameter = "random_state" if name == "seed" else name
-                raise InputError(f"training: {name!r} is a parameter of its own; give {parameter}={value!r}")
-            if name not in fields:
-                raise unknown_name("training setting", name, fields - own.keys())
-        return Trainer(**own, **(self.training or {}), seed=seed)
+        """The trainer that the parameters describe."""
+        parameters = {name: getattr(self, name) for name in TRAINING}
+        further = dict(self.training or {})
+        allowed = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "callbacks"}
+        for name, value in further.items():
+            if name == "seed":
+                raise InputError(f"training: the seed is the parameter random_state; give random_state={value!r}")
+            if name not in allowed:
+                raise unknown_name("training setting", name, allowed)
+            default = self.training_defaults.get(name, TRAINING[name].default) if name in TRAINING else None
+            if name in TRAINING and parameters[name] != default:
+                raise InputError(f"training: {name!r} is given twice, as a parameter and in training; give one of them")
+        callbacks = {} if self.callbacks is None else {"callbacks": list(self.callbacks)}
+        return Trainer(**{**parameters, **further, **callbacks}, seed=seed)
 
     def _read(
         self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from consilience.core.errors import InputError, SavedModelError
 from consilience.core.modalities import to_numpy
-from consilience.core.samples import Kind, Samples
+from consilience.core.samples import Samples
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
-from consilience.estimators.column_selection import Columns, describe_encodings, restore_encodings
+from consilience.estimators.column_selection import describe_encodings, restore_encodings
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
 from consilience.estimators.imputer_choice import fit_imputer
 from consilience.estimators.sklearn_parameters import describe_parameters, draw_seed, restore_parameters
@@ -48,51 +48,15 @@ def _gives_weights(estimator: Any) -> bool:
 class _FusionEstimator(ReadsSamples):
     """What the classifier and the regressor share: parameters, the door, fitting, saving."""
 
+    first = "method"
     nested = ("settings", "training")
     _task_kind: ClassVar[TaskKind]
 
-    def __init__(
-        self,
-        method: str = "concat",
-        *,
-        settings: Mapping[str, Any] | None = None,
-        encoders: Mapping[str, EncoderChoice] | None = None,
-        columns: Columns | None = None,
-        kinds: Mapping[str, Kind] | None = None,
-        epochs: int = 100,
-        batch_size: int = 64,
-        lr: float = 1e-3,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
-        patience: int | None = 15,
-        validation: Any = 0.1,
-        modality_dropout: float = 0.0,
-        impute: str | Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        precision: str = "32",
-        random_state: Any = 0,
-        verbose: int = 0,
-    ):
-        self.method = method
-        self.settings = settings
-        self.encoders = encoders
-        self.columns = columns
-        self.kinds = kinds
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation = validation
-        self.modality_dropout = modality_dropout
-        self.impute = impute
-        self.training = training
-        self.device = device
-        self.precision = precision
-        self.random_state = random_state
-        self.verbose = verbose
+    method: str = "concat"
+    settings: Mapping[str, Any] | None = None
+    encoders: Mapping[str, EncoderChoice] | None = None
+    validation: Any = 0.1
+    impute: str | Mapping[str, Any] | None = None
 
     def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
         self._forget()
@@ -236,76 +200,39 @@ class _FusionEstimator(ReadsSamples):
 
 
 class FusionClassifier(ClassifierMixin, _FusionEstimator):
-    """Train a fusion method on several modalities, and predict even where some are missing.
+    """Train a fusion method on several modalities; predict also where some are missing.
 
-    method: a registered name (`consilience.methods.available()`) · settings: of the method · encoders: modality →
-    encoder name, settings, or a module of one's own · columns: for one 2-D array or DataFrame, modality → slice,
-    positions, names or a glob · kinds: modality → kind, where the shape does not tell · validation: a share of the
-    training data for early stopping, None, `Samples` with y, or a pair (X, y) · class_weight: "balanced" or class →
-    weight · impute: "m2vae", another objective of `MultimodalVAE`, or a mapping of its settings: missing modalities are
-    filled in, in training and in use, with what that latent model expects of them · training: any further setting of
-    `consilience.training.Trainer`.
+    Args:
+        method: Name of a registered method, see `consilience.methods.available()`.
+        settings: Settings of the method.
+        encoders: Modality → name of an encoder, its settings, or an `nn.Module`.
+        columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
+        kinds: Modality → kind, where the shape does not show it.
+        validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y).
+        class_weight: "balanced" or class → weight.
+        impute: Fill in missing modalities, in training and in prediction, with a latent model: an objective of
+            `MultimodalVAE` such as "m2vae", or a mapping of its parameters.
+        training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
+        callbacks: `consilience.training.callbacks.Callback` objects. They are not saved with the model.
+        random_state: Seed of initial weights, batches and dropout; a RandomState or None.
+        **training settings
 
-    In `cross_val_score` and `GridSearchCV` wrap a mapping in `Samples.of`, which can be sliced; single settings are
+    In `cross_val_score` and `GridSearchCV` wrap a mapping in `Samples.of`, which can be sliced. Single settings are
     searched as `settings__width`.
 
-    >>> from consilience import load_data
-    >>> data = load_data("digits")
-    >>> model = FusionClassifier("late", epochs=5).fit(data.train, data.train.y)
-    >>> model.predict_proba(data.test).shape[1]
-    10
-    >>> model.trust(data.test[:1]).round(2).tolist()
-    [[0.25, 0.25, 0.25, 0.25]]
+    Example:
+        >>> from consilience import load_data
+        >>> data = load_data("digits")
+        >>> model = FusionClassifier("late", epochs=5).fit(data.train, data.train.y)
+        >>> model.predict_proba(data.test).shape[1]
+        10
+        >>> model.trust(data.test[:1]).round(2).tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
     """
 
     _task_kind = "classification"
 
-    def __init__(
-        self,
-        method: str = "concat",
-        *,
-        settings: Mapping[str, Any] | None = None,
-        encoders: Mapping[str, EncoderChoice] | None = None,
-        columns: Columns | None = None,
-        kinds: Mapping[str, Kind] | None = None,
-        epochs: int = 100,
-        batch_size: int = 64,
-        lr: float = 1e-3,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
-        patience: int | None = 15,
-        validation: Any = 0.1,
-        class_weight: Mapping[Any, float] | str | None = None,
-        modality_dropout: float = 0.0,
-        impute: str | Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        precision: str = "32",
-        random_state: Any = 0,
-        verbose: int = 0,
-    ):
-        super().__init__(
-            method,
-            settings=settings,
-            encoders=encoders,
-            columns=columns,
-            kinds=kinds,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            optimizer=optimizer,
-            weight_decay=weight_decay,
-            patience=patience,
-            validation=validation,
-            modality_dropout=modality_dropout,
-            impute=impute,
-            training=training,
-            device=device,
-            precision=precision,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+    class_weight: Mapping[Any, float] | str | None = None
 
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionClassifier:
         """Train. X: mapping name → array, `Samples`, or a table; y: `[n]` labels; present: `[n, modality]`."""
@@ -322,13 +249,16 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
 
 
 class FusionRegressor(RegressorMixin, _FusionEstimator):
-    """Train a fusion method to predict numbers; parameters as for `FusionClassifier`.
+    """Train a fusion method to predict numbers.
 
-    >>> import numpy as np
-    >>> a, b = np.random.default_rng(0).normal(size=(2, 200, 3))
-    >>> model = FusionRegressor("concat", epochs=20).fit({"a": a, "b": b}, a[:, 0] + b[:, 1])
-    >>> model.predict({"a": a[:5], "b": b[:5]}).shape
-    (5,)
+    The parameters are those of `FusionClassifier` without `class_weight`.
+
+    Example:
+        >>> import numpy as np
+        >>> a, b = np.random.default_rng(0).normal(size=(2, 200, 3))
+        >>> model = FusionRegressor("concat", epochs=20).fit({"a": a, "b": b}, a[:, 0] + b[:, 1])
+        >>> model.predict({"a": a[:5], "b": b[:5]}).shape
+        (5,)
     """
 
     _task_kind = "regression"

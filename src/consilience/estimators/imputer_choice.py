@@ -9,23 +9,13 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.estimators.estimator_inputs import without_targets
 from consilience.estimators.multimodal_vae import MultimodalVAE
+from consilience.estimators.sklearn_parameters import TRAINING
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 
-# Trained as the method is, unless `impute` says otherwise.
-_ALIKE = (
-    "epochs",
-    "batch_size",
-    "lr",
-    "optimizer",
-    "weight_decay",
-    "patience",
-    "training",
-    "device",
-    "precision",
-    "verbose",
-)
+# Trained like the method unless `impute` has other values; hiding modalities is the method's own training.
+_ALIKE = ("training", *(name for name in TRAINING if name != "modality_dropout"))
 # What the samples and the estimator decide.
-_DECIDED = ("columns", "kinds", "validation", "random_state", "encoders", "decoders")
+_DECIDED = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
 
 
 def fit_imputer(

@@ -11,10 +11,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from consilience.core.errors import InputError
-from consilience.core.samples import Kind, Samples
+from consilience.core.samples import Samples
 from consilience.core.settings import whole_number
 from consilience.encoders import EncoderChoice
-from consilience.estimators.column_selection import Columns
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
 from consilience.estimators.multimodal_vae_saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import draw_seed
@@ -35,85 +34,59 @@ if TYPE_CHECKING:
 
 
 class MultimodalVAE(ReadsSamples):
-    """One latent for several modalities: encode, generate and judge any of them from any others. No labels needed.
+    """A latent variable model of several modalities: encode, generate and score any of them given any others.
 
-    objective: "m2vae", "jmvae", "joint", "vae", "mvae", "mmvae", "mopoe" or "mvtcae" · latent: its dimensions ·
-    bound: of m2vae, "paper" or "tight" · subsets: "all", or "chain" for one random chain of nested subsets a step ·
-    subset_encoder: "trunk", "own", "poe", "set"; by default what suits the objective · settings: further ones of the
-    objective · encoders, decoders, likelihoods: modality → choice, by default by kind and values · weights: modality →
-    factor of its log-likelihood · beta: factor of every divergence, reached over the first `beta_warmup` epochs ·
-    columns, kinds, training, device, …: as for `FusionClassifier` · validation: a share of the samples for early
-    stopping, None, or samples.
+    It is trained without labels.
 
-    >>> from consilience import load_data
-    >>> data = load_data("digits")
-    >>> model = MultimodalVAE(latent=8, epochs=2).fit(data.train)
-    >>> mean, variance = model.encode(data.test, given=["top_left"])
-    >>> mean.shape == variance.shape == (len(data.test), 8)
-    True
-    >>> upper = data.test.only(["top_left", "top_right"])
-    >>> model.generate(["bottom_left"], given=upper)["bottom_left"].shape[1]
-    16
+    Args:
+        objective: "m2vae", "jmvae", "joint", "vae", "mvae", "mmvae", "mopoe" or "mvtcae".
+        latent: Number of latent dimensions.
+        bound: Of m2vae, "paper" or "tight".
+        subsets: "all", or "chain" for one random chain of nested subsets per step.
+        subset_encoder: "trunk", "own", "poe" or "set"; None: the default of the objective.
+        settings: Further settings of the objective.
+        encoders: Modality → encoder; by default by kind.
+        decoders: Modality → decoder; by default by kind.
+        likelihoods: Modality → likelihood; by default by kind and values.
+        weights: Modality → factor of its log-likelihood.
+        beta: Factor of every divergence.
+        beta_warmup: Epochs over which the factor rises from 0 to `beta`.
+        columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
+        kinds: Modality → kind, where the shape does not show it.
+        validation: Share of the samples for early stopping; or None, or samples.
+        training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
+        callbacks: `consilience.training.callbacks.Callback` objects. They are not saved with the model.
+        random_state: Seed of initial weights, batches and draws; a RandomState or None.
+        **training settings
+
+    Example:
+        >>> from consilience import load_data
+        >>> data = load_data("digits")
+        >>> model = MultimodalVAE(latent=8, epochs=2).fit(data.train)
+        >>> mean, variance = model.encode(data.test, given=["top_left"])
+        >>> mean.shape == variance.shape == (len(data.test), 8)
+        True
+        >>> upper = data.test.only(["top_left", "top_right"])
+        >>> model.generate(["bottom_left"], given=upper)["bottom_left"].shape[1]
+        16
     """
 
+    first = "objective"
     nested = ("settings", "training")
 
-    def __init__(
-        self,
-        objective: str = "m2vae",
-        *,
-        latent: int = 20,
-        bound: str = "paper",
-        subsets: str = "all",
-        subset_encoder: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-        encoders: Mapping[str, EncoderChoice] | None = None,
-        decoders: Mapping[str, DecoderChoice] | None = None,
-        likelihoods: Mapping[str, LikelihoodChoice] | None = None,
-        weights: Mapping[str, float] | None = None,
-        beta: float = 1.0,
-        beta_warmup: float = 0,
-        columns: Columns | None = None,
-        kinds: Mapping[str, Kind] | None = None,
-        epochs: int = 100,
-        batch_size: int = 64,
-        lr: float = 1e-3,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
-        patience: int | None = 15,
-        validation: Any = 0.1,
-        training: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        precision: str = "32",
-        random_state: Any = 0,
-        verbose: int = 0,
-    ):
-        self.objective = objective
-        self.latent = latent
-        self.bound = bound
-        self.subsets = subsets
-        self.subset_encoder = subset_encoder
-        self.settings = settings
-        self.encoders = encoders
-        self.decoders = decoders
-        self.likelihoods = likelihoods
-        self.weights = weights
-        self.beta = beta
-        self.beta_warmup = beta_warmup
-        self.columns = columns
-        self.kinds = kinds
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation = validation
-        self.training = training
-        self.device = device
-        self.precision = precision
-        self.random_state = random_state
-        self.verbose = verbose
+    objective: str = "m2vae"
+    latent: int = 20
+    bound: str = "paper"
+    subsets: str = "all"
+    subset_encoder: str | None = None
+    settings: Mapping[str, Any] | None = None
+    encoders: Mapping[str, EncoderChoice] | None = None
+    decoders: Mapping[str, DecoderChoice] | None = None
+    likelihoods: Mapping[str, LikelihoodChoice] | None = None
+    weights: Mapping[str, float] | None = None
+    beta: float = 1.0
+    beta_warmup: float = 0
+    validation: Any = 0.1
 
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> MultimodalVAE:
         """Train. X: mapping name → array, `Samples`, or a table; present: `[n, modality]`; y is not looked at."""

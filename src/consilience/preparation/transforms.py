@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.core.errors import ConsilienceError, InputError, SavedModelError, name_rows
+from consilience.core.errors import InputError, SavedModelError, name_rows
 from consilience.core.modalities import Modality, without_padding
 from consilience.core.moments import is_byte_image, modality_moments, row_pieces, rows_at_once
+from consilience.core.registry import Registry
 from consilience.core.samples import Samples
 from consilience.corruption import Statistics
 
@@ -41,19 +42,12 @@ class Transform(Protocol):
 
 # Rebuilds a saved transform from the modality that it returns, its JSON values and its tensors.
 Loader = Callable[[Modality, Mapping[str, Any], Mapping[str, Tensor]], Transform]
-_LOADERS: dict[str, Loader] = {}
+_LOADERS: Registry[Loader] = Registry("transform")
 
 
 def register_transform(name: str) -> Callable[[Loader], Loader]:
     """Return a decorator for the function that rebuilds a transform of this name from its `state`."""
-
-    def enter(loader: Loader) -> Loader:
-        if name in _LOADERS:
-            raise ConsilienceError(f"transform {name!r} is registered twice")
-        _LOADERS[name] = loader
-        return loader
-
-    return enter
+    return _LOADERS.register(name)
 
 
 class Standardise:
