@@ -1,4 +1,4 @@
-"""`avmnist-predictions`: what three trained networks said about AV-MNIST's test set, for fusing opinions."""
+"""`avmnist-predictions`: the predictions of three trained networks on the test set of AV-MNIST, for fusing opinions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,15 @@ _FILES = source_files("avmnist-predictions", _FILE)
     files=_FILES,
 )
 def avmnist_predictions(folder: Path, *, run: Literal[1, 2, 3] = 1, seed: NonNegativeInt = 0) -> DataSet:
-    """Each modality is one network's probabilities `[10]` of training run 1, 2 or 3.
+    """Each modality holds the probabilities `[10]` of one network.
 
-    Some are exactly 0 in 32 bits, so clip before taking logarithms. All rows are AV-MNIST's test set: the split into
-    train, validation and test is drawn here, for methods that learn how to fuse.
+    Some are exactly 0 in 32 bits, so clip them before taking logarithms. All rows are from the test set of AV-MNIST.
+    The split into train, validation and test is drawn here, for methods that learn how to fuse.
+
+    Args:
+        folder: Of the file.
+        run: The training run of the networks.
+        seed: Of the split.
     """
     arrays = read_npz(folder / _FILE, required=[*(f"{expert}_{run}" for expert in _EXPERTS), "y"])
     opinions = {expert: arrays[f"{expert}_{run}"] for expert in _EXPERTS}

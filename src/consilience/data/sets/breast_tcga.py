@@ -31,7 +31,7 @@ def breast_tcga(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     """
     parts = _read_parts(folder / _FILE)
     y = np.concatenate([part["subtype"] for part in parts.values()])
-    words = np.repeat(list(parts), [len(part["subtype"]) for part in parts.values()])
+    part_of_row = np.repeat(list(parts), [len(part["subtype"]) for part in parts.values()])
     values = {}
     for name in _MODALITIES:
         width = parts["train"][name].shape[1]
@@ -39,7 +39,10 @@ def breast_tcga(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
         columns = [part.get(name, unmeasured[word]) for word, part in parts.items()]
         values[name] = np.concatenate(columns).astype(np.float32)
     return DataSet(
-        "breast-tcga", Samples.of(values, y), "classification", *given_split(words, y, "classification", seed=seed)
+        "breast-tcga",
+        Samples.of(values, y),
+        "classification",
+        *given_split(part_of_row, y, "classification", seed=seed),
     )
 
 

@@ -36,7 +36,9 @@ _MOSEI = source_files("mosei-sequences", "mosei_senti_data.pkl")
 def mosi_sequences(folder: Path, *, label: Label = "score") -> DataSet:
     """Text `[50, 300]`, audio `[50, 5]` and video `[50, 20]`; all three parts come with the data.
 
-    label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
+    Args:
+        folder: Of the file.
+        label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
     """
     return _read("mosi-sequences", folder / _MOSI.names[0], label)
 
@@ -47,7 +49,9 @@ def mosi_sequences(folder: Path, *, label: Label = "score") -> DataSet:
 def mosei_sequences(folder: Path, *, label: Label = "score") -> DataSet:
     """Text `[50, 300]`, audio `[50, 74]` and video `[50, 35]`; all three parts come with the data.
 
-    label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
+    Args:
+        folder: Of the file.
+        label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
     """
     return _read("mosei-sequences", folder / _MOSEI.names[0], label)
 
@@ -57,10 +61,10 @@ def _read(name: str, path: Path, label: str) -> DataSet:
     if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in _PARTS):
         found = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise InputError(f"{path.name} must be a dict with the dicts train, valid and test, it holds {found}")
-    # Each part is let go once it is read: the files take gigabytes.
+    # Each part is freed once it is read, since the files take gigabytes.
     parts = [_read_part(f"{part} of {path.name}", content.pop(part)) for part in _PARTS]
     sizes = [len(scores) for _, _, scores in parts]
-    scores, words = np.concatenate([labels for _, _, labels in parts]), np.repeat(_PARTS, sizes)
+    scores, part_of_row = np.concatenate([labels for _, _, labels in parts]), np.repeat(_PARTS, sizes)
     kept = np.arange(len(scores)) if label == "score" else np.flatnonzero(scores)
     values, lengths = {}, {}
     for modality in ("text", "audio", "video"):
@@ -72,7 +76,7 @@ def _read(name: str, path: Path, label: str) -> DataSet:
     y = scores[kept] if label == "score" else np.where(scores[kept] > 0, "positive", "negative")
     task: TaskKind = "regression" if label == "score" else "classification"
     samples = Samples.of(values, y, lengths=lengths)
-    return DataSet(name, samples, task, *given_split(words[kept], y, task))
+    return DataSet(name, samples, task, *given_split(part_of_row[kept], y, task))
 
 
 def _read_part(where: str, part: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:

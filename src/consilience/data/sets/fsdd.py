@@ -1,4 +1,4 @@
-"""`fsdd`: the Free Spoken Digit Dataset as spectrograms, with the time and the frequencies as two axes of an image."""
+"""`fsdd`: the Free Spoken Digit Dataset as spectrograms, images of frequencies over time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _TEST_TAKES = 5
 def fsdd(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     """Spectrograms of bytes `[1, 112, 112]`; each speaker's first five takes of a digit are the official test part."""
     images, labels, test = spoken_digits(folder)
-    words = np.where(test, "test", "train")
+    part_of_row = np.where(test, "test", "train")
     samples = Samples.of({"audio": images}, labels)
-    return DataSet("fsdd", samples, "classification", *given_split(words, labels, "classification", seed=seed))
+    return DataSet("fsdd", samples, "classification", *given_split(part_of_row, labels, "classification", seed=seed))
 
 
 def spoken_digits(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -56,7 +56,7 @@ def spoken_digits(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def fitted(samples: np.ndarray) -> np.ndarray:
-    """A recording cut or padded with silence to the length that 112 windows take, its middle in the middle."""
+    """A recording, cut or padded with silence on both sides to the length of 112 windows."""
     surplus = len(samples) - _LENGTH
     if surplus >= 0:
         return samples[surplus // 2 : surplus // 2 + _LENGTH]

@@ -30,6 +30,6 @@ def mosi(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     arrays = read_npz(folder / _FILES.names[0], required=required)
     joined = {name: np.concatenate([arrays[f"{name}_{part}"] for part in _PARTS]) for name in (*_NAMES, "y")}
     y = np.array(["negative", "positive"])[joined["y"].astype(np.int64)]
-    words = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
+    part_of_row = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
     samples = Samples.of({name: joined[name].astype(np.float32) for name in _NAMES}, y)
-    return DataSet("mosi", samples, "classification", *given_split(words, y, "classification", seed=seed))
+    return DataSet("mosi", samples, "classification", *given_split(part_of_row, y, "classification", seed=seed))

@@ -34,10 +34,10 @@ def mvsa(folder: Path, *, text: Literal["features", "raw"] = "features") -> Data
     if not np.isin(joined["y"], (0, 1, 2)).all():
         raise InputError(f"{_FEATURES.names[0]}: labels must be 0, 1 or 2, got {np.unique(joined['y'])}")
     y = _SENTIMENTS[joined["y"]]
-    words = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
+    part_of_row = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
     sentences = joined["txt"].astype(np.float32) if text == "features" else _read_tweets(folder, y)
     samples = Samples.of({"image": joined["img"].astype(np.float32), "text": sentences}, y)
-    return DataSet("mvsa", samples, "classification", *given_split(words, y, "classification"))
+    return DataSet("mvsa", samples, "classification", *given_split(part_of_row, y, "classification"))
 
 
 def _read_tweets(folder: Path, y: np.ndarray) -> np.ndarray:
