@@ -38,12 +38,8 @@ def breast_tcga(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
         unmeasured = {word: np.full((len(part["subtype"]), width), np.nan) for word, part in parts.items()}
         columns = [part.get(name, unmeasured[word]) for word, part in parts.items()]
         values[name] = np.concatenate(columns).astype(np.float32)
-    return DataSet(
-        "breast-tcga",
-        Samples.of(values, y),
-        "classification",
-        *given_split(part_of_row, y, "classification", seed=seed),
-    )
+    split = given_split(part_of_row, y, "classification", seed=seed)
+    return DataSet("breast-tcga", Samples.of(values, y), "classification", *split)
 
 
 def _read_parts(path: Path) -> dict[str, Mapping[str, Any]]:

@@ -47,12 +47,7 @@ def mosi_sequences(folder: Path, *, label: Label = "score") -> DataSet:
     "mosei-sequences", description="22 856 spoken opinions word by word, text, voice and face (CMU-MOSEI)", files=_MOSEI
 )
 def mosei_sequences(folder: Path, *, label: Label = "score") -> DataSet:
-    """Text `[50, 300]`, audio `[50, 74]` and video `[50, 35]`; all three parts come with the data.
-
-    Args:
-        folder: Of the file.
-        label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
-    """
+    """Text `[50, 300]`, audio `[50, 74]` and video `[50, 35]`; the options are those of `mosi_sequences`."""
     return _read("mosei-sequences", folder / _MOSEI.names[0], label)
 
 

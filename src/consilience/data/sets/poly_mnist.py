@@ -67,10 +67,8 @@ def poly_mnist(folder: Path, *, n: Annotated[int, Interval(20)] | None = None, s
         name: MappedRows(Pictures(background, images, rows[:, place], corners[:, place]), everything)
         for place, (name, background) in enumerate(draw_backgrounds().items())
     }
-    samples = Samples.of(values, digits)
-    return DataSet(
-        "poly-mnist", samples, "classification", *given_split(part_of_row, digits, "classification", seed=seed)
-    )
+    split = given_split(part_of_row, digits, "classification", seed=seed)
+    return DataSet("poly-mnist", Samples.of(values, digits), "classification", *split)
 
 
 class Pictures:

@@ -44,13 +44,7 @@ def nyu_depth(folder: Path, *, size: Side = SIZE, seed: NonNegativeInt = 0) -> D
 
 @register("sun-rgbd", description="Nineteen kinds of rooms in colour and depth (SUN RGB-D, QMF's folders)", files=_SUN)
 def sun_rgbd(folder: Path, *, size: Side = SIZE, seed: NonNegativeInt = 0) -> DataSet:
-    """Images `rgb` and `depth` of bytes `[3, size, size]`; train, test and, if there is a folder val, validation.
-
-    Args:
-        folder: Of the pictures.
-        size: Pixels of a side; the papers take 224.
-        seed: Of the validation part, if there is no folder val.
-    """
+    """Images `rgb` and `depth`; parts and options are those of `nyu_depth`."""
     return _read("sun-rgbd", folder, size, seed)
 
 

@@ -25,9 +25,9 @@ def sequences(
 ) -> DataSet:
     """An event at one moment appears in both streams: as a swing of motion and as a chirp of sound.
 
-    Four classes, `left-low`, `left-high`, `right-low`, `right-high`: motion `[time, 3]` is left or right by which of two
-    channels comes first, sound `[time, 2]` is low or high by the pitch of the chirp. With one stream alone the accuracy
-    is about a half, by chance a quarter.
+    Four classes, `left-low`, `left-high`, `right-low`, `right-high`: motion `[time, 3]` is left or right by which of
+    two channels comes first, sound `[time, 2]` is low or high by the pitch of the chirp. With one stream alone the
+    accuracy is about a half, by chance a quarter.
     """
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % 4)

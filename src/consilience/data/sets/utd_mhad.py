@@ -23,7 +23,7 @@ _KEY = re.compile(r"(inertial|skeleton)/a([0-9]+)_s([0-9]+)_t([0-9]+)")
 
 @register("utd-mhad", description="27 actions of eight people, inertial and skeleton sequences", files=_FILES)
 def utd_mhad(folder: Path, *, steps: Annotated[int, Interval(2)] | None = None, seed: NonNegativeInt = 0) -> DataSet:
-    """Inertial `[time, 6]` and skeleton `[time, 60]`; odd-numbered people are for training, even-numbered ones for the test.
+    """Inertial `[time, 6]` and skeleton `[time, 60]`; odd-numbered people train, even-numbered people test.
 
     Args:
         folder: Of the file.
