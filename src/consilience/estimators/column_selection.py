@@ -52,13 +52,7 @@ def learn_frame(
     """How the columns of each modality of a DataFrame become features, and these features.
 
     Columns are encoded as `load_data` encodes those of a table, with two differences: numbers keep their precision, and
-    a single column of strings is text unless `kinds` says "vector".
-
-    Args:
-        frame: A pandas or polars DataFrame.
-        columns: Modality → columns; None for one modality "x" of all columns.
-        header: The names of its columns, where they are strings.
-        kinds: Modality → kind, where given.
+    a single column of strings is text unless `kinds` says "vector". `header` is empty if the columns have no names.
     """
     names = read_header(frame)
     encodings, values = {}, {}

@@ -101,13 +101,7 @@ def read_new_arrays(
 ) -> Samples:
     """Samples of every row of an `.npz`, a folder of `.npy` or a `.mat`, laid out as in training.
 
-    A modality without its array is left out. The targets are read if the file has them.
-
-    Args:
-        path: Of the file or folder.
-        modalities: Those of training.
-        fills: Modality → what replaces the NaN of a vector `[feature]`.
-        target: The name of the array of targets.
+    A modality without its array is left out. The targets are read if the file has them. `fills` replace NaN in vectors.
     """
     if path.name.lower().endswith(".mat"):
         from consilience.data.files.matlab import read_new_views
@@ -176,13 +170,7 @@ def read_arrays(path: Path, only: Collection[str] | None = None) -> dict[str, np
 
 
 def read_npz(path: Path, only: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` by name; Python objects are refused, nothing is unpickled.
-
-    Args:
-        path: Of the file.
-        only: Read these arrays, where they are there; None for all.
-        required: Arrays that must be there.
-    """
+    """The arrays of an `.npz` by name, or those of `only` that are there; Python objects are refused."""
     try:
         content = np.load(path, allow_pickle=False)
         if isinstance(content, np.lib.npyio.NpzFile):
@@ -200,7 +188,7 @@ def read_npz(path: Path, only: Collection[str] | None = None, required: Collecti
 
 
 def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Every `.npy` of a folder by name, memory-mapped; Python objects are refused, nothing is unpickled."""
+    """Every `.npy` of a folder by name, memory-mapped; Python objects are refused."""
     found = sorted(path.glob("*.npy"))
     if not found:
         raise InputError(f"the folder {path.name!r} holds no .npy file: put one per modality into it, and y.npy")
@@ -208,7 +196,7 @@ def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np
 
 
 def map_array(path: Path) -> np.ndarray:
-    """The array of an `.npy`, mapped from disk; Python objects are refused, nothing is unpickled."""
+    """The array of an `.npy`, mapped from disk; Python objects are refused."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except _UNREADABLE as error:

@@ -46,16 +46,9 @@ class Columns:
 
 
 def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool = False) -> Columns:
-    """Sort the columns of a modality into numbers and strings.
+    """Sort the columns of a modality into numbers and strings; `text` is whether its only column holds sentences.
 
-    Args:
-        name: Of the modality.
-        frame: Its columns.
-        text: Whether its only column holds sentences.
-        as_stored: Keep the precision that numbers have in the frame; otherwise they become 32-bit floats.
-
-    Raises:
-        InputError: A column holds neither numbers, booleans nor strings.
+    With `as_stored` numbers keep the precision that they have in the frame; otherwise they become 32-bit floats.
     """
     if text:
         return _as_columns(name, "text", frame, [], {frame.columns[0]: _read_strings(frame.to_series())})
@@ -194,11 +187,7 @@ class Encoding:
         """Values `[n, feature]`, numbers first, then a 0/1 feature for each category; or sentences `[n]`.
 
         A category that the train rows do not have is all zeros, and so is an empty cell if there are fills. A row
-        without any cell is all NaN: the modality is missing.
-
-        Args:
-            columns: What was read.
-            advice: What to do about single empty cells if there are no fills, for the error message.
+        without any cell is all NaN: the modality is missing. `advice` is for the error on single empty cells.
         """
         if self.text is not None:
             return columns.strings[self.text]

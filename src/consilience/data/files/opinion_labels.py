@@ -54,11 +54,9 @@ class LabelFile:
 
 
 def open_labels(path: Path, column: str | None = None) -> LabelFile:
-    """Labels in an `.npy` `[n]`, an array of an `.npz`, or a column of a table.
+    """Labels in an `.npy` `[n]`, an array of an `.npz`, or a column of a table; `column` is its name.
 
-    Args:
-        path: Of the file.
-        column: The name of the column or array; not needed if there is only one.
+    It is not needed if there is only one column or array.
     """
     check_readable(path)
     name = path.name.lower()

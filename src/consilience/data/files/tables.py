@@ -52,19 +52,10 @@ def load_table(
     task: TaskKind | None = None,
     seed: int = 0,
 ) -> DataSet:
-    """A data set of a table; categories and fill values are learned from the train rows.
+    """A data set of a table, a path or a DataFrame; the options are those of `load_data`.
 
-    The target and the split column never enter a modality, whatever the globs match.
-
-    Args:
-        table: A path or a DataFrame.
-        target: The column to predict.
-        modalities: Modality → column names or globs.
-        kinds: Modality → "vector" (the default) or "text".
-        split: The column that says train, validation or test; without one, a split is drawn.
-        fill: What replaces single empty cells: "median", "mean" or "zero"; without it they are an error.
-        task: By default it follows from the targets.
-        seed: Of a split that is drawn.
+    Categories and fill values are learned from the train rows. The target and the split column never enter a modality,
+    whatever the globs match.
     """
     if fill is not None:
         check_fill(fill)
@@ -134,13 +125,7 @@ def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target:
     """Samples of every row of a new table, encoded as in training.
 
     A modality without any of its columns is left out. A category that training did not have is all zeros, with a
-    warning.
-
-    Args:
-        table: A path or a DataFrame.
-        encodings: Of each modality.
-        target: The target column, which is read if the table has it.
-        strings: Whether the targets of training were strings.
+    warning. The target column is read if the table has it; `strings` is whether training had strings there.
     """
     header = read_header(table)
     there = {target: strings} if target in header else {}
@@ -189,14 +174,9 @@ def encode_columns(
     advice: str,
     as_stored: bool = False,
 ) -> tuple[dict[str, np.ndarray], Any]:
-    """The values of each modality of a new table, and the polars frame that they were read from.
+    """The values of each modality of a table that has its columns, and the polars frame that they were read from.
 
-    Args:
-        table: A path or a DataFrame that has the columns.
-        encodings: Of each modality.
-        others: Further columns to read → whether they hold strings.
-        advice: What to do about single empty cells, for the error message.
-        as_stored: Keep the precision of the numbers, as `read_columns` does.
+    `others` are further columns to read → whether they hold strings; `advice` is for the error on single empty cells.
     """
     wanted = [column for encoding in encodings.values() for column in encoding.columns]
     strings = [column for encoding in encodings.values() for column in encoding.string_columns]

@@ -11,7 +11,7 @@ from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
-from consilience.data.files.sound_files import read_recordings
+from consilience.data.files.media import read_recordings
 from consilience.data.named_sets import register
 from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
