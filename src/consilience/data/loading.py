@@ -13,6 +13,7 @@ from consilience.core.samples import Kind
 from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
+from consilience.data.files.column_encoding import Fill
 from consilience.data.files.table_reading import format_of, is_frame, no_such_path
 from consilience.data.named_sets import DATA_SETS
 
@@ -33,7 +34,7 @@ def load_data(
         Mapping[str, Kind] | None, "kind of a modality where its shape does not show it, such as review=text"
     ] = None,
     split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
-    fill: Annotated[str | None, "median, mean or zero: value of single empty cells"] = None,
+    fill: Annotated[Fill | None, "median, mean or zero: value of single empty cells"] = None,
     task: Annotated[TaskKind | None, "classification or regression, where the target does not show it"] = None,
     seed: Annotated[NonNegativeInt | None, "of the split, and of data sets that are generated"] = None,
     **options: Any,

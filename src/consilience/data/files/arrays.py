@@ -14,7 +14,7 @@ from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.targets import TaskKind, infer_task_kind
 from consilience.data.dataset import DataSet, Made
-from consilience.data.files.column_encoding import check_fill, fill_gaps, learn_fills, plain_fills
+from consilience.data.files.column_encoding import Fill, fill_gaps, learn_fills, plain_fills
 from consilience.data.splits import settle_split
 
 LENGTHS = "_lengths"  # the suffix of the array of a modality's lengths
@@ -29,7 +29,7 @@ def load_arrays(
     modalities: Sequence[str] | None = None,
     kinds: Mapping[str, Kind] | None = None,
     split: str | None = None,
-    fill: str | None = None,
+    fill: Fill | None = None,
     task: TaskKind | None = None,
     seed: int = 0,
 ) -> DataSet:
@@ -62,8 +62,6 @@ def load_arrays(
     drawn = settle_split(parts, y, task, seed=seed, where=f"the split of {path.name}")
     if fill is not None and path.is_dir():
         raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
-    if fill is not None:
-        check_fill(fill)
     source = _Arrays(target, kept, y, {name: lengths[name] for name in kept if name in lengths}, kinds, fill)
     made = source.make(drawn.parts)
     remake = None if fill is None else source.make
@@ -80,7 +78,7 @@ class _Arrays:
     y: np.ndarray
     lengths: Mapping[str, np.ndarray]
     kinds: Mapping[str, Kind] | None
-    fill: str | None
+    fill: Fill | None
 
     def make(self, split: np.ndarray) -> Made:
         """Samples, with the gaps of vectors filled if `fill` is given."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Kind
 from consilience.data.files.table_reading import EMPTY_WORDS
 
 if TYPE_CHECKING:
     import polars
 
-FILLS = ("mean", "median", "zero")
+Fill = Literal["mean", "median", "zero"]
 # A column of strings with more different values than this, in over half of its rows, holds no categories.
 _MANY_VALUES = 20
 # However many rows there are, one column makes no more features than this.
@@ -248,7 +248,7 @@ class Encoding:
         return cls(None, numbers, fills, known)
 
 
-def learn_encoding(columns: Columns, train: np.ndarray, fill: str | None) -> Encoding:
+def learn_encoding(columns: Columns, train: np.ndarray, fill: Fill | None) -> Encoding:
     """Learn categories and fills from the train rows, a mask `[n]`."""
     if columns.kind == "text":
         return Encoding(next(iter(columns.strings)), [], None, {})
@@ -257,7 +257,7 @@ def learn_encoding(columns: Columns, train: np.ndarray, fill: str | None) -> Enc
     return Encoding(None, columns.number_names, fills, known)
 
 
-def depends_on_split(columns: Columns, fill: str | None) -> bool:
+def depends_on_split(columns: Columns, fill: Fill | None) -> bool:
     """Whether other train rows would teach another encoding."""
     if columns.kind == "text":
         return False
@@ -282,13 +282,7 @@ def _is_none(cells: np.ndarray) -> np.ndarray:
     return np.array([cell is None for cell in cells.tolist()], dtype=bool)
 
 
-def check_fill(fill: str) -> None:
-    """Refuse a fill that does not exist."""
-    if fill not in FILLS:
-        raise unknown_name("fill", fill, FILLS)
-
-
-def learn_fills(values: np.ndarray, fill: str, train: np.ndarray) -> np.ndarray:
+def learn_fills(values: np.ndarray, fill: Fill, train: np.ndarray) -> np.ndarray:
     """The median or mean of each feature over the train rows, or 0: `[feature]`; NaN where every train row is empty.
 
     Fills are learned for features without a gap too, since new samples may have one.

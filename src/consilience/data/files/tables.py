@@ -22,7 +22,7 @@ from consilience.data.dataset import DataSet, Made, Remake
 from consilience.data.files.column_encoding import (
     Columns,
     Encoding,
-    check_fill,
+    Fill,
     depends_on_split,
     is_string,
     learn_encoding,
@@ -48,7 +48,7 @@ def load_table(
     modalities: Any = None,
     kinds: Mapping[str, Kind] | None = None,
     split: str | None = None,
-    fill: str | None = None,
+    fill: Fill | None = None,
     task: TaskKind | None = None,
     seed: int = 0,
 ) -> DataSet:
@@ -57,8 +57,6 @@ def load_table(
     Categories and fill values are learned from the train rows. The target and the split column never enter a modality,
     whatever the globs match.
     """
-    if fill is not None:
-        check_fill(fill)
     header = read_header(table)
     if target is None:
         raise InputError(f"a table needs target= (--target), the column to predict; the columns are {listed(header)}")
@@ -98,7 +96,7 @@ def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> l
 class _Table:
     """The modalities of a table as read, and how to make samples of them once the train rows are known."""
 
-    def __init__(self, target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: str | None):
+    def __init__(self, target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: Fill | None):
         self.target, self.modalities, self.y, self.fill = target, dict(modalities), y, fill
 
     def make(self, split: np.ndarray) -> Made:
