@@ -206,7 +206,8 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         method: Name of a registered method, see `consilience.methods.available()`.
         settings: Settings of the method.
         encoders: Modality → name of an encoder, its settings, or an `nn.Module`.
-        columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
+        columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob. Columns of strings in a
+            DataFrame are one-hot encoded; a single one is text unless `kinds` says "vector".
         kinds: Modality → kind, where the shape does not show it.
         validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y).
         class_weight: "balanced" or class → weight.

@@ -52,17 +52,19 @@ def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool
     """
     if text:
         return _as_columns(name, "text", frame, [], {frame.columns[0]: _read_strings(frame.to_series())})
-    numbers = [column for column, kind in frame.schema.items() if _is_number(kind)]
-    strings = [column for column, kind in frame.schema.items() if is_string(kind)]
+    numbers: list[str] = []
+    strings: dict[str, np.ndarray] = {}
     for column, kind in frame.schema.items():
-        if column not in numbers and column not in strings:
+        if _is_number(kind):
+            numbers.append(column)
+        elif is_string(kind):
+            strings[column] = _read_strings(frame[column])
+        else:
             raise InputError(
                 f"modality {name!r}: column {column!r} holds {kind.base_type()}; numbers, booleans and strings are "
                 "allowed"
             )
-    return _as_columns(
-        name, "vector", frame, numbers, {column: _read_strings(frame[column]) for column in strings}, as_stored
-    )
+    return _as_columns(name, "vector", frame, numbers, strings, as_stored)
 
 
 def read_known_columns(
