@@ -5,7 +5,7 @@ import struct
 import numpy as np
 
 NIL = struct.pack(">i", 254)
-HAS_ATTRIBUTES, HAS_TAG = 1 << 9, 1 << 10
+IS_OBJECT, HAS_ATTRIBUTES, HAS_TAG = 1 << 8, 1 << 9, 1 << 10
 
 
 def flags(kind, more=0):
@@ -26,7 +26,7 @@ def pairs(values):
 
 
 def vector(kind, length, content, attributes):
-    more = HAS_ATTRIBUTES if attributes else 0
+    more = (HAS_ATTRIBUTES if attributes else 0) | (IS_OBJECT if "class" in attributes else 0)
     return flags(kind, more) + struct.pack(">i", length) + content + (pairs(attributes) if attributes else b"")
 
 

@@ -2,7 +2,6 @@ import subprocess
 import sys
 
 import numpy as np
-import polars
 import pytest
 
 from consilience.core.errors import ConsilienceError, InputError, MissingDataError, UnknownNameError
@@ -79,7 +78,7 @@ def test_paths_that_lead_nowhere(tmp_path):
     with pytest.raises(MissingDataError, match="does not exist"):
         load_data(tmp_path / "nowhere" / "x.csv")
     (tmp_path / "notes.docx").write_text("")
-    with pytest.raises(InputError, match=r"cannot tell what 'notes.docx' holds"):
+    with pytest.raises(InputError, match=r"the format of 'notes\.docx' is unknown"):
         load_data(tmp_path / "notes.docx")
     with pytest.raises(UnknownNameError, match="option 'dependence'"):
         load_data(tmp_path / "mydata.csv", dependence=1)
@@ -126,6 +125,6 @@ def test_listing_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_a_table_in_memory_is_told_where_to_go():
-    with pytest.raises(InputError, match="got DataFrame: a table in memory goes to FusionClassifier"):
-        load_data(polars.DataFrame({"a": [1.0]}))
+def test_neither_name_nor_path_nor_frame():
+    with pytest.raises(InputError, match="a set by name, a file by its path, or a DataFrame, got list"):
+        load_data([[1.0]])

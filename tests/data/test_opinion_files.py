@@ -175,7 +175,7 @@ def test_another_separator_is_recognised(tmp_path, ending, mark, found):
 def test_a_table_without_names_loses_no_row(tmp_path, first):
     path = tmp_path / "a.csv"
     path.write_text(f"{first}\n0.1,0.8,0.1\n")
-    with pytest.raises(InputError, match=r"a.csv: its first line holds numbers \(.*put a line of names before it"):
+    with pytest.raises(InputError, match=r"a.csv: the first line holds numbers \(.*insert a line of names before it"):
         open_opinions([path])
 
 

@@ -64,6 +64,7 @@ def write_breast(folder, parts):
 
 @pytest.fixture
 def breast_dir(tmp_path):
+    pytest.importorskip("rdata", reason="rdata, which reads breast.TCGA.rda, is not installed")
     parts = {}
     for part, n in (("data.train", 40), ("data.test", 9)):
         widths = {"mirna": 6, "mrna": 5, "protein": 4} if part == "data.train" else {"mirna": 6, "mrna": 5}

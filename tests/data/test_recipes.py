@@ -3,7 +3,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from consilience.core.errors import InputError, MissingDataError, SavedModelError
@@ -95,6 +95,8 @@ def tables(draw):
         for name in columns:
             for row in draw(st.sets(st.integers(0, 11), max_size=2)):
                 columns[name][row] = None
+    # A single string among numbers is refused as a mistake.
+    assume(sum(word not in (None, "1", "2", "NA") for word in columns["word"]) != 1)
     labels = draw(st.permutations(["1", "1", "x"] * 4))
     types = {"whole": pl.Int64, "part": pl.Float64, "truth": pl.Boolean, "word": pl.String, "line": pl.String}
     frame = pl.DataFrame({**columns, "y": labels}, schema={**types, "y": pl.String})
@@ -102,6 +104,7 @@ def tables(draw):
     return frame, fill, rows, draw(st.permutations(frame.columns))
 
 
+@pytest.mark.filterwarnings("ignore:.*which training did not have")
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @settings(max_examples=60, deadline=None)
 @given(case=tables())
@@ -303,13 +306,13 @@ def test_numeric_targets(tmp_path):
 def test_files_that_do_not_fit(trained, tmp_path):
     recipe = trained[0].recipe()
     np.savez(tmp_path / "new.npz", audio=np.zeros((3, 2)))
-    with pytest.raises(InputError, match=r"training read a table, 'new\.npz' is none"):
+    with pytest.raises(InputError, match=r"training read a table, 'new\.npz' is not one"):
         read_with_recipe(recipe, tmp_path / "new.npz")
     with pytest.raises(MissingDataError, match=r"did you mean 'new\.npz'"):
         read_with_recipe(recipe, tmp_path / "now.npz")
     with pytest.raises(InputError, match="no rows"):
         trained[1](table()[:0])
-    with pytest.raises(InputError, match=r"one array a modality \(top_left, .*'train\.csv' is a table"):
+    with pytest.raises(InputError, match=r"one array per modality \(top_left, .*'train\.csv' is a table"):
         read_with_recipe(load_data("digits").recipe(), tmp_path / "train.csv")
 
 
@@ -328,7 +331,7 @@ def test_a_damaged_recipe_is_named(trained, tmp_path, change, message):
     with pytest.raises(SavedModelError, match=message):
         read_with_recipe(trained[0].recipe() | change, tmp_path / "train.csv")
     for foreign in ({}, [], {"kind": "table"}):
-        with pytest.raises(SavedModelError, match="no recipe"):
+        with pytest.raises(SavedModelError, match="not the recipe"):
             read_with_recipe(foreign, tmp_path / "train.csv")
 
 

@@ -2,11 +2,13 @@ import datetime
 import pickle
 
 import numpy as np
+import pandas
 import polars as pl
 import pytest
 
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.data import load_data
+from consilience.data.files.table_reading import is_frame
 
 N = 60
 MODALITIES = {"audio": "mfcc_*", "temp": ["TS1", "TS2*"]}
@@ -27,9 +29,15 @@ def table():
     )
 
 
-@pytest.fixture(params=["csv", "tsv", "csv.gz", "parquet"])
+@pytest.fixture(params=["csv", "tsv", "csv.gz", "parquet", "polars", "pandas"])
 def save(request, tmp_path):
+    """A function that makes a table of a polars frame: a file, or a DataFrame."""
+
     def write(frame):
+        if request.param == "polars":
+            return frame
+        if request.param == "pandas":
+            return pandas.DataFrame(frame.to_dict(as_series=False))
         path = tmp_path / f"set.{request.param}"
         if request.param == "parquet":
             frame.write_parquet(path)
@@ -65,8 +73,9 @@ def with_cells(frame, **cells):
 
 def test_globs_choose_columns(save):
     frame = table()
-    data = load_data(save(frame), target="label", modalities=MODALITIES)
-    assert data.name == "set"
+    path = save(frame)
+    data = load_data(path, target="label", modalities=MODALITIES)
+    assert data.name == ("table" if is_frame(path) else "set")
     assert data.extra["columns"] == {"audio": ["mfcc_0", "mfcc_1"], "temp": ["TS1", "TS2a", "TS2b"]}
     assert np.allclose(data.samples["temp"], frame.select("TS1", "TS2a", "TS2b").to_numpy())
     assert data.y.tolist() == frame["label"].to_list()
@@ -126,7 +135,7 @@ def test_text_is_declared(save):
     assert data.modalities["review"].kind == "text"
     assert data.samples["review"][4] == "this is number 4"
     assert not data.samples.present_in("review")[3]
-    with pytest.raises(InputError, match="is no category"):
+    with pytest.raises(InputError, match="too many for categories"):
         load_data(path, target="label", modalities={"review": "review"})
 
 

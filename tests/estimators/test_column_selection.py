@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from consilience.core.errors import InputError, UnknownNameError
 from consilience.estimators.column_selection import (
     describe_columns,
-    is_frame,
     restore_columns,
     split_columns,
-    take_columns,
 )
 
 HEADER = ["mfcc_0", "mfcc_1", "mfcc_2", "age", "x[0]"]
@@ -102,13 +100,3 @@ def test_what_is_described_chooses_the_same(chosen):
     restored = restore_columns(describe_columns({"a": chosen}))
     assert split_columns(restored, 5, HEADER) == split_columns({"a": chosen}, 5, HEADER)
     assert restore_columns(describe_columns(None)) is None
-
-
-def test_columns_are_taken_from_arrays_and_frames():
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    table = np.arange(10.0).reshape(2, 5)
-    for frame in (pandas.DataFrame(table, columns=HEADER), polars.DataFrame(table, schema=HEADER)):
-        assert is_frame(frame)
-        np.testing.assert_array_equal(take_columns(frame, "a", [3, 0]), table[:, [3, 0]])
-    assert not is_frame(table)
-    np.testing.assert_array_equal(take_columns(table, "a", [3, 0]), table[:, [3, 0]])

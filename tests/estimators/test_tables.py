@@ -1,10 +1,15 @@
 """pandas and polars DataFrames: columns by name or glob, text, missing cells, and the names at predict."""
 
+import datetime
+import json
+
 import numpy as np
 import pandas
 import polars
 import pytest
+from sklearn.model_selection import cross_val_score
 
+from consilience import MultimodalVAE, load, load_data
 from consilience.core.errors import InputError
 
 HEADER = ["mfcc_0", "mfcc_1", "mfcc_2", "pitch", "loudness"]
@@ -42,14 +47,29 @@ def test_the_targets_may_be_a_column(toy, classifier, frame):
     assert classifier(columns=NAMES).fit(table, table["label"]).classes_.tolist() == ["no", "yes"]
 
 
-def test_names_are_checked_at_predict(toy, classifier, frame):
+def test_columns_are_found_by_name_at_predict(toy, classifier, frame):
     model = classifier(columns=NAMES, epochs=1).fit(frame(), toy.y)
+    expected = model.predict_proba(frame())
+    np.testing.assert_array_equal(model.predict_proba(frame()[HEADER[::-1]]), expected)
+    np.testing.assert_array_equal(model.predict_proba(frame(extra=toy.number)), expected)
+    with pytest.warns(UserWarning, match="valid feature names"):
+        np.testing.assert_array_equal(model.predict_proba(toy.table), expected)
+    with pytest.warns(UserWarning, match="valid feature names"):  # a table without names goes by position
+        np.testing.assert_array_equal(model.predict_proba(pandas.DataFrame(toy.table)), expected)
+
+
+def test_without_columns_the_names_must_be_those_of_fitting(toy, classifier, frame):
+    model = classifier(epochs=1).fit(frame(), toy.y)
     with pytest.raises(ValueError, match="same order"):
         model.predict(frame()[HEADER[::-1]])
     with pytest.raises(ValueError, match="unseen at fit time"):
         model.predict(frame(extra=toy.number))
-    with pytest.warns(UserWarning, match="valid feature names"):
-        np.testing.assert_array_equal(model.predict(toy.table), model.predict(frame()))
+
+
+def test_a_model_of_an_array_reads_a_frame_by_position(toy, classifier, frame, columns):
+    model = classifier(columns=columns, epochs=1).fit(toy.table, toy.y)
+    with pytest.warns(UserWarning, match="fitted without feature names"):
+        np.testing.assert_array_equal(model.predict_proba(frame()), model.predict_proba(toy.table))
 
 
 def test_a_failed_sensor_may_lack_its_columns(toy, classifier, frame):
@@ -58,8 +78,11 @@ def test_a_failed_sensor_may_lack_its_columns(toy, classifier, frame):
         alone = model.predict_proba(frame()[["pitch", "loudness"]])
     np.testing.assert_array_equal(alone, model.predict_proba({"audio": toy.X["audio"]}))
     np.testing.assert_array_equal(model.predict(frame()), model.predict(toy.X))  # without a column out of use
-    for part in (HEADER[1:], ["patient"]):
-        with pytest.raises(ValueError, match="now missing"):
+    for part, message in (
+        (HEADER[1:], "lacks columns that training read: 'mfcc_0' of modality 'image'"),
+        (["patient"], "has none of the columns that training read"),
+    ):
+        with pytest.raises(InputError, match=message):
             model.predict(frame(patient=["p"] * 80)[part])
 
 
@@ -78,9 +101,74 @@ def test_a_column_of_text_is_a_modality(toy, classifier, frame):
     np.testing.assert_array_equal(model.predict(silent), model.predict({"sound": toy.X["image"]}))
 
 
-def test_text_among_numbers_is_refused_by_column(toy, classifier, frame):
-    with pytest.raises(InputError, match="modality 'a': column 'city' does not hold numbers"):
-        classifier(columns={"a": ["pitch", "city"]}).fit(frame(city=["Bonn", "Köln"] * 40), toy.y)
+PLACES = {"image": "mfcc_*", "place": ["pitch", "city", "flat"]}
+
+
+def places(toy):
+    """Columns of strings and booleans, of which the city says the class."""
+    return {"city": np.where(toy.y == 1, "Bonn", "Köln").tolist(), "flat": (np.arange(80) % 2 == 0).tolist()}
+
+
+def test_strings_are_encoded_as_those_of_a_file(tmp_path, toy, classifier, frame):
+    table = frame(**places(toy))
+    model = classifier(columns=PLACES).fit(table, toy.y)
+    polars.DataFrame({**dict(zip(HEADER, toy.table.T)), **places(toy), "y": toy.y}).write_csv(tmp_path / "t.csv")
+    data = load_data(tmp_path / "t.csv", target="y", modalities=PLACES)
+    assert model.encodings_["place"].features == data.extra["columns"]["place"]
+    read = data.samples.replaced({name: data.samples[name].astype(np.float64) for name in data.samples.names})
+    np.testing.assert_allclose(model.predict_proba(table), model.predict_proba(read), atol=1e-6)
+    assert model.score(table, toy.y) == 1.0
+
+
+def test_encodings_are_saved_with_the_model(tmp_path, toy, classifier, frame):
+    table = frame(**places(toy))
+    model = classifier(columns=PLACES, epochs=2).fit(table, toy.y)
+    again = load(model.save(tmp_path / "model"))
+    expected = model.predict_proba(table)
+    for new in (table, table[[*HEADER, "flat", "city"][::-1]], frame(**places(toy), more=[None] * 80)):
+        np.testing.assert_array_equal(again.predict_proba(new), expected)
+    saved = json.loads((tmp_path / "model" / "model.json").read_text())["extra"]["encodings"]
+    assert saved[1]["categories"] == [{"column": "city", "values": ["Bonn", "Köln"]}]
+    with pytest.raises(InputError, match="lacks columns that training read: 'city' of modality 'place'"):
+        again.predict(frame(flat=places(toy)["flat"]))
+    with pytest.raises(InputError, match=r"fitted on a DataFrame with columns of strings \('city'\)"):
+        again.predict(toy.table)
+    with pytest.warns(UserWarning, match="column 'city' of modality 'place' holds 'Ulm' in row 0"):
+        again.predict(frame(**places(toy) | {"city": ["Ulm", *places(toy)["city"][1:]]}))
+
+
+def test_encodings_of_a_latent_model_are_saved(tmp_path, toy, frame):
+    table = frame(**places(toy))
+    model = MultimodalVAE(latent=2, epochs=1, columns=PLACES, device="cpu").fit(table)
+    again = load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(again.transform(table[table.columns[::-1]]), model.transform(table))
+
+
+def test_a_single_column_of_strings_may_be_categories(toy, classifier, frame):
+    table = frame(city=places(toy)["city"])
+    model = classifier(columns={"image": "mfcc_*", "city": "city"}, kinds={"city": "vector"}).fit(table, toy.y)
+    assert model.model_.preparation.raw["city"].shape == (2,)
+    assert model.score(table, toy.y) == 1.0
+
+
+def test_single_empty_cells_and_dates_are_refused_by_column(toy, classifier, frame):
+    gap = [None, *places(toy)["city"][1:]]
+    with pytest.raises(InputError, match="'place' has empty cells in part of row 0, the first in column 'city'"):
+        classifier(columns=PLACES).fit(frame(**places(toy) | {"city": gap}), toy.y)
+    with pytest.raises(InputError, match="modality 'a': column 'day' holds Date; numbers, booleans and strings"):
+        classifier(columns={"a": ["pitch", "day"]}).fit(frame(day=[datetime.date(2020, 1, 1)] * 80), toy.y)
+
+
+def test_tokens_stay_whole_numbers(toy, classifier, frame):
+    table = frame(**{f"word_{place}": np.arange(80) % 5 + place for place in range(3)})
+    model = classifier(columns={"words": "word_*", "audio": NAMES["audio"]}, kinds={"words": "tokens"}, epochs=1)
+    assert model.fit(table, toy.y).model_.preparation.raw["words"].kind == "tokens"
+    assert len(model.predict(table)) == 80
+
+
+def test_cross_validation_of_strings(toy, classifier, frame):
+    scores = cross_val_score(classifier(columns=PLACES), frame(**places(toy)), toy.y, cv=2)
+    assert scores.min() > 0.9
 
 
 def test_booleans_whole_numbers_and_empty_cells(toy, classifier, frame):

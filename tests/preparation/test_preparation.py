@@ -11,10 +11,11 @@ from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 from sklearn.preprocessing import StandardScaler
 
+from consilience.core import moments
 from consilience.core.errors import InputError, SavedModelError, UnknownNameError
 from consilience.core.samples import MappedRows, Modality, Samples
 from consilience.core.targets import Task
-from consilience.preparation import Preparation, transforms
+from consilience.preparation import Preparation
 from consilience.preparation.transforms import Standardise, Tokens, Words
 
 NAN = float("nan")
@@ -148,7 +149,7 @@ class TestStandardisation:
 
     def test_in_pieces_as_in_one(self, monkeypatch):
         whole, samples = fit(np.random.default_rng(5).normal(1e6, 1, (40, 3)), weight=np.arange(40))
-        monkeypatch.setattr(transforms, "SCAN_BYTES", 7 * 3 * 8)
+        monkeypatch.setattr(moments, "SCAN_BYTES", 7 * 3 * 8)
         pieces = Preparation.fit(samples, CLASSES)
         assert pieces.transforms["m"].mean.numpy() == pytest.approx(whole.transforms["m"].mean.numpy(), rel=1e-14)
         assert pieces.transforms["m"].std.numpy() == pytest.approx(whole.transforms["m"].std.numpy(), rel=1e-9)

@@ -215,6 +215,16 @@ def count_tokens(name: str, values: Values, length: np.ndarray, present: np.ndar
     return largest + 1
 
 
+def without_padding(values: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
+    """Values `[rows, time, …]` with zeros beyond the length of each row `[rows]`; padding may hold NaN."""
+    if lengths is None:
+        return values
+    beyond = np.arange(values.shape[1]) >= lengths[:, None]
+    if not beyond.any():
+        return values
+    return np.where(beyond.reshape(*beyond.shape, *[1] * (values.ndim - 2)), values.dtype.type(0), values)
+
+
 def _pieces(values: Values) -> Iterator[slice]:
     row = max(1, int(np.prod(values.shape[1:])) * values.dtype.itemsize)
     step = max(1, SCAN_BYTES // row)

@@ -1,20 +1,34 @@
-"""Mean, spread and range of a modality's values over samples, read piece by piece."""
+"""Mean, standard deviation and range of a modality over samples, read piece by piece.
+
+Standardisation, the scale of a corruption and pretrained encoders all use `modality_moments`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from consilience.core.modalities import SCAN_BYTES, MappedRows, Modality
+from consilience.core.samples import Samples
+
 
 @dataclass
 class Moments:
-    """Weighted sums over values `[…, feature]`, about a value that occurs.
+    """Weighted sums over values `[n, feature]`, relative to a value that occurs.
 
-    So they lose no digits to a large mean, and a constant has exactly none. shift: that value · total: the weights' sum
-    · first, second: sums of differences to it and of their squares · low, high: the smallest and largest value; all
-    `[feature]` but total. The shift is None as long as nothing was counted.
+    So a large mean costs no digits, and the standard deviation of a constant is exactly 0.
+
+    Attributes:
+        shift: That value `[feature]`; None as long as nothing was counted.
+        total: The sum of the weights.
+        first: The weighted sum of differences to the shift `[feature]`.
+        second: The weighted sum of their squares `[feature]`.
+        low: The smallest value `[feature]`.
+        high: The largest value `[feature]`.
     """
 
     shift: np.ndarray | None = None
@@ -29,7 +43,7 @@ class Moments:
 
         >>> moments = Moments()
         >>> moments.add(np.array([[1.0], [3.0], [9.0]]), np.array([1.0, 1.0, 0.0]))
-        >>> [one.item() for one in moments.mean_and_std()]
+        >>> [moment.item() for moment in moments.mean_and_std()]
         [2.0, 1.0]
         """
         if not weight.any():
@@ -63,7 +77,7 @@ class Moments:
         self.second = self.second + weight @ (squares - 2 * shift * sums + pixels * shift**2)
 
     def mean_and_std(self) -> tuple[np.ndarray, np.ndarray]:
-        """`[feature]` each; what overflows is not finite."""
+        """Mean and standard deviation, `[feature]` each; not finite where the sums overflow."""
         assert self.shift is not None
         with np.errstate(over="ignore", invalid="ignore"):
             mean = self.first / self.total
@@ -72,3 +86,62 @@ class Moments:
 
     def _widen(self, low: np.ndarray, high: np.ndarray) -> None:
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+
+
+def modality_moments(samples: Samples, name: str, weight: np.ndarray | None = None) -> Moments:
+    """The moments of a modality over the samples that have it: per feature, or per channel of images.
+
+    Args:
+        samples: The set. Padding of sequences is not counted, and memory-mapped values are read in pieces.
+        name: Of the modality.
+        weight: Of each sample `[n]`; 1 by default.
+    """
+    modality = samples.modalities[name]
+    moments = Moments()
+    for rows, each in row_pieces(samples, name, weight):
+        values = np.asarray(samples[name][rows])
+        if is_byte_image(modality, values):
+            moments.add_bytes(values.reshape(len(values), modality.shape[0], -1), each)
+            continue
+        values = values.astype(np.float64)
+        if modality.kind == "image":
+            values = values.reshape(len(values), modality.shape[0], -1).swapaxes(1, 2)  # [rows, pixel, channel]
+        elif modality.kind == "vector":
+            values = values[:, None]
+        counted = np.repeat(each[:, None], values.shape[1], axis=1)
+        if name in samples.lengths:
+            counted *= np.arange(values.shape[1]) < samples.lengths[name][rows][:, None]
+            values = np.where(counted[..., None] > 0, values, 0.0)  # padding may hold anything
+        moments.add(values.reshape(-1, values.shape[-1]), counted.reshape(-1))
+    return moments
+
+
+def row_pieces(
+    samples: Samples, name: str, weight: np.ndarray | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows that have a modality, in pieces small enough to hold in memory, and the weight of each row.
+
+    A value that several samples share, such as a recording that goes with many images, is in one row only, with the
+    sum of their weights.
+    """
+    rows = np.flatnonzero(samples.present_in(name))
+    each = np.ones(len(rows)) if weight is None else weight[rows]
+    values = samples[name]
+    if isinstance(values, MappedRows) and name not in samples.lengths:
+        source, first, place = np.unique(values.rows[rows], return_index=True, return_inverse=True)
+        if len(source) < len(rows):
+            rows, each = rows[first], np.bincount(place, each)
+    at_once = rows_at_once(samples.modalities[name])
+    for start in range(0, len(rows), at_once):
+        piece = slice(start, start + at_once)
+        yield rows[piece], each[piece]
+
+
+def rows_at_once(modality: Modality) -> int:
+    """How many rows of a modality make up a piece."""
+    return max(1, SCAN_BYTES // (8 * max(1, math.prod(modality.shape))))
+
+
+def is_byte_image(modality: Modality, values: np.ndarray) -> bool:
+    """Whether values are images of bytes, for which faster sums and tables exist."""
+    return modality.kind == "image" and values.dtype == np.uint8

@@ -1,4 +1,16 @@
-"""What can go wrong with samples: noise, gaps, stuck sensors, swaps, missing modalities; seeded per sample."""
+"""Corruptions of samples, with random numbers that depend on the seed and the sample only.
+
+Where to look:
+
+- `additive_noise`: Gaussian noise, salt and pepper, a wrong scale.
+- `missing_values`: blanked, dropped and missing values; `text_corruption` for the words of a text.
+- `sensor_faults`: stuck sensors and swapped samples.
+- `published_noise`: the noise of published tables.
+- `seeded_noise`: the random numbers of all of these.
+- `corruptor`: `corrupt`, which draws the samples to hit and applies a corruption to them.
+- `reference`: the statistics that scale it. `regions`: the part of a sample that is hit.
+- `corruptions`: what a corruption is, and their registry. `mapping_output`: results in the form of the input.
+"""
 
 from consilience.corruption import additive_noise, missing_values, published_noise, sensor_faults  # noqa: F401  (they register themselves)
 from consilience.corruption.corruptions import (
@@ -9,7 +21,7 @@ from consilience.corruption.corruptions import (
     register_corruption,
 )
 from consilience.corruption.corruptor import Corruptor, corrupt
-from consilience.corruption.feature_statistics import Statistics
+from consilience.corruption.reference import Statistics
 from consilience.corruption.seeded_noise import Noise
 
 __all__ = [

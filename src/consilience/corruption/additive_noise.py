@@ -1,4 +1,4 @@
-"""Numbers that are there, but wrong: Gaussian noise, salt and pepper, a wrong scale."""
+"""Noise on numbers: Gaussian noise, salt and pepper, a wrong scale."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from consilience.corruption.regions import share_of
 
 @register_corruption("gaussian", kinds=NUMBERS, level="standard deviations of the reference, per feature or channel")
 def gaussian(portion: Portion, level: float, *, scale: Literal["std", "raw"] = "std") -> Portion:
-    """x + level·std·ε with ε ~ N(0, 1). A constant feature has std 0 and stays as it is.
+    """x + level·std·ε with ε ~ N(0, 1). A constant feature has std 0 and is not changed.
 
-    scale="raw" reads the level in the values' own units, x + level·ε: Zhang et al., "Provable Dynamic Fusion for
+    scale="raw" takes the level in the units of the values, x + level·ε: Zhang et al., "Provable Dynamic Fusion for
     Low-Quality Multimodal Data", use 10·ε on grey values from 0 to 255.
     """
     if scale not in ("std", "raw"):
@@ -32,10 +32,10 @@ def gaussian(portion: Portion, level: float, *, scale: Literal["std", "raw"] = "
 
 @register_corruption("salt-and-pepper", kinds=NUMBERS, level="per cent of the entries (whole pixels of an image)")
 def salt_and_pepper(portion: Portion, level: float, *, density: float | None = None) -> Portion:
-    """Each entry jumps with probability level/100 to the reference's minimum or maximum of that feature or channel.
+    """Each entry becomes, with probability level/100, the minimum or maximum of its feature or channel.
 
-    Zhang et al., "Provable Dynamic Fusion for Low-Quality Multimodal Data", keep the density at .1 and let the level
-    say how many images are hit, one in 10/level: density=0.1 does that. At level 10 the two agree.
+    With density=0.1 a tenth of the entries changes in a share level/10 of the samples, as in Zhang et al., "Provable
+    Dynamic Fusion for Low-Quality Multimodal Data". At level 10 the two agree.
     """
     if density is not None and not 0 <= density <= 1:
         raise InputError(f"salt-and-pepper: density must be between 0 and 1, got {density}")

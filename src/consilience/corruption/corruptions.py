@@ -27,10 +27,16 @@ DEFAULT: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Portion:
-    """Some samples of one modality on their way through a corruption. All of them have the modality and are to be hit.
+    """The samples of one modality that a corruption changes. All of them have the modality.
 
-    values: `[rows, *shape]`, its own copy, of at least 32-bit floats for numbers; padding is zero · index: `[rows]`,
-    who is who · lengths: `[rows]` of sequences and tokens · present: `[rows]`, all True before.
+    Attributes:
+        modality: Its name, kind and shape.
+        values: A copy `[rows, *shape]`; numbers are 32-bit floats or wider, padding is zero.
+        index: The indices of the samples `[rows]`.
+        lengths: `[rows]` for sequences and tokens, else None.
+        present: `[rows]`, all True; a corruption may return False.
+        noise: The stream of random numbers; `uniform` draws from it.
+        reference: The samples or statistics that set the scale.
     """
 
     modality: Modality
@@ -42,7 +48,7 @@ class Portion:
     reference: Reference
 
     def having(self, values: np.ndarray, lengths: np.ndarray | None = None) -> Portion:
-        """The same samples with other values, and other lengths if given."""
+        """The same samples with these values, and these lengths if given."""
         return replace(self, values=values, lengths=self.lengths if lengths is None else lengths)
 
     def uniform(self, shape: tuple[int, ...] = (), part: str = "") -> np.ndarray:
@@ -50,16 +56,21 @@ class Portion:
         return (self.noise.within(part) if part else self.noise).uniform(self.index, shape)
 
     def statistic(self, what: Literal["std", "low", "high"]) -> np.ndarray:
-        """The reference's std, minimum or maximum, in a shape that stretches over `values`."""
+        """The std, minimum or maximum of the reference, in a shape that broadcasts over `values`."""
         return self.reference.statistics(self.modality.name).around(self.modality, what)
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """A named way for a modality to go wrong.
+    """A registered corruption.
 
-    function: (portion, level, **options) → portion · kinds: what it applies to · level: what its level means, in one
-    sentence · options: what else the function takes · hides: it only makes samples missing, without reading values.
+    Attributes:
+        name: Lower case, with hyphens.
+        function: (portion, level, **options) → portion.
+        kinds: The kinds of modalities that it applies to.
+        level: The meaning of its level, in one sentence.
+        options: The names of further arguments of the function.
+        hides: Whether it only makes samples missing, without reading values.
     """
 
     name: str

@@ -1,4 +1,7 @@
-"""Corrupting samples: who is hit, with what, how hard; the same for every batch the same sample comes in."""
+"""`corrupt`: applies corruptions to samples.
+
+Which samples are hit, and with which random numbers, depends on the seed and the index of a sample, not on its batch.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,31 @@ from typing import Any, overload
 import numpy as np
 
 from consilience.core.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.modalities import without_padding
 from consilience.core.samples import SCAN_BYTES, Modality, Samples, Values
 from consilience.corruption.corruptions import DEFAULT, NUMBERS, Corruption, Portion, corruption_names, find_corruption
-from consilience.corruption.feature_statistics import Statistics
 from consilience.corruption.mapping_output import like_given
-from consilience.corruption.reference import Reference
+from consilience.corruption.reference import Reference, Statistics
 from consilience.corruption.seeded_noise import Noise
 
-# Several arrays of one piece are alive at a time, and texts are of any length.
+# Several arrays of one piece are in memory at a time, and texts are of any length.
 _PIECE_BYTES = SCAN_BYTES // 8
 _TEXTS_AT_ONCE = 256
 
 
 class Corruptor:
-    """Corrupts set after set, or batch after batch, on the scale of one reference, which is measured once.
+    """Corrupts several sets, or batches of a set, on the scale of one reference, which is measured once.
 
-    reference: the training samples (`Samples`, or a mapping name → values), or a mapping name → `Statistics` where
-    only those were kept. Memory-mapped values are read in pieces, and only those of modalities that need measuring.
+    Args:
+        reference: The training samples (`Samples`, or a mapping name → values), or a mapping name → `Statistics`.
+            Memory-mapped values are read in pieces, and only those of modalities whose statistics are needed.
 
-    >>> train = {"image": np.random.default_rng(0).normal(size=(100, 1, 8, 8)), "audio": np.zeros((100, 3))}
-    >>> corruptor = Corruptor(train)
-    >>> weak, strong = (corruptor.apply(train, "gaussian", level, modalities=["image"]) for level in (1, 10))
-    >>> bool(np.allclose(10 * (weak["image"] - train["image"]), strong["image"] - train["image"], atol=1e-4))
-    True
+    Example:
+        >>> train = {"image": np.random.default_rng(0).normal(size=(100, 1, 8, 8)), "audio": np.zeros((100, 3))}
+        >>> corruptor = Corruptor(train)
+        >>> weak, strong = (corruptor.apply(train, "gaussian", level, modalities=["image"]) for level in (1, 10))
+        >>> bool(np.allclose(10 * (weak["image"] - train["image"]), strong["image"] - train["image"], atol=1e-4))
+        True
     """
 
     def __init__(self, reference: Samples | Mapping[str, Any]):
@@ -40,7 +45,7 @@ class Corruptor:
 
     @property
     def statistics(self) -> dict[str, Statistics]:
-        """Spread and range of each modality of numbers: enough to make another corruptor without the data."""
+        """The statistics of each modality of numbers, from which another corruptor can be made without the data."""
         return self.reference.measured()
 
     @overload
@@ -62,7 +67,7 @@ class Corruptor:
         index: Any = None,
         **options: Any,
     ) -> Samples | dict[str, Any]:
-        """Corrupt samples or a mapping of arrays; see `corrupt` for the arguments."""
+        """Corrupt samples or a mapping of arrays; the arguments are those of `corrupt`."""
         samples = _read(X, index)
         level, probability = _check_level(level), _check_probability(probability)
         if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
@@ -73,12 +78,12 @@ class Corruptor:
             self.reference.check(samples.modalities[name])
         damaged = samples
         if level > 0 and probability > 0:
-            for name, one in chosen.items():
-                rows = _hit(samples, name, probability, int(random_state))
-                taken = {key: value for key, value in options.items() if key in one.options}
-                strike = partial(_strike, one, level=level, clip=clip, options=taken)
-                noise = Noise(int(random_state), name, one.name)
-                damaged = _damage(damaged, name, rows, strike, noise, self.reference, reads=not one.hides)
+            for name, entry in chosen.items():
+                rows = _draw_rows(samples, name, probability, int(random_state))
+                own = {key: value for key, value in options.items() if key in entry.options}
+                change = partial(_change, entry, level=level, clip=clip, options=own)
+                noise = Noise(int(random_state), name, entry.name)
+                damaged = _corrupt_rows(damaged, name, rows, change, noise, self.reference, reads=not entry.hides)
         return damaged if isinstance(X, Samples) else like_given(X, samples, damaged)
 
 
@@ -103,32 +108,35 @@ def corrupt(
     index: Any = None,
     **options: Any,
 ) -> Samples | dict[str, Any]:
-    """Make modalities of some samples unsound: a copy of X with noise, gaps, swaps or missing modalities.
+    """Corrupt modalities of some samples: noise, gaps, swaps or missing modalities.
 
     Args:
-        X: `Samples` (returned as such), or a mapping name → values, returned as arrays, or tensors where they were
-            tensors; a modality gone missing is then a row of NaN, or None in text and in lists of unequal length.
-            X itself is never changed. What is not hit is shared with X, not copied. Integers leave as floats, not
-            clipped and not wrapped around. A memory-mapped modality that is hit comes to lie in memory: corrupt
-            batch by batch (`Corruptor`), which gives the same numbers.
-        corruption: one name for all modalities (`corruption_names()`), or a mapping modality → name. What is not
-            named gets the default of its kind: gaussian on numbers, blank on text and tokens.
-        level: how hard, ≥ 0. 0 changes nothing, not a bit; every corruption says what its level means.
-        probability: that a modality of a sample is hit, independently of all others: ½ in Zhang et al., "Provable
-            Dynamic Fusion for Low-Quality Multimodal Data". The same samples are hit, with the same random numbers,
-            whatever the level, so that curves over levels are paired.
-        modalities: corrupt these only.
-        reference: whose standard deviation, minimum and maximum set the scale, and who lends samples to swap: the
-            training set, or its `Statistics` by modality. Without it X itself, so give it when X is a batch or small.
-        random_state: with another whole number, other samples are hit by other noise. A sample's noise depends on
-            this, its index and the modality's name only: not on the batch, the order, the process or the device.
-        clip: keep corrupted numbers within the reference's minimum and maximum.
-        index: who is who `[n]`, where X is a mapping that holds a part of a set; 0 … n − 1 without it.
+        X: `Samples`, or a mapping name → values. It is never changed. A memory-mapped modality that is hit is read
+            into memory; to avoid that, corrupt batch by batch with `Corruptor`, which gives the same numbers.
+        corruption: One name for all modalities (`corruption_names()`), or a mapping modality → name. A modality that
+            is not named gets the default of its kind: gaussian on numbers, blank on text and tokens.
+        level: The strength, ≥ 0. Level 0 changes nothing. The meaning of a level depends on the corruption.
+        probability: That a modality of a sample is hit, independently of all others: ½ in Zhang et al., "Provable
+            Dynamic Fusion for Low-Quality Multimodal Data". The same samples are hit with the same random numbers at
+            every level, so that curves over levels are paired.
+        modalities: Corrupt these only.
+        reference: The training set, or its `Statistics` by modality. Its standard deviation, minimum and maximum set
+            the scale, and its samples are swapped in. By default X itself, so give it if X is a batch or small.
+        random_state: The seed. The noise of a sample depends on the seed, its index and the name of the modality, not
+            on the batch, the order, the process or the device.
+        clip: Clip corrupted numbers to the minimum and maximum of the reference.
+        index: The indices of the samples `[n]`, if X is a mapping that holds a part of a set; by default 0 … n − 1.
         options: `scale="raw"` (gaussian), `density=0.1` (salt-and-pepper), `unknown=1` (blank, on tokens).
 
-    >>> noisy = corrupt({"image": np.ones((4, 1, 2, 2)), "caption": ["a red square"] * 4}, level=10, probability=1)
-    >>> noisy["caption"].tolist()
-    ['_ _ _', '_ _ _', '_ _ _', '_ _ _']
+    Returns:
+        `Samples` for `Samples`, else a mapping of arrays, or of tensors where X has tensors. Values that are not hit
+        are shared with X. Integers become floats. In a mapping, a modality that went missing is a row of NaN, or None
+        in text and in lists of unequal length.
+
+    Example:
+        >>> noisy = corrupt({"image": np.ones((4, 1, 2, 2)), "caption": ["a red square"] * 4}, level=10, probability=1)
+        >>> noisy["caption"].tolist()
+        ['_ _ _', '_ _ _', '_ _ _', '_ _ _']
     """
     corruptor = Corruptor(_read(X, index) if reference is None else reference)
     return corruptor.apply(
@@ -167,17 +175,17 @@ def _check_probability(probability: Any) -> float:
 
 
 def _check_options(options: Mapping[str, Any], chosen: Mapping[str, Corruption]) -> None:
-    taken = sorted({option for one in chosen.values() for option in one.options})
+    known = sorted({option for entry in chosen.values() for option in entry.options})
     for option in options:
-        if option not in taken:
-            names = ", ".join(sorted({one.name for one in chosen.values()}))
-            raise unknown_name("option", option, taken, f"Those are what {names} takes")
+        if option not in known:
+            names = ", ".join(sorted({entry.name for entry in chosen.values()}))
+            raise unknown_name("option", option, known, f"Those are what {names} takes")
 
 
 def _choose(
     modalities: Mapping[str, Modality], corruption: str | Mapping[str, str] | None, only: str | Iterable[str] | None
 ) -> dict[str, Corruption]:
-    """What is to happen to each modality that may be hit."""
+    """The corruption of each modality that may be hit."""
     names = list(modalities) if only is None else [only] if isinstance(only, str) else list(only)
     for name in names:
         if name not in modalities:
@@ -190,39 +198,40 @@ def _choose(
     for name in dict.fromkeys(names):
         modality = modalities[name]
         default = corruption if isinstance(corruption, str) else DEFAULT[modality.kind]
-        one = find_corruption(named.get(name, default))
-        if modality.kind not in one.kinds:
+        entry = find_corruption(named.get(name, default))
+        if modality.kind not in entry.kinds:
             raise UnsupportedError(
-                f"the corruption {one.name!r} does not apply to {modality.describe()}, only to {', '.join(one.kinds)}. "
+                f"the corruption {entry.name!r} does not apply to {modality.describe()}, only to "
+                f"{', '.join(entry.kinds)}. "
                 f"Give a mapping, corruption={{{name!r}: {DEFAULT[modality.kind]!r}, …}} "
                 f"({', '.join(corruption_names(modality.kind))}), or leave it out of modalities=[…]"
             )
-        chosen[name] = one
+        chosen[name] = entry
     return chosen
 
 
-def _hit(samples: Samples, name: str, probability: float, seed: int) -> np.ndarray:
-    """The rows to corrupt: those who have the modality, each with this probability."""
+def _draw_rows(samples: Samples, name: str, probability: float, seed: int) -> np.ndarray:
+    """The rows to corrupt: each that has the modality, with this probability."""
     return np.flatnonzero(samples.present_in(name) & (Noise(seed, name).uniform(samples.index) < probability))
 
 
-def _strike(corruption: Corruption, portion: Portion, level: float, clip: bool, options: Mapping[str, Any]) -> Portion:
+def _change(corruption: Corruption, portion: Portion, level: float, clip: bool, options: Mapping[str, Any]) -> Portion:
     after = corruption.function(portion, level, **options)
     if clip and portion.modality.kind in NUMBERS and not corruption.hides:
         after = after.having(np.clip(after.values, portion.statistic("low"), portion.statistic("high")))
     return after
 
 
-def _damage(
+def _corrupt_rows(
     samples: Samples,
     name: str,
     hit: np.ndarray,
-    strike: Callable[[Portion], Portion],
+    change: Callable[[Portion], Portion],
     noise: Noise,
     reference: Reference,
     reads: bool,
 ) -> Samples:
-    """The samples with one modality struck in the rows `hit`; what only hides it does not read its values."""
+    """The samples with one modality changed in the rows `hit`; without `reads` only its presence may change."""
     modality, column = samples.modalities[name], samples.names.index(name)
     values = _copy(modality, samples.values[name]) if reads else np.empty((len(samples), 0))
     present = samples.present.copy()
@@ -230,18 +239,18 @@ def _damage(
     for rows in _pieces(modality, hit):
         length = None if lengths is None else lengths[rows]
         there = present[rows, column]
-        before = _without_padding(values[rows], length) if reads else values[rows]
-        after = strike(Portion(modality, before, samples.index[rows], length, there, noise, reference))
+        before = without_padding(values[rows], length) if reads else values[rows]
+        after = change(Portion(modality, before, samples.index[rows], length, there, noise, reference))
         present[rows, column] = after.present
         if reads:
-            values[rows] = _without_padding(after.values, after.lengths)
+            values[rows] = without_padding(after.values, after.lengths)
         if lengths is not None:
             lengths[rows] = after.lengths
     return samples.replaced({name: values} if reads else {}, present, {} if lengths is None else {name: lengths})
 
 
 def _copy(modality: Modality, source: Values) -> np.ndarray:
-    """The values in memory, in a type that can hold what a corruption makes of them."""
+    """The values in memory, in a type that can hold corrupted values."""
     if modality.kind == "text":
         return np.array(source, dtype=object)
     least = np.int64 if modality.kind == "tokens" else np.float32
@@ -254,13 +263,3 @@ def _pieces(modality: Modality, rows: np.ndarray) -> Iterator[np.ndarray]:
         at_once = _TEXTS_AT_ONCE
     for start in range(0, len(rows), at_once):
         yield rows[start : start + at_once]
-
-
-def _without_padding(values: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
-    """The same with zeros beyond each sample's length."""
-    if lengths is None:
-        return values
-    beyond = np.arange(values.shape[1]) >= lengths[:, None]
-    if not beyond.any():
-        return values
-    return np.where(beyond.reshape(*beyond.shape, *[1] * (values.ndim - 2)), values.dtype.type(0), values)

@@ -1,4 +1,4 @@
-"""Samples back as the mapping they came from: arrays as arrays, tensors as tensors, lists of unequal length as such."""
+"""Corrupted samples as a mapping in the form of the input: arrays, tensors, or lists of unequal length."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def like_given(given: Mapping[str, Any], before: Samples, after: Samples) -> dic
 
     A modality that went missing is a row of NaN, or None in text and in lists of unequal length.
     """
-    return {name: _one(given[name], name, before, after) for name in given}
+    return {name: _modality_like(given[name], name, before, after) for name in given}
 
 
-def _one(given: Any, name: str, before: Samples, after: Samples) -> Any:
+def _modality_like(given: Any, name: str, before: Samples, after: Samples) -> Any:
     values, kind = after.values[name], after.modalities[name].kind
     lost = before.present_in(name) & ~after.present_in(name)
     tensor = hasattr(given, "detach")  # recognised without importing torch
@@ -32,7 +32,7 @@ def _one(given: Any, name: str, before: Samples, after: Samples) -> Any:
         array = np.array(array, dtype=object if kind == "text" else np.result_type(array.dtype, np.float32))
         array[lost] = None if kind == "text" else np.nan
     if array.shape[1:] == (1,) and getattr(given, "ndim", 2) == 1:
-        array = array[:, 0]  # a single column had become a vector of one feature
+        array = array[:, 0]  # a single column was read as a vector of one feature
     if not tensor:
         return array
     import torch

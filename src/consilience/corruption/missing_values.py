@@ -1,4 +1,4 @@
-"""Values that are gone: blanked, dropped one by one or in a stretch, or missing altogether."""
+"""Missing values: words and numbers that are blanked or dropped, and modalities that are missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from consilience.corruption.text_corruption import blank_words, count_words, rem
 def blank(portion: Portion, level: float, *, unknown: int = 1) -> Portion:
     """Each word becomes "_" with probability level/10; numbers fade towards zero, (1 − level/10)·x.
 
-    A token becomes the id `unknown`: 1 stands for a word not seen in training wherever this library numbers words.
+    A token becomes the id `unknown`; by default 1, which this library uses for words that training did not have.
     """
     kind, share = portion.modality.kind, share_of(level)
     if kind in NUMBERS:
@@ -33,9 +33,9 @@ def blank(portion: Portion, level: float, *, unknown: int = 1) -> Portion:
 
 @register_corruption("drop", kinds=KINDS, level="tenths of the entries that are lost")
 def drop(portion: Portion, level: float) -> Portion:
-    """Each number or token becomes 0 with probability level/10; a word is left out of its text.
+    """Each number or token becomes 0 with probability level/10; a word is removed from its text.
 
-    A token of 0 is padding, which says nothing. A text may come out empty; it is not missing then.
+    A token of 0 is padding. A text may become empty, which is not missing.
     """
     if portion.modality.kind == "text":
         words = count_words(portion.values).max(initial=0)

@@ -1,16 +1,55 @@
-"""The reference: the set, usually the training set, that says how large a corruption is and lends its samples."""
+"""The reference, usually the training set: its statistics scale a corruption, and its samples are swapped in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from consilience.core.errors import InputError, unknown_name
+from consilience.core.moments import modality_moments
 from consilience.core.samples import Modality, Samples
-from consilience.corruption.feature_statistics import Statistics, measure
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Standard deviation, minimum and maximum of one modality in the reference.
+
+    Each is `[feature]` for vectors and sequences, `[channel]` for images, or one number.
+    """
+
+    std: Any = None
+    low: Any = None
+    high: Any = None
+
+    def around(self, modality: Modality, what: Literal["std", "low", "high"]) -> np.ndarray:
+        """One of the three in a shape that broadcasts over the values of the modality `[n, *shape]`."""
+        value = getattr(self, what)
+        if value is None:
+            raise InputError(
+                f"the Statistics of modality {modality.name!r} hold no {what!r}: give it, or the samples as reference"
+            )
+        if hasattr(value, "detach"):  # a tensor, recognised without importing torch
+            value = value.detach().cpu().numpy()
+        array = np.asarray(value, dtype=np.float64)
+        if not np.isfinite(array).all() or (what == "std" and (array < 0).any()):
+            raise InputError(f"{what!r} of modality {modality.name!r} must be finite{' and ≥ 0' * (what == 'std')}")
+        width = modality.shape[0] if modality.kind == "image" else modality.shape[-1]
+        if array.shape not in ((), (width,)):
+            raise InputError(
+                f"{what!r} of {modality.describe()} must be one number or [{width}], got shape {list(array.shape)}"
+            )
+        return array[:, None, None] if modality.kind == "image" and array.ndim else array
+
+
+def measure(samples: Samples, name: str) -> Statistics:
+    """The statistics of a modality over the samples that have it, sequences without their padding."""
+    moments = modality_moments(samples, name)
+    if moments.shift is None:
+        raise InputError(f"modality {name!r} is missing in every sample of the reference: it has no statistics")
+    return Statistics(moments.mean_and_std()[1], moments.low, moments.high)
 
 
 @dataclass(frozen=True)
@@ -19,11 +58,11 @@ class Donors:
 
     samples: Samples
     name: str
-    rows: np.ndarray  # [donor] where they stand in samples
-    index: np.ndarray  # [donor] who they are, rising
+    rows: np.ndarray  # [donor] their positions in samples
+    index: np.ndarray  # [donor] their indices, rising
 
     def other_than(self, index: np.ndarray, chance: np.ndarray) -> np.ndarray:
-        """Rows of donors `[n]`, drawn by `chance` `[n]` from [0, 1), none of whom has the index given `[n]`."""
+        """Rows of donors `[n]`, drawn by `chance` `[n]` in [0, 1); none of them has the index given `[n]`."""
         first = np.searchsorted(self.index, index, side="left")
         same = np.searchsorted(self.index, index, side="right") - first
         others = len(self.rows) - same
@@ -37,10 +76,11 @@ class Donors:
 
 
 class Reference:
-    """Statistics and donors of each modality, worked out when first needed and kept.
+    """Statistics and donors of each modality, computed when first needed.
 
-    given: `Samples`, or a mapping name → values as for `Samples.of`, or a mapping name → `Statistics` where the data
-    itself is no longer at hand.
+    Args:
+        given: `Samples`, a mapping name → values as for `Samples.of`, or a mapping name → `Statistics` where the data
+            is no longer available.
     """
 
     def __init__(self, given: Samples | Mapping[str, Any]):
@@ -48,8 +88,8 @@ class Reference:
         self._donors: dict[str, Donors] = {}
         self.samples: Samples | None = None
         values = {} if isinstance(given, Samples) else given
-        if any(isinstance(one, Statistics) for one in values.values()):
-            raw = [repr(name) for name, one in values.items() if not isinstance(one, Statistics)]
+        if any(isinstance(value, Statistics) for value in values.values()):
+            raw = [repr(name) for name, value in values.items() if not isinstance(value, Statistics)]
             if raw:
                 raise InputError(
                     f"a reference holds Statistics for every modality or values for every modality: {', '.join(raw)} "
@@ -60,7 +100,7 @@ class Reference:
             self.samples = Samples.of(given)
 
     def check(self, modality: Modality) -> None:
-        """Refuse a modality that the reference knows as something else."""
+        """Refuse a modality whose kind or shape differs from that in the reference."""
         known = None if self.samples is None else self.samples.modalities.get(modality.name)
         if known is None:
             return
@@ -73,13 +113,13 @@ class Reference:
             )
 
     def statistics(self, name: str) -> Statistics:
-        """Spread and range of a modality of numbers."""
+        """Standard deviation and range of a modality of numbers."""
         if name not in self._statistics:
             self._statistics[name] = measure(self._samples_with(name), name)
         return self._statistics[name]
 
     def measured(self) -> dict[str, Statistics]:
-        """The statistics of every modality of numbers: a reference that needs no data."""
+        """The statistics of every modality of numbers, which are a reference without the data."""
         if self.samples is not None:
             for name, modality in self.samples.modalities.items():
                 if modality.kind not in ("text", "tokens"):
@@ -87,7 +127,7 @@ class Reference:
         return dict(self._statistics)
 
     def donors(self, name: str) -> Donors:
-        """Those who can lend their values of a modality to others."""
+        """The samples whose values of a modality can replace those of others."""
         if name not in self._donors:
             if self.samples is None:
                 raise InputError(
@@ -103,5 +143,5 @@ class Reference:
     def _samples_with(self, name: str) -> Samples:
         if self.samples is None or name not in self.samples:
             known = self._statistics if self.samples is None else self.samples.names
-            raise unknown_name("modality", name, known, "The reference must have every modality whose scale it sets")
+            raise unknown_name("modality", name, known, "The reference must have every modality that is corrupted")
         return self.samples

@@ -12,7 +12,7 @@ from consilience.corruption.corruptions import Portion
 
 
 def share_of(level: float) -> float:
-    """Level 10 and beyond is everything, level 0 nothing."""
+    """The share of a level: 0 at level 0, 1 at level 10 and above."""
     return min(level / 10.0, 1.0)
 
 

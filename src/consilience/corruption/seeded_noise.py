@@ -1,9 +1,15 @@
-"""Random numbers as a pure function of seed, stream, sample and position: the same sample always gets the same noise.
+"""Random numbers as a pure function of seed, stream, sample and position: a sample always gets the same noise.
 
-A generator that is drawn from in sequence ties a sample's noise to the batch it came in. Here each number is a hash of
-where it belongs (the mixing function of Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"), so
-batch size, order, process and device do not matter. Only integer operations, +, −, ×, ÷ and √ are used, which IEEE 754
-fixes to the last bit: unlike `np.log` and `np.cos`, whose last bits depend on the processor.
+Each number is a hash of its address (the mixing function of Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
+Generators"), so that batch size, order, process and device do not matter.
+
+Why by hand, and not with `numpy.random`:
+
+- A generator that is drawn from in sequence makes the noise of a sample depend on the samples before it. One generator
+  per sample (Philox with the index as its key) does not, but creating them takes several times as long as all of the
+  noise takes here.
+- numpy may change its normal numbers from release to release, and the last bits of `np.log` and `np.cos` depend on the
+  processor. Here only integer operations, +, −, ×, ÷ and √ are used, which IEEE 754 fixes to the last bit.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# 64-bit words worked on at once: few enough to stay in a core's cache through all the passes.
+# 64-bit words per block: few enough to stay in the cache of a core.
 _BLOCK = 2**15
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -40,7 +46,7 @@ class Noise:
         self._key = np.frombuffer(hashlib.blake2b(address, digest_size=8).digest(), dtype="<u8").astype(np.uint64)
 
     def within(self, *names: str) -> Noise:
-        """A stream of its own below this one."""
+        """A separate stream, named below this one."""
         return Noise(self.seed, *self.names, *names)
 
     def uniform(self, index: np.ndarray, shape: tuple[int, ...] = ()) -> np.ndarray:
@@ -68,7 +74,7 @@ class Noise:
         return np.ascontiguousarray(out[:, :count]).reshape(len(index), *shape)
 
     def _blocks(self, index: np.ndarray, count: int) -> Iterator[tuple[slice, slice, np.ndarray]]:
-        """Hashes `[rows, columns]` of count positions in each sample, a cacheful at a time."""
+        """Hashes `[rows, columns]` of `count` positions in each sample, in blocks that fit the cache."""
         samples = np.asarray(index).astype(np.int64).view(np.uint64)
         starts = _mix(_mix(samples * _GOLDEN + self._key))
         steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
@@ -82,7 +88,7 @@ class Noise:
 
 
 def _mix(words: np.ndarray) -> np.ndarray:
-    """Scramble 64-bit words, in place: every bit in changes half of the bits out."""
+    """Scramble 64-bit words in place, so that each input bit changes half of the output bits."""
     words ^= words >> _SHIFTS[0]
     words *= _MIX_1
     words ^= words >> _SHIFTS[1]

@@ -1,4 +1,4 @@
-"""Values that look sound but are not this sample's: a sensor on its rail, or another sample's reading."""
+"""Sensor faults: values stuck at the maximum, and values of another sample."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from consilience.corruption.regions import block, share_of, stretch, subset
 
 @register_corruption("stuck", kinds=NUMBERS, level="tenths of the features, time or area held at the maximum")
 def stuck(portion: Portion, level: float) -> Portion:
-    """A share level/10 is held at the reference's maximum, as a sensor on its rail.
+    """A share level/10 is set to the maximum of the reference, as of a saturated sensor.
 
-    Which share: features of a vector, a stretch of time of a sequence, a block of an image.
+    The share is of the features of a vector, the time of a sequence (one stretch), or the area of an image (one block).
     """
     share, modality = share_of(level), portion.modality
     if modality.kind == "image":
@@ -28,21 +28,21 @@ def stuck(portion: Portion, level: float) -> Portion:
 
 @register_corruption("swapped", kinds=KINDS, level="tenths of the samples hit that show another sample's values")
 def swapped(portion: Portion, level: float) -> Portion:
-    """With probability level/10 the values are those of another sample of the reference, whatever its class.
+    """With probability level/10 the values are those of another sample of the reference, of any class.
 
-    The donor has the modality, and another index. Lengths follow the donor; one that is longer than the samples'
-    longest time is cut there.
+    The other sample has the modality and another index. Its length is taken over, cut to the longest time that the
+    samples can hold.
     """
     donors = portion.reference.donors(portion.modality.name)
     hit = portion.uniform(part="hit") < share_of(level)
     rows = donors.other_than(portion.index[hit], portion.uniform(part="donor")[hit])
-    lent = np.asarray(donors.samples.values[portion.modality.name][rows])
+    swapped_in = np.asarray(donors.samples.values[portion.modality.name][rows])
     if portion.lengths is None:
-        portion.values[hit] = lent
+        portion.values[hit] = swapped_in
         return portion
-    steps = min(portion.modality.shape[0], lent.shape[1])
+    steps = min(portion.modality.shape[0], swapped_in.shape[1])
     portion.values[hit] = 0
-    portion.values[hit, :steps] = lent[:, :steps]
+    portion.values[hit, :steps] = swapped_in[:, :steps]
     lengths = portion.lengths.copy()
     lengths[hit] = np.minimum(donors.samples.lengths[portion.modality.name][rows], steps)
     return portion.having(portion.values, lengths)

@@ -1,4 +1,4 @@
-"""Words of a text: runs of characters between white space."""
+"""Blanks or removes words of a text: runs of characters between white space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORD = re.compile(r"\S+")
 
 
 def count_words(texts: np.ndarray) -> np.ndarray:
-    """How many words each text has: `[rows]`.
+    """The number of words of each text `[rows]`.
 
     >>> count_words(np.array(["a red  square", ""], dtype=object)).tolist()
     [3, 0]
@@ -20,24 +20,24 @@ def count_words(texts: np.ndarray) -> np.ndarray:
 
 
 def blank_words(texts: np.ndarray, hit: np.ndarray) -> np.ndarray:
-    """Put "_" for the words that `hit` `[rows, words]` names; the white space stays.
+    """Replace the words in the mask `hit` `[rows, words]` by "_"; white space is not changed.
 
     >>> blank_words(np.array(["a red  square"], dtype=object), np.array([[False, True, True]])).tolist()
     ['a _  _']
     """
-    return _each(texts, hit, lambda text, flags: _WORD.sub(lambda word: "_" if next(flags) else word[0], text))
+    return _change_hit(texts, hit, lambda text, flags: _WORD.sub(lambda word: "_" if next(flags) else word[0], text))
 
 
 def remove_words(texts: np.ndarray, hit: np.ndarray) -> np.ndarray:
-    """Leave out the words that `hit` `[rows, words]` names.
+    """Remove the words in the mask `hit` `[rows, words]`.
 
     >>> remove_words(np.array(["a red square"], dtype=object), np.array([[False, True, False]])).tolist()
     ['a square']
     """
-    return _each(texts, hit, lambda text, flags: " ".join(word for word in text.split() if not next(flags)))
+    return _change_hit(texts, hit, lambda text, flags: " ".join(word for word in text.split() if not next(flags)))
 
 
-def _each(texts: np.ndarray, hit: np.ndarray, change: Callable[[str, Iterator[bool]], str]) -> np.ndarray:
+def _change_hit(texts: np.ndarray, hit: np.ndarray, change: Callable[[str, Iterator[bool]], str]) -> np.ndarray:
     changed = texts.copy()
     for row in np.flatnonzero(hit.any(axis=1)):
         changed[row] = change(texts[row], iter(hit[row].tolist()))

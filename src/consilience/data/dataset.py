@@ -1,4 +1,4 @@
-"""A data set: samples with targets, which part each belongs to, and what is to be predicted."""
+"""A data set: samples with targets, their split into train, validation and test, and the task."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from consilience.data.splits import PARTS, Split, redraw
 
 
 class Made(NamedTuple):
-    """What a reader makes once the split is known: the fields of `DataSet` that may depend on it."""
+    """The fields of `DataSet` that may depend on the split, as a reader makes them."""
 
     samples: Samples
     extra: Mapping[str, Any]
     reading: Mapping[str, Any]
 
 
-# What a set whose values depend on the split (fill values, categories) makes of a new one.
+# Makes these fields for another split, if values depend on it (fill values, categories).
 Remake = Callable[[np.ndarray], Made]
 
 
@@ -32,14 +32,23 @@ Remake = Callable[[np.ndarray], Made]
 class DataSet:
     """Samples with targets, split into train, validation and test.
 
-    samples: all rows; `samples.index` numbers them over the whole set · task: "classification" or "regression" ·
-    split: `[n]` of "train", "validation", "test" · official_split: whether the test part came with the data ·
-    drawn_validation: whether the validation part was drawn here · extra: what else is known, such as the true
-    posterior of a generated set · reading: what a reader of files learned on the train rows, for `recipe`.
+    Attributes:
+        name: Of the set.
+        samples: All rows; `samples.index` numbers them over the whole set.
+        task: "classification" or "regression".
+        split: `[n]` of "train", "validation", "test".
+        official_split: Whether the test part came with the data.
+        drawn_validation: Whether the validation part was drawn here.
+        description: One line.
+        licence: Of the data.
+        extra: Further facts, such as the true posterior of a generated set.
+        remake: Makes samples, extra and reading for another split; None if they do not depend on it.
+        reading: What a reader of files learned from the train rows, for `recipe`.
 
-    >>> from consilience.data import load_data
-    >>> load_data("digits")
-    DataSet digits: 1797 samples (1079 train, 359 validation, 359 test), 4 modalities, 10 classes
+    Example:
+        >>> from consilience.data import load_data
+        >>> load_data("digits")
+        DataSet digits: 1797 samples (1079 train, 359 validation, 359 test), 4 modalities, 10 classes
     """
 
     name: str
@@ -83,8 +92,8 @@ class DataSet:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{count} {part}" for part, count in self.sizes.items())
         about = f"{len(self.classes)} classes" if self.classes is not None else "regression"
-        seen = f"{len(self.modalities)} modalit{'ies' if len(self.modalities) > 1 else 'y'}"
-        return f"DataSet {self.name}: {len(self)} samples ({sizes}), {seen}, {about}"
+        modalities = f"{len(self.modalities)} modalit{'ies' if len(self.modalities) > 1 else 'y'}"
+        return f"DataSet {self.name}: {len(self)} samples ({sizes}), {modalities}, {about}"
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -102,7 +111,7 @@ class DataSet:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many samples each part has."""
+        """Part → its number of samples."""
         return {part: int((self.split == part).sum()) for part in PARTS}
 
     @cached_property
@@ -117,12 +126,12 @@ class DataSet:
 
     @cached_property
     def validation(self) -> Samples:
-        """The samples that decide when to stop and what to choose."""
+        """The samples for early stopping and for choosing settings."""
         return self.part("validation")
 
     @cached_property
     def test(self) -> Samples:
-        """The samples that nothing is learned from."""
+        """The samples to evaluate on."""
         return self.part("test")
 
     def part(self, name: str) -> Samples:
@@ -130,13 +139,13 @@ class DataSet:
         return self.samples.select(self.split == name)
 
     def resplit(self, seed: int) -> DataSet:
-        """The same data with a new draw of whatever was drawn here, in parts of the same size.
+        """The same data with those parts drawn again that were drawn here, in the same sizes.
 
-        - No split came with the data: all three parts are drawn anew, stratified by class.
-        - A test part came with it, validation was drawn from train: test stays, validation is drawn anew.
-        - All three parts came with it: nothing changes.
+        - If no split came with the data, all three parts are drawn, stratified by class.
+        - If only a test part came with it, validation is drawn from the rest.
+        - If all three parts came with it, nothing changes.
 
-        Fill values and categories of a table are fitted again, on the new train rows.
+        Fill values and categories of a table are learned again from the new train rows.
         """
         split = redraw(Split(self.split, self.official_split, self.drawn_validation), self.y, self.task, seed)
         if self.remake is None:
@@ -144,23 +153,25 @@ class DataSet:
         return replace(self, split=split.parts, **self.remake(split.parts)._asdict())
 
     def recipe(self) -> dict[str, Any]:
-        """How these samples were read, in plain JSON values, so that `read_with_recipe` reads new ones the same way.
+        """How these samples were read, in JSON values, so that `read_with_recipe` reads new ones the same way.
 
-        It holds every modality's kind and shape; for a table the columns, categories and fill values as fitted on the
-        train rows; for a named set its options.
+        It holds the kind and shape of every modality; for a table the columns, categories and fill values of the train
+        rows; for a named set its options.
 
-        >>> from consilience.data import load_data
-        >>> load_data("digits").recipe()["modalities"][0]
-        {'name': 'top_left', 'kind': 'vector', 'shape': [16]}
+        Example:
+            >>> from consilience.data import load_data
+            >>> load_data("digits").recipe()["modalities"][0]
+            {'name': 'top_left', 'kind': 'vector', 'shape': [16]}
         """
         return write_recipe(self.name, self.modalities, self.reading)
 
     def describe(self) -> dict[str, Any]:
-        """What is in the set, in plain values: modalities, classes and their balance, what is missing, the split.
+        """The contents of the set in JSON values: modalities, share of missing samples, classes, sizes of the parts.
 
-        >>> from consilience.data import load_data
-        >>> load_data("digits").describe()["modalities"][0]
-        {'name': 'top_left', 'kind': 'vector', 'shape': [16], 'missing': 0.0}
+        Example:
+            >>> from consilience.data import load_data
+            >>> load_data("digits").describe()["modalities"][0]
+            {'name': 'top_left', 'kind': 'vector', 'shape': [16], 'missing': 0.0}
         """
         described: dict[str, Any] = {
             "name": self.name,
@@ -185,13 +196,12 @@ class DataSet:
         if self.classes is not None:
             labels = check_labels(self.y)
             described["classes"] = [
-                {"class": one.item(), "samples": int((labels == one).sum()), "share": float((labels == one).mean())}
-                for one in self.classes
+                {"class": name.item(), "samples": int((labels == name).sum()), "share": float((labels == name).mean())}
+                for name in self.classes
             ]
         else:
-            numbers = check_numbers(self.y)
             described["targets"] = [
-                {"mean": float(one.mean()), "std": float(one.std()), "min": float(one.min()), "max": float(one.max())}
-                for one in numbers.T
+                {"mean": float(y.mean()), "std": float(y.std()), "min": float(y.min()), "max": float(y.max())}
+                for y in check_numbers(self.y).T
             ]
         return described

@@ -1,4 +1,4 @@
-"""`load_data`: one door to every data set, by name or by path."""
+"""`load_data`: every data set, by name, by path, or from a DataFrame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from consilience.core.samples import Kind
 from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
-from consilience.data.files.formats import format_of, no_such_path
+from consilience.data.files.column_encoding import Fill
+from consilience.data.files.table_reading import format_of, is_frame, no_such_path
 from consilience.data.named_sets import DATA_SETS
 
 _FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed")
@@ -21,7 +22,7 @@ _FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed
 
 @checked
 def load_data(
-    name_or_path: str | os.PathLike[str],
+    name_or_path: str | os.PathLike[str] | Any,
     *,
     target: Annotated[str | None, "column to predict"] = None,
     modalities: Annotated[
@@ -33,30 +34,39 @@ def load_data(
         Mapping[str, Kind] | None, "kind of a modality where its shape does not show it, such as review=text"
     ] = None,
     split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
-    fill: Annotated[str | None, "median, mean or zero: value of single empty cells"] = None,
+    fill: Annotated[Fill | None, "median, mean or zero: value of single empty cells"] = None,
     task: Annotated[TaskKind | None, "classification or regression, where the target does not show it"] = None,
     seed: Annotated[NonNegativeInt | None, "of the split, and of data sets that are generated"] = None,
     **options: Any,
 ) -> DataSet:
-    """Load a data set by name (`data_names()` lists them), or from files of one's own.
+    """Load a data set by name (`data_names()` lists them), from a file, or from a DataFrame.
 
+    - `.csv`, `.tsv` (also `.gz`) or `.parquet`, and pandas or polars DataFrames: a `target` column and `modalities`, a
+      mapping of name → column names or globs. Strings are one-hot encoded, booleans become 0 and 1. A row whose cells
+      of a modality are all empty lacks that modality.
     - `.npz`, or a folder of `.npy` files, which stay on disk: one array per modality with the samples first, `y`,
       optionally `split` and `<modality>_lengths`.
-    - `.csv`, `.tsv` (also `.gz`) or `.parquet`: a `target` column and `modalities`, a mapping of name → column names
-      or globs. Strings are one-hot encoded, booleans become 0 and 1. A row whose cells of a modality are all empty
-      lacks that modality.
     - `.mat`, as multi-view sets are published: `x1_train`, `x1_test`, …, `gt_train`, `gt_test`.
 
-    target: the column (or array, "y" unless told) to predict · modalities: a mapping for tables, elsewhere the names
-    to keep · data_dir: where the files of named sets lie, else the environment variable CONSILIENCE_DATA · kinds:
-    modality → kind, where it does not follow from the shape; "text" for a column of sentences · split: the column (or
-    array, "split" unless told) that says train, validation or test; without one, 70/15/15 is drawn with `seed`,
-    stratified by class, and where it names no validation rows they are drawn from train · fill: "median", "mean" or
-    "zero" for single empty cells, learned on the train rows · task: "classification" or "regression", where the
-    targets do not say · options: those of the named set.
+    Args:
+        name_or_path: The name of a data set, a path, or a DataFrame.
+        target: The column (or array, by default "y") to predict.
+        modalities: For tables, modality → column names or globs; otherwise the names of the modalities to keep.
+        data_dir: The folder of the files of named sets, by default the environment variable CONSILIENCE_DATA.
+        kinds: Modality → kind, where it does not follow from the shape; "text" for a column of sentences.
+        split: The column (or array, by default "split") that says train, validation or test. Without one, 70/15/15 is
+            drawn with `seed`, stratified by class. If it names no validation rows, they are drawn from train.
+        fill: "median", "mean" or "zero" for single empty cells, learned from the train rows.
+        task: "classification" or "regression", where it does not follow from the targets.
+        seed: Of whatever is drawn.
+        options: Those of the named set.
 
-    >>> load_data("gaussians", n=300, dependence=0.5).sizes
-    {'train': 180, 'validation': 60, 'test': 60}
+    Returns:
+        The samples with their targets and their split.
+
+    Example:
+        >>> load_data("gaussians", n=300, dependence=0.5).sizes
+        {'train': 180, 'validation': 60, 'test': 60}
     """
     given = {"target": target, "kinds": kinds, "split": split, "fill": fill, "task": task}
     given = {option: value for option, value in given.items() if value is not None}
@@ -68,32 +78,36 @@ def load_data(
             )
         data = DATA_SETS[name_or_path].load(data_dir, options if seed is None else {"seed": seed, **options})
         return _keep(data, modalities)
-    if not isinstance(name_or_path, str | os.PathLike):
+    if is_frame(name_or_path):
+        source, name = name_or_path, "the DataFrame"
+    elif isinstance(name_or_path, str | os.PathLike):
+        source = _find_path(name_or_path)
+        name = source.name
+    else:
         raise InputError(
-            f"load_data reads a set by name or a file by its path, got {type(name_or_path).__name__}: a table in "
-            "memory goes to FusionClassifier.fit or Samples.of; fill its single empty cells first, with df.fillna say"
+            f"load_data reads a set by name, a file by its path, or a DataFrame, got {type(name_or_path).__name__}"
         )
-    path = _find_path(name_or_path)
     if options:
-        raise unknown_name("option", next(iter(options)), _FILE_OPTIONS, f"It was given for {path.name!r}")
-    return _load_path(path, modalities, given, 0 if seed is None else seed)
+        raise unknown_name("option", next(iter(options)), _FILE_OPTIONS, f"It was given for {name!r}")
+    return _load(source, modalities, given, 0 if seed is None else seed)
 
 
-def _load_path(path: Path, modalities: Any, given: dict[str, Any], seed: int) -> DataSet:
-    # Each format's reader is imported when it is needed, and polars and scipy with it.
-    what = format_of(path)
-    if what == "table":
+def _load(source: Path | Any, modalities: Any, given: dict[str, Any], seed: int) -> DataSet:
+    # The reader of each format is imported when it is needed, and polars and scipy with it.
+    found = format_of(source) if isinstance(source, Path) else "table"
+    if found == "table":
         from consilience.data.files.tables import load_table
 
-        return load_table(path, modalities=modalities, seed=seed, **given)
-    if what == "matlab":
+        return load_table(source, modalities=modalities, seed=seed, **given)
+    if found == "matlab":
         from consilience.data.files.matlab import load_matlab
 
-        _refuse(path, given, allowed=("task",))
-        return _keep(load_matlab(path, seed=seed, **given), modalities)
+        for option in given.keys() - {"task"}:
+            raise InputError(f"{option} does not apply to {source.name!r}: the file determines it")
+        return _keep(load_matlab(source, seed=seed, **given), modalities)
     from consilience.data.files.arrays import load_arrays
 
-    return load_arrays(path, modalities=_names(modalities), seed=seed, **given)
+    return load_arrays(source, modalities=_names(modalities), seed=seed, **given)
 
 
 def _find_path(given: str | os.PathLike[str]) -> Path:
@@ -121,9 +135,3 @@ def _names(modalities: Any) -> tuple[str, ...] | None:
 def _keep(data: DataSet, modalities: Any) -> DataSet:
     names = _names(modalities)
     return data if names is None else replace(data, samples=data.samples.only(names))
-
-
-def _refuse(path: Path, given: Mapping[str, Any], allowed: Sequence[str]) -> None:
-    for option in given:
-        if option not in allowed:
-            raise InputError(f"{option} does not apply to {path.name!r}: the file says it itself")

@@ -1,4 +1,4 @@
-"""The named data sets: what each is, under which licence, which files it needs and from whom they come."""
+"""The named data sets: their descriptions, licences, required files and registry."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ DATA_VARIABLE = "CONSILIENCE_DATA"
 
 @dataclass(frozen=True)
 class Files:
-    """Files that a data set is read from: what they are, who offers them, and the folder they lie in.
+    """The files of a data set, and where to get them.
 
-    A name that ends in a slash is a folder of files.
+    Attributes:
+        folder: The folder below data_dir.
+        names: Of the files; a name that ends in a slash is a folder of files.
+        what: What the files are, for error messages.
+        origin: Where to get them.
+        licence: Of the data.
     """
 
     folder: str
@@ -30,7 +35,7 @@ class Files:
     licence: str
 
     def check(self, found: Path) -> None:
-        """Say what to get when a file is not in the folder found."""
+        """Raise an error that says what to get if a file is not in this folder."""
         missing = [
             name
             for name in self.names
@@ -40,7 +45,7 @@ class Files:
             raise self.missing(missing, f"was not found in {found}")
 
     def missing(self, names: Sequence[str], why: str) -> MissingDataError:
-        """One sentence: what to get, from whom, under which licence, where to put it."""
+        """The error for missing files: what to get, from where, under which licence, where to put it."""
         return MissingDataError(
             f"{self.what} {why}: get {', '.join(names)} from {self.origin} (licence: {self.licence}), put "
             f"{'it' if len(names) == 1 else 'them'} into DIR/{self.folder} and give DIR as data_dir, or in the "
@@ -69,7 +74,7 @@ class NamedSet:
         return tuple(settings_of(self.make))
 
     def load(self, data_dir: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> DataSet:
-        """Make the set, from its files if it needs any."""
+        """Load the set with these options, from its files if it needs any."""
         options = check_settings(f"data set {self.name!r}", self.make, options, noun="option")
         arguments = [] if self.files is None else [find_folder(self.files, data_dir)]
         try:
@@ -82,7 +87,7 @@ class NamedSet:
         return replace(data, name=self.name, description=self.description, licence=self.licence, reading=reading)
 
     def available(self, data_dir: str | os.PathLike[str] | None = None) -> bool:
-        """Whether it could be loaded now: it needs no files, or they are where they should be."""
+        """Whether it can be loaded now: it needs no files, or they are in their folder."""
         try:
             return self.files is None or find_folder(self.files, data_dir).is_dir()
         except MissingDataError:
@@ -90,7 +95,7 @@ class NamedSet:
 
 
 def find_folder(files: Files, data_dir: str | os.PathLike[str] | None) -> Path:
-    """The folder these files lie in, below `data_dir` or what the environment names."""
+    """The folder of these files, below `data_dir` or the environment variable CONSILIENCE_DATA."""
     root = data_dir if data_dir is not None else os.environ.get(DATA_VARIABLE)
     if not root:
         raise files.missing(files.names, "does not come with the library")
@@ -104,9 +109,15 @@ DATA_SETS: Registry[NamedSet] = Registry("data set", packages=("consilience.data
 
 
 def register(name: str, *, description: str, licence: str = "", files: Files | None = None) -> Callable[[_Make], _Make]:
-    """Put a data set into the registry under a name, from the file that makes it.
+    """Return a decorator that registers a function as a named data set.
 
-    The function takes its options as keyword-only arguments and, where `files` are named, their folder first.
+    The function takes the options of the set as keyword-only arguments and, if there are `files`, their folder first.
+
+    Args:
+        name: Lower-case words joined by hyphens.
+        description: One line.
+        licence: Of the data, if there are no files.
+        files: The files that the set is read from.
     """
 
     def enter(make: _Make) -> _Make:
@@ -123,19 +134,21 @@ def registry() -> dict[str, NamedSet]:
 
 
 def data_names() -> list[str]:
-    """The names that `load_data` knows.
+    """The names of the data sets that `load_data` knows.
 
-    >>> data_names()[:3]
-    ['av-mnist', 'avmnist-predictions', 'breast-tcga']
+    Example:
+        >>> data_names()[:3]
+        ['av-mnist', 'avmnist-predictions', 'breast-tcga']
     """
     return DATA_SETS.names()
 
 
 def list_sets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Every named set in plain values; `available` says whether its files are found now. Nothing is read.
+    """Every named set in JSON values, without reading any data; `available` is whether its files are there.
 
-    >>> [one["name"] for one in list_sets() if one["built_in"]]
-    ['captions', 'digits', 'gaussians', 'progressive-synthetic', 'sequences']
+    Example:
+        >>> [entry["name"] for entry in list_sets() if entry["built_in"]]
+        ['captions', 'digits', 'gaussians', 'progressive-synthetic', 'sequences']
     """
     return [
         {

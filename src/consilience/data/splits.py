@@ -1,4 +1,4 @@
-"""Train, validation and test: drawn with a seed, the same share of every class in each part, or as the data says."""
+"""The split into train, validation and test: drawn with a seed and stratified by class, or given with the data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STREAM = 1
 
 
 class Split(NamedTuple):
-    """Which part each row belongs to `[n]`, and how much of that was drawn here rather than given with the data."""
+    """The part of each row `[n]`, and which parts came with the data."""
 
     parts: np.ndarray
     official: bool  # the test part came with the data
@@ -40,9 +40,17 @@ def draw_split(
 ) -> Split:
     """Draw all three parts, stratified by class; every class is in train, even one of a single sample.
 
-    >>> split = draw_split(np.array([0, 1] * 50), "classification", seed=0, validation=0.2, test=0.2)
-    >>> [int((split.parts == part).sum()) for part in PARTS]
-    [60, 20, 20]
+    Args:
+        y: The targets `[n]`.
+        task: A regression is not stratified.
+        seed: Of the draw.
+        validation: The share of validation samples.
+        test: The share of test samples.
+
+    Example:
+        >>> split = draw_split(np.array([0, 1] * 50), "classification", seed=0, validation=0.2, test=0.2)
+        >>> [int((split.parts == part).sum()) for part in PARTS]
+        [60, 20, 20]
     """
     n = len(y)
     return Split(_draw(y, task, seed, max(1, round(validation * n)), max(1, round(test * n))), False, True)
@@ -57,13 +65,22 @@ def given_split(
     validation: float = VALIDATION_SHARE,
     where: str = "the split",
 ) -> Split:
-    """Take the parts that came with the data; where they name no validation rows, draw a share of the train rows."""
+    """The split that came with the data; if it names no validation rows, a share of the train rows is drawn.
+
+    Args:
+        values: One word per row: train, validation (or val, dev) or test.
+        y: The targets `[n]`.
+        task: A regression is not stratified.
+        seed: Of the draw.
+        validation: The share of the train rows that is drawn.
+        where: What error messages call the split.
+    """
     parts = _read_parts(values, where)
     if len(parts) != len(y):
         raise InputError(f"{where} has {len(parts)} rows, the targets have {len(y)}")
     for part in ("train", "test"):
         if not (parts == part).any():
-            counts = ", ".join(f"{(parts == one).sum()} {one}" for one in PARTS)
+            counts = ", ".join(f"{(parts == name).sum()} {name}" for name in PARTS)
             advice = ". A set with two parts is read as train and test; validation is drawn from train"
             raise InputError(f"{where} has no {part} rows ({counts}){advice if part == 'test' else ''}")
     drawn = not (parts == "validation").any()
@@ -73,14 +90,14 @@ def given_split(
 
 
 def settle_split(given: Any, y: np.ndarray, task: TaskKind, *, seed: int = 0, where: str = "the split") -> Split:
-    """The split that came with the data, or where there is None, one drawn 70/15/15."""
+    """The split that came with the data, or if it is None, one drawn 70/15/15."""
     if given is None:
         return draw_split(y, task, seed=seed)
     return given_split(given, y, task, seed=seed, where=where)
 
 
 def redraw(split: Split, y: np.ndarray, task: TaskKind, seed: int) -> Split:
-    """A new draw of whatever was drawn before, with parts of the same size; what came with the data stays."""
+    """Draw those parts again that did not come with the data, in the same sizes."""
     if not split.official:
         counts = [int((split.parts == part).sum()) for part in ("validation", "test")]
         return split._replace(parts=_draw(y, task, seed, *counts))
@@ -92,7 +109,7 @@ def redraw(split: Split, y: np.ndarray, task: TaskKind, seed: int) -> Split:
 def redraw_validation(
     parts: np.ndarray, y: np.ndarray, task: TaskKind, seed: int, share: float = VALIDATION_SHARE
 ) -> np.ndarray:
-    """Draw validation from everything that is not test: as many as there were, or where there were none, a share."""
+    """Draw validation from everything that is not test: as many as there were, or if there were none, a share."""
     pool = np.flatnonzero(parts != "test")
     count = int((parts == "validation").sum()) or max(1, round(share * len(pool)))
     parts = parts.astype("<U10")
@@ -109,9 +126,9 @@ def _draw(y: np.ndarray, task: TaskKind, seed: int, validation: int, test: int) 
     parts = np.full(n, "train", dtype="<U10")
     parts[pick_stratified(group, np.arange(n), test, rng)] = "test"
     parts[pick_stratified(group, np.flatnonzero(parts == "train"), validation, rng)] = "validation"
-    # A class that training never sees cannot be learned: its first row comes back.
+    # A class without a train row cannot be learned, so its first row becomes one.
     lost = np.setdiff1d(group, group[parts == "train"])
-    rows = np.array([np.flatnonzero(group == one)[0] for one in lost], dtype=int)
+    rows = np.array([np.flatnonzero(group == label)[0] for label in lost], dtype=int)
     parts[rows] = "train"
     return parts
 

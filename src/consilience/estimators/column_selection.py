@@ -1,16 +1,19 @@
-"""One 2-D table as several modalities: which columns belong to which, by slice, positions, names or globs."""
+"""One 2-D table as several modalities: which columns belong to which, and how those of a DataFrame are encoded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import InputError
-from consilience.core.modalities import unbox
-from consilience.data.files.column_globs import choose_columns
+from consilience.core.samples import Kind
+from consilience.data.files.column_encoding import Encoding, is_string, learn_encoding, read_columns
+from consilience.data.files.table_reading import read_header, read_table
+from consilience.data.files.tables import choose_columns, encode_columns, find_modalities
 
+_ADVICE = "fill single cells beforehand (DataFrame.fillna, fill_null), or drop the rows"
 Columns = Mapping[str, slice | int | str | Sequence[int] | Sequence[str]]
 
 
@@ -43,23 +46,58 @@ def split_columns(columns: Columns | None, width: int, header: Sequence[str] = (
     return split
 
 
-def is_frame(table: Any) -> bool:
-    """Whether a table is a pandas or polars DataFrame, whose columns may differ in type."""
-    return hasattr(table, "columns") and hasattr(table, "to_numpy")
+def learn_frame(
+    frame: Any, columns: Columns | None, header: Sequence[str], kinds: Mapping[str, Kind]
+) -> tuple[dict[str, Encoding], dict[str, np.ndarray]]:
+    """How the columns of each modality of a DataFrame become features, and these features.
+
+    Columns are encoded as `load_data` encodes those of a table, with two differences: numbers keep their precision, and
+    a single column of strings is text unless `kinds` says "vector". `header` is empty if the columns have no names.
+    """
+    names = read_header(frame)
+    encodings, values = {}, {}
+    for name, positions in split_columns(columns, len(names), header).items():
+        part = read_table(frame, [names[position] for position in positions])
+        text = kinds.get(name) == "text" or (name not in kinds and len(positions) == 1 and is_string(part.dtypes[0]))
+        if text and len(positions) > 1:
+            raise InputError(f"modality {name!r} of kind text must be one column, got {len(positions)}")
+        read = read_columns(name, part, text, as_stored=True)
+        encodings[name] = learn_encoding(read, np.ones(len(part), dtype=bool), fill=None)
+        values[name] = encodings[name].encode(read, _ADVICE)
+    return encodings, values
 
 
-def take_columns(table: Any, modality: str, positions: Sequence[int]) -> np.ndarray:
-    """The columns of one modality: numbers `[n, column]`, or of a DataFrame a single column of text `[n, 1]`."""
-    if not is_frame(table):
-        return table[:, positions]
-    values = unbox((table.iloc[:, positions] if hasattr(table, "iloc") else table[:, positions]).to_numpy())
-    if values.dtype.kind in "OUT" and len(positions) > 1:
-        text = next(place for place, column in zip(positions, values.T) if unbox(column).dtype.kind in "OUT")
-        raise InputError(
-            f"modality {modality!r}: column {table.columns[text]!r} does not hold numbers. A modality is columns of "
-            "numbers, or one column of text: encode this one, or leave it out"
-        )
-    return values
+def encode_frame(frame: Any, encodings: Mapping[str, Encoding]) -> dict[str, np.ndarray]:
+    """The features of those modalities of which a DataFrame has the columns, found by name."""
+    kept = find_modalities(frame, encodings, read_header(frame))
+    return encode_columns(frame, kept, {}, _ADVICE, as_stored=True)[0]
+
+
+def rename_columns(frame: Any, names: Sequence[str] = ()) -> Any:
+    """A DataFrame with other column names, by default "0", "1", …"""
+    names = names or [str(position) for position in range(len(frame.columns))]
+    if hasattr(frame, "set_axis"):  # pandas
+        return frame.set_axis(names, axis=1)
+    return frame.rename(dict(zip(frame.columns, names)))
+
+
+def describe_encodings(encodings: Mapping[str, Encoding]) -> list[dict[str, Any]]:
+    """Encodings as JSON values, for `restore_encodings`."""
+    return [{"name": name, **encoding.to_json()} for name, encoding in encodings.items()]
+
+
+def restore_encodings(described: Sequence[Mapping[str, Any]]) -> dict[str, Encoding]:
+    """What `describe_encodings` wrote."""
+    return {entry["name"]: Encoding.from_json(entry) for entry in described}
+
+
+def number_encodings(columns: Columns | None, header: Sequence[str], texts: Collection[str]) -> dict[str, Encoding]:
+    """The encodings of columns of numbers, and of one column of text for each modality in `texts`."""
+    encodings = {}
+    for name, positions in split_columns(columns, len(header), header).items():
+        own = [header[position] for position in positions]
+        encodings[name] = Encoding(own[0], [], None, {}) if name in texts else Encoding(None, own, None, {})
+    return encodings
 
 
 def _positions(modality: str, chosen: Any, width: int, header: Sequence[str]) -> list[int]:
@@ -68,7 +106,7 @@ def _positions(modality: str, chosen: Any, width: int, header: Sequence[str]) ->
         positions = list(range(width))[chosen]
     else:
         wanted = np.atleast_1d(np.asarray(chosen))
-        if any(isinstance(one, str) for one in wanted.flat):
+        if any(isinstance(entry, str) for entry in wanted.flat):
             return _named(what, modality, chosen, header)
         if wanted.dtype.kind == "b" and wanted.shape == (width,):
             wanted = np.flatnonzero(wanted)
@@ -80,7 +118,7 @@ def _positions(modality: str, chosen: Any, width: int, header: Sequence[str]) ->
         beyond = wanted[(wanted < -width) | (wanted >= width)]
         if beyond.size:
             raise InputError(f"{what}: no column {beyond[0]} (n_features = {width})")
-        positions = [int(one) % width for one in wanted]
+        positions = [int(position) % width for position in wanted]
     if not positions:
         raise InputError(f"{what}: {chosen!r} selects no column (n_features = {width})")
     return positions
@@ -110,7 +148,7 @@ def describe_columns(columns: Columns | None) -> Any:
 
 
 def restore_columns(described: Any) -> Columns | None:
-    """What `describe_columns` wrote, back again."""
+    """What `describe_columns` wrote."""
     if described is None:
         return None
     return {name: slice(*chosen["slice"]) if isinstance(chosen, dict) else chosen for name, chosen in described.items()}

@@ -14,7 +14,16 @@ from sklearn.utils.validation import validate_data
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.modalities import Modality, to_numpy
 from consilience.core.samples import Kind, Samples
-from consilience.estimators.column_selection import Columns, is_frame, split_columns, take_columns
+from consilience.data.files.column_encoding import Encoding
+from consilience.data.files.table_reading import is_frame
+from consilience.estimators.column_selection import (
+    Columns,
+    encode_frame,
+    learn_frame,
+    number_encodings,
+    rename_columns,
+    split_columns,
+)
 from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters
 from consilience.training import Callback, Trainer
 
@@ -31,6 +40,7 @@ class ReadsSamples(DeclaredParameters):
     random_state: Any = 0
     device: str  # one of the settings of training
     modalities_: tuple[str, ...]
+    encodings_: dict[str, Encoding]  # of a DataFrame's columns
 
     def _check_mappings(self, *names: str) -> None:
         for name in names:
@@ -64,47 +74,65 @@ class ReadsSamples(DeclaredParameters):
         named = isinstance(X, Samples) or (isinstance(X, Mapping) and not issparse(X))
         if named and known is None and self.columns is not None:
             raise InputError("columns= is for one 2-D array or DataFrame; a mapping has the modalities as its keys")
-        values = X if named else self._read_table(X, fitting=known is None)
+        values = X if named else self._read_table(X, known)
         kinds = self.kinds
         if known is not None:
             # The values alone may look different: token lists of equal length, or texts that are all missing.
             kinds = None if isinstance(X, Samples) else {name: known[name].kind for name in values if name in known}
         return Samples.of(values, kinds=kinds, present=present, weight=weight)
 
-    def _read_table(self, X: Any, fitting: bool) -> dict[str, np.ndarray]:
-        """The modalities of a table. NaN is allowed: a modality that is all NaN is missing."""
-        if not (fitting or self.columns or hasattr(self, "n_features_in_")):
+    def _read_table(self, X: Any, known: Mapping[str, Modality] | None) -> dict[str, np.ndarray]:
+        """The modalities of a table; NaN is allowed, since a row of a modality that is all NaN is missing."""
+        if known is not None and not (self.columns or hasattr(self, "n_features_in_")):
             names = ", ".join(self.modalities_)
             raise InputError(f"the model was fitted on modalities by name ({names}): give a mapping or Samples of them")
-        if not fitting and is_frame(X) and (values := self._read_incomplete(X)):
-            return values
-        if is_frame(X):  # only the columns in use must be numbers or text
-            validate_data(self, X, reset=fitting, skip_check_array=True)
-        else:
-            X = to_numpy("X", X) if hasattr(X, "detach") else X
-            X = validate_data(self, X, reset=fitting, ensure_all_finite=False, ensure_min_samples=2 if fitting else 1)
-        split = split_columns(self.columns, X.shape[1], list(getattr(self, "feature_names_in_", ())))
-        return {name: take_columns(X, name, positions) for name, positions in split.items()}
+        if is_frame(X):
+            return self._learn_frame(X) if known is None else self._encode_frame(X, known)
+        if strings := self._string_columns():
+            raise InputError(
+                f"the model was fitted on a DataFrame with columns of strings ({', '.join(map(repr, strings))}): give "
+                "a DataFrame with the same column names"
+            )
+        X = to_numpy("X", X) if hasattr(X, "detach") else X
+        fitting = known is None
+        X = validate_data(self, X, reset=fitting, ensure_all_finite=False, ensure_min_samples=2 if fitting else 1)
+        split = split_columns(self.columns, X.shape[1], self._feature_names())
+        return {name: X[:, positions] for name, positions in split.items()}
 
-    def _read_incomplete(self, X: Any) -> dict[str, np.ndarray] | None:
-        """The modalities of a DataFrame without all columns of a modality, or without unused columns.
+    def _learn_frame(self, X: Any) -> dict[str, np.ndarray]:
+        # Only the columns in use must be numbers, booleans or strings.
+        validate_data(self, X, reset=True, skip_check_array=True)
+        names = self._feature_names()
+        frame = X if names else rename_columns(X)
+        self.encodings_, values = learn_frame(frame, self.columns, names, self.kinds or {})
+        return values
 
-        None if all columns are present, or if something else is wrong, which the check of scikit-learn then reports.
+    def _encode_frame(self, X: Any, known: Mapping[str, Modality]) -> dict[str, np.ndarray]:
+        """Columns are found by name, so that their order does not matter and unused ones may be left out.
+
+        A DataFrame that is one modality of numbers is checked by scikit-learn, which requires the same columns in the
+        same order. If the model or the DataFrame has no names of columns, they go by position.
         """
-        header, seen = [str(name) for name in X.columns], [str(name) for name in getattr(self, "feature_names_in_", ())]
-        if not seen or header == seen or header != [name for name in seen if name in set(header)]:
-            return None
-        owned = {
-            name: [seen[position] for position in positions]
-            for name, positions in split_columns(self.columns, len(seen), seen).items()
-        }
-        left = {name: own for name, own in owned.items() if set(own) & set(header)}
-        if not left or any(set(own) - set(header) for own in left.values()):
-            return None
-        if lost := [name for name in owned if name not in left]:
-            names = ", ".join(map(repr, lost))
-            warnings.warn(f"the table has no columns of {names}: missing for every sample", stacklevel=2)
-        return {name: take_columns(X, name, [header.index(column) for column in own]) for name, own in left.items()}
+        names = self._feature_names()
+        by_name = names and all(isinstance(column, str) for column in X.columns)
+        if not by_name or (self.columns is None and not self._string_columns()):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        frame = X if by_name else rename_columns(X, names)
+        encodings = getattr(self, "encodings_", None)
+        if encodings is None:  # fitted on an array, or saved by a release that did not save encodings
+            texts = [name for name, modality in known.items() if modality.kind == "text"]
+            encodings = number_encodings(self.columns, names or list(map(str, range(X.shape[1]))), texts)
+        values = encode_frame(frame, encodings)
+        if missing := [repr(name) for name in encodings if name not in values]:
+            warnings.warn(f"the table has no columns of {', '.join(missing)}: missing for every sample", stacklevel=2)
+        return values
+
+    def _feature_names(self) -> list[str]:
+        return [str(name) for name in getattr(self, "feature_names_in_", ())]
+
+    def _string_columns(self) -> list[str]:
+        encodings = getattr(self, "encodings_", {})
+        return [column for encoding in encodings.values() for column in encoding.categories]
 
 
 def without_targets(samples: Samples) -> Samples:

@@ -20,6 +20,7 @@ from consilience.core.samples import Samples
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
+from consilience.estimators.column_selection import describe_encodings, restore_encodings
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
 from consilience.estimators.imputer_choice import fit_imputer
 from consilience.estimators.sklearn_parameters import describe_parameters, draw_seed, restore_parameters
@@ -181,8 +182,10 @@ class _FusionEstimator(ReadsSamples):
         check_is_fitted(self, "model_")
         learned = {name: np.asarray(getattr(self, name)).tolist() for name in _LEARNED if hasattr(self, name)}
         parameters = describe_parameters(self.get_params(deep=False))
-        extra = {"estimator": type(self).__name__, "parameters": parameters, "learned": learned}
+        extra: dict[str, Any] = {"estimator": type(self).__name__, "parameters": parameters, "learned": learned}
         tensors: dict[str, Tensor] = {}
+        if hasattr(self, "encodings_"):
+            extra["encodings"] = describe_encodings(self.encodings_)
         if hasattr(self, "imputer_"):
             tensors, extra["imputer"] = self.imputer_.state()
         return self.model_.save(path, extra, tensors)
@@ -204,7 +207,8 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         method: Name of a registered method, see `consilience.methods.available()`.
         settings: Settings of the method.
         encoders: Modality → name of an encoder, its settings, or an `nn.Module`.
-        columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
+        columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob. Columns of strings in a
+            DataFrame are one-hot encoded; a single one is text unless `kinds` says "vector".
         kinds: Modality → kind, where the shape does not show it.
         validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y).
         class_weight: "balanced" or class → weight.
@@ -287,6 +291,8 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
         parameters, learned = restore_parameters(extra["parameters"]), dict(extra["learned"])
         estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
         estimator._adopt(model, gives_weights=learned["gives_weights_"])
+        if "encodings" in extra:
+            estimator.encodings_ = restore_encodings(extra["encodings"])
         if "imputer" in extra:
             estimator.imputer_ = TrainedLatent.from_state(read_extra_tensors(path), extra["imputer"])
     except (KeyError, TypeError, ValueError) as error:

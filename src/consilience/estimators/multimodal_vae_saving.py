@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from consilience.encoders import EncoderChoice
+from consilience.estimators.column_selection import describe_encodings, restore_encodings
 from consilience.estimators.sklearn_parameters import describe_parameters, restore_parameters
 from consilience.methods.latent.single_encoder import EncoderAlone
 from consilience.methods.latent.trained_latent_model import TrainedLatent
@@ -28,18 +29,15 @@ def write_latent(path: Path, model: MultimodalVAE) -> Path:
     parameters = model.get_params(deep=False)
     del parameters["decoders"]  # saved with the model, as the encoders are
     learned = {name: np.asarray(getattr(model, name)).tolist() for name in _LEARNED if hasattr(model, name)}
-    return write_folder(
-        path,
-        Folder(
-            {
-                "estimator": ESTIMATOR,
-                "parameters": describe_parameters(parameters),
-                "learned": learned,
-                "latent": described,
-            },
-            tensors,
-        ),
-    )
+    content: dict[str, Any] = {
+        "estimator": ESTIMATOR,
+        "parameters": describe_parameters(parameters),
+        "learned": learned,
+        "latent": described,
+    }
+    if hasattr(model, "encodings_"):
+        content["encodings"] = describe_encodings(model.encodings_)
+    return write_folder(path, Folder(content, tensors))
 
 
 def read_latent(
@@ -53,6 +51,8 @@ def read_latent(
         described = dict(folder.described["latent"])
         parameters, learned = restore_parameters(folder.described["parameters"]), dict(folder.described["learned"])
         settings = dict(described["settings"])
+        if "encodings" in folder.described:
+            learned["encodings_"] = restore_encodings(folder.described["encodings"])
         described["encoders"] = add_custom_modules(path, described["encoders"], encoders or {})
         settings["decoders"] = add_custom_modules(path, settings["decoders"] or {}, decoders or {}, "decoders") or None
         described["settings"] = settings
@@ -74,5 +74,7 @@ def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None
     folder = read_folder(path)
     with rebuilding(path, "the encoder"):
         described = dict(folder.described["encoder"])
+        if "encodings" in folder.described:
+            learned["encodings_"] = restore_encodings(folder.described["encodings"])
         described["encoders"] = add_custom_modules(path, described["encoders"], encoders or {})
         return EncoderAlone.from_state(folder.tensors, described)

@@ -1,4 +1,4 @@
-"""From raw samples to batches: standardisation and vocabularies, fitted on the training data and saved with a model."""
+"""From samples to batches: standardisation and vocabularies, learned from the training data and saved with a model."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, SavedModelError, unknown_name
-from consilience.core.modalities import Modality
+from consilience.core.modalities import Modality, without_padding
 from consilience.core.samples import MappedRows, Samples, as_rows
 from consilience.core.targets import Task
 from consilience.corruption import Statistics
-from consilience.preparation.transforms import Standardise, Tokens, Transform, Words, load_transform, without_padding
-
-__all__ = ["Preparation", "Standardise", "Tokens", "Transform", "Words"]
+from consilience.preparation.transforms import Standardise, Tokens, Transform, Words, load_transform
 
 
 class Preparation:
-    """Everything between raw samples and a method's batches: one transform a modality, and the task's targets."""
+    """What turns samples into batches for a method: one transform per modality, and the task for the targets."""
 
     def __init__(self, transforms: Mapping[str, Transform], raw: Mapping[str, Modality], task: Task):
         self.transforms, self.raw, self.task = dict(transforms), dict(raw), task
@@ -32,7 +30,10 @@ class Preparation:
     ) -> Preparation:
         """Learn standardisation and vocabularies from the training samples.
 
-        own: for modalities whose encoder has a preparation of its own, what makes it of the samples and the name.
+        Args:
+            samples: The training samples.
+            task: What is predicted.
+            own: Modality → a function (samples, name) → transform, for encoders that bring their own.
         """
         weight = samples.weight
         transforms: dict[str, Transform] = {}
@@ -49,11 +50,11 @@ class Preparation:
 
     @property
     def modalities(self) -> dict[str, Modality]:
-        """The modalities as methods see them: text has become tokens."""
+        """The modalities as methods receive them: text has become tokens."""
         return {name: transform.output for name, transform in self.transforms.items()}
 
     def check(self, samples: Samples) -> None:
-        """Refuse modalities that training did not know, or knew in another shape."""
+        """Refuse modalities that training did not have, or had in another kind or shape."""
         for name, given in samples.modalities.items():
             if name not in self.raw:
                 raise unknown_name("modality", name, self.raw, "The model was trained on the known ones")
@@ -64,12 +65,15 @@ class Preparation:
                 raise InputError(f"the model was trained on {trained.describe()}, got {given.describe()}")
 
     def batch(self, samples: Samples, rows: Any = slice(None), dtype: torch.dtype = torch.float32) -> Batch:
-        """The given rows as a batch on the CPU; a modality that is not there at all is missing for every sample.
+        """Some rows as a batch on the CPU; a modality that the samples do not have is missing for every row.
 
-        dtype: of numbers, targets and weights, float32 or float64.
+        Args:
+            samples: Any samples with modalities of training.
+            rows: A slice, integers or a boolean mask.
+            dtype: Of numbers, targets and weights: float32 or float64.
         """
         self.check(samples)
-        if not isinstance(rows, slice):  # a slice needs no copy of what lies in memory
+        if not isinstance(rows, slice):  # a slice needs no copy
             rows = as_rows(rows, len(samples))
         index = samples.index[rows]
         n = len(index)
@@ -79,12 +83,12 @@ class Preparation:
         for column, (name, transform) in enumerate(self.transforms.items()):
             output = transform.output
             if name not in samples.modalities:
-                kept_as = torch.int64 if output.kind == "tokens" else dtype
-                values[name] = torch.zeros((n, *output.shape), dtype=kept_as)
+                own = torch.int64 if output.kind == "tokens" else dtype
+                values[name] = torch.zeros((n, *output.shape), dtype=own)
                 if output.timed:
                     lengths[name] = torch.zeros(n, dtype=torch.int64)
                 continue
-            there = samples.present_in(name)[rows]
+            here = samples.present_in(name)[rows]
             length = samples.lengths[name][rows] if name in samples.lengths else None
             raw, place = read_once(samples, name, rows)
             if length is not None:
@@ -93,14 +97,14 @@ class Preparation:
             if place is not None:
                 tensor = tensor[torch.from_numpy(place)]
             if length is not None:
-                length = np.where(there, length, 0)
+                length = np.where(here, length, 0)
                 beyond = torch.arange(tensor.shape[1]) >= torch.from_numpy(length)[:, None]
                 tensor = tensor.masked_fill(beyond.view(*beyond.shape, *[1] * (tensor.ndim - 2)), 0)
                 lengths[name] = torch.from_numpy(length)
-            if not there.all():
-                tensor[torch.from_numpy(~there)] = 0
+            if not here.all():
+                tensor[torch.from_numpy(~here)] = 0
             values[name] = tensor
-            present[:, column] = there
+            present[:, column] = here
         weight = np.ones(n) if samples.weight is None else samples.weight[rows]
         y: Tensor | None = None
         if samples.y is not None and self.task.outputs:
@@ -112,15 +116,15 @@ class Preparation:
             weight=torch.from_numpy(weight).to(dtype),
             lengths=lengths,
             y=y.to(dtype) if y is not None and y.is_floating_point() else y,
-            complete=frozenset(name for name, there in zip(self.transforms, present.T) if there.all()),
+            complete=frozenset(name for name, here in zip(self.transforms, present.T) if here.all()),
         )
 
     def statistics(self) -> dict[str, Statistics]:
-        """Spread and range of each modality in training, by which a corruption's level is measured."""
-        return {name: one.statistics() for name, one in self.transforms.items()}
+        """Standard deviation and range of each modality in training, the scale of corruptions."""
+        return {name: transform.statistics() for name, transform in self.transforms.items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What was learned, as tensors and JSON, for `Preparation.from_state`."""
+        """What was learned, as tensors and JSON values, for `Preparation.from_state`."""
         tensors: dict[str, Tensor] = {}
         described = []
         for position, (name, transform) in enumerate(self.transforms.items()):
@@ -140,7 +144,7 @@ class Preparation:
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> Preparation:
-        """Rebuild what `state` gave."""
+        """Rebuild a preparation from its `state`."""
         transforms: dict[str, Transform] = {}
         raw: dict[str, Modality] = {}
         try:
@@ -154,9 +158,9 @@ class Preparation:
 
 
 def read_once(samples: Samples, name: str, rows: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """The values of some rows, what several of them share once only, and the place of each row among these.
+    """The values of some rows without repetitions, and the position of each row among them.
 
-    The place is None where they are all there in order. A recording that goes with many images is prepared once.
+    So a recording that goes with many images is prepared once. The position is None if nothing is repeated.
     """
     values = samples[name]
     if isinstance(values, MappedRows) and name not in samples.lengths and samples.present_in(name)[rows].all():

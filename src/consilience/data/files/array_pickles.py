@@ -1,8 +1,8 @@
-"""Pickles of plain arrays, read without running anything that a pickle can ask for.
+"""Pickles of plain arrays, read without executing code from the file.
 
-Public sequence files are pickles, and to unpickle is to call whatever the file names. Here a file may name numpy's
-arrays and nothing else, and even those are built by the code below from their bytes, not by numpy's own functions:
-those believe what a file says about the memory of a type.
+Public sequence files are pickles, and unpickling calls whatever functions a file names. Here a file may name numpy's
+arrays and nothing else, and these are built from their bytes by the code below. numpy's own functions are not called,
+since they trust the file's description of a type's memory layout.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _KINDS = "biufSUO"  # numbers, strings of a fixed length, Python objects
 
 
 def read_sequences_pickle(path: Path) -> Any:
-    """What a pickle holds: dicts, lists and tuples of arrays, strings, bytes and numbers. Anything else is refused.
+    """The content of a pickle: dicts, lists and tuples of arrays, strings, bytes and numbers. Anything else is refused.
 
-    Files that Python 2 wrote are read too; their strings are taken for Latin-1, as numpy advises. Arrays of numbers are
-    read-only views of the file's bytes.
+    Files of Python 2 are read too; their strings are decoded as Latin-1, as numpy advises. Arrays of numbers are
+    read-only views of the bytes of the file.
     """
     try:
         with path.open("rb") as file:
@@ -40,11 +40,11 @@ def read_sequences_pickle(path: Path) -> Any:
 
 
 class _Refused(Exception):
-    """What a file holds and must not."""
+    """Content that is not allowed."""
 
 
 class _Reader(pickle.Unpickler):
-    """An unpickler that knows what arrays are made of, by the names that numpy gave it over the years."""
+    """An unpickler that knows only the functions by which numpy's releases pickled arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         known = _NAMES.get((module.replace("numpy._core", "numpy.core"), name))
@@ -71,23 +71,23 @@ class _Type:
 
 
 class _Array:
-    """An array as the file describes it, made once its content is known."""
+    """An array as the file describes it; `array` is set once its content is known."""
 
-    made: np.ndarray
+    array: np.ndarray
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         *_, shape, of, fortran, content = state
-        self.made = _filled(content, of, shape, "F" if fortran else "C")
+        self.array = _filled(content, of, shape, "F" if fortran else "C")
 
 
 class _ArrayClass:
-    """Stands for `numpy.ndarray`, which a file names to say that no subclass of it follows."""
+    """Replaces `numpy.ndarray`, the class that a file names for its arrays."""
 
 
 def _filled(content: Any, of: _Type, shape: tuple[int, ...], order: Literal["C", "F"]) -> np.ndarray:
     if of.read.kind == "O":  # a flat list, its last axis fastest whatever the order
         values = np.empty(len(content), dtype=object)
-        values[:] = [_finished(one) for one in content]
+        values[:] = [_finished(cell) for cell in content]
         return values.reshape(shape)
     raw = content.encode("latin1") if isinstance(content, str) else content
     return np.frombuffer(raw, dtype=of.read).reshape(shape, order=order)
@@ -98,9 +98,9 @@ def _begin_array(*_: Any) -> _Array:
 
 
 def _array_of_buffer(content: Any, of: _Type, shape: tuple[int, ...], order: Literal["C", "F"]) -> _Array:
-    array = _Array()
-    array.made = _filled(content, of, shape, order)
-    return array
+    described = _Array()
+    described.array = _filled(content, of, shape, order)
+    return described
 
 
 def _number(of: _Type, content: Any) -> Any:
@@ -120,11 +120,11 @@ def _no_bytes() -> bytes:
 def _finished(value: Any) -> Any:
     """The same value with arrays where their descriptions were."""
     if isinstance(value, _Array):
-        return value.made
+        return value.array
     if isinstance(value, dict):
-        return {_finished(key): _finished(one) for key, one in value.items()}
+        return {_finished(key): _finished(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_finished(one) for one in value)
+        return type(value)(_finished(item) for item in value)
     if isinstance(value, _PLAIN):
         return value
     raise _Refused(f"a {type(value).__name__.strip('_')}")
@@ -136,7 +136,7 @@ _NAMES: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "scalar"): _number,
     ("numpy", "ndarray"): _ArrayClass,
     ("numpy", "dtype"): _Type,
-    # How Python 3 writes bytes that Python 2 is to read.
+    # How Python 3 pickles bytes for Python 2.
     ("_codecs", "encode"): _encoded,
     ("__builtin__", "bytes"): _no_bytes,
 }

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from consilience.core.errors import InputError, unknown_name
-from consilience.core.samples import Kind, Samples
+from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.targets import TaskKind, infer_task_kind
 from consilience.data.dataset import DataSet, Made
-from consilience.data.files.cell_filling import check_fill, fill_gaps, learn_fills, plain_fills
+from consilience.data.files.column_encoding import Fill, fill_gaps, learn_fills, plain_fills
 from consilience.data.splits import settle_split
 
-LENGTHS = "_lengths"  # what follows a modality's name in that of the array of its lengths
+LENGTHS = "_lengths"  # the suffix of the array of a modality's lengths
 # What numpy raises on a file that is truncated, foreign, or holds Python objects.
 _UNREADABLE = (OSError, ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error)
 
@@ -29,13 +29,14 @@ def load_arrays(
     modalities: Sequence[str] | None = None,
     kinds: Mapping[str, Kind] | None = None,
     split: str | None = None,
-    fill: str | None = None,
+    fill: Fill | None = None,
     task: TaskKind | None = None,
     seed: int = 0,
 ) -> DataSet:
-    """One array per modality with the samples first, `y`, optionally `split` and `<modality>_lengths`.
+    """A data set of an `.npz` or a folder of `.npy`; the options are those of `load_data`.
 
-    `y` and `split` are never modalities, even where another array is the target.
+    There is one array per modality with the samples first, `y`, optionally `split` and `<modality>_lengths`. `y` and
+    `split` are never modalities, even if another array is the target.
     """
     arrays = read_arrays(path)
     if target not in arrays:
@@ -43,8 +44,8 @@ def load_arrays(
     if split is not None and split not in arrays:
         raise unknown_name("split", split, arrays, f"It was looked for in {path.name}")
     y = np.array(arrays[target])
-    words = arrays.get(split or "split")
-    # Another target or split that lies in the file must not be taken for a modality.
+    parts = arrays.get(split or "split")
+    # Another target or split in the file is not a modality.
     for name in (target, split or "split", "y", "split"):
         arrays.pop(name, None)
     lengths = take_lengths(arrays)
@@ -58,11 +59,9 @@ def load_arrays(
         if value.ndim == 0:
             raise InputError(f"{path.name}: {name!r} is a single value; the first dimension must be the samples")
     task = task or infer_task_kind(y)
-    drawn = settle_split(words, y, task, seed=seed, where=f"the split of {path.name}")
+    drawn = settle_split(parts, y, task, seed=seed, where=f"the split of {path.name}")
     if fill is not None and path.is_dir():
         raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
-    if fill is not None:
-        check_fill(fill)
     source = _Arrays(target, kept, y, {name: lengths[name] for name in kept if name in lengths}, kinds, fill)
     made = source.make(drawn.parts)
     remake = None if fill is None else source.make
@@ -79,10 +78,10 @@ class _Arrays:
     y: np.ndarray
     lengths: Mapping[str, np.ndarray]
     kinds: Mapping[str, Kind] | None
-    fill: str | None
+    fill: Fill | None
 
     def make(self, split: np.ndarray) -> Made:
-        """Samples, with the gaps of vectors filled if that was asked for."""
+        """Samples, with the gaps of vectors filled if `fill` is given."""
         fills = {}
         if self.fill is not None:
             fills = {
@@ -91,12 +90,61 @@ class _Arrays:
                 if value.dtype.kind in "biuf" and value.ndim == 2 and (self.kinds or {}).get(name, "vector") == "vector"
             }
         samples = Samples.of(fill_vectors(self.values, fills), self.y, kinds=self.kinds, lengths=self.lengths)
-        own = {name: {"fills": plain_fills(one)} for name, one in fills.items()}
+        own = {name: {"fills": plain_fills(values)} for name, values in fills.items()}
         return Made(samples, {}, {"format": "arrays", "target": {"name": self.target}, "modalities": own})
 
 
+def read_new_arrays(
+    path: Path, modalities: Mapping[str, Modality], fills: Mapping[str, np.ndarray], target: str
+) -> Samples:
+    """Samples of every row of an `.npz`, a folder of `.npy` or a `.mat`, laid out as in training.
+
+    A modality without its array is left out. The targets are read if the file has them. `fills` replace NaN in vectors.
+    """
+    if path.name.lower().endswith(".mat"):
+        from consilience.data.files.matlab import read_new_views
+
+        arrays, y = read_new_views(path)
+    else:
+        arrays = read_arrays(path, only={target, *modalities, *(name + LENGTHS for name in modalities)})
+        y = np.array(arrays.pop(target)) if target in arrays else None
+    lengths = take_lengths(arrays)
+    kept = {name: arrays[name] for name in modalities if name in arrays}
+    if not kept:
+        raise InputError(f"{path.name} has none of the modalities of training: {', '.join(modalities)}")
+    for name, value in kept.items():
+        if value.ndim == 0:
+            raise InputError(f"{path.name}: {name!r} is a single value; the first dimension must be the samples")
+    samples = Samples.of(
+        fill_vectors(kept, fills),
+        None if y is None else _known_targets(path, y),
+        kinds={name: modalities[name].kind for name in kept},
+        lengths={name: length for name, length in lengths.items() if name in kept},
+    )
+    for name, given in samples.modalities.items():
+        trained = modalities[name]
+        fixed = 1 if trained.timed else 0  # the number of time steps may differ
+        if given.shape[fixed:] != trained.shape[fixed:]:
+            raise InputError(f"{path.name}: training read {trained.describe()}, got {given.describe()}")
+    return samples
+
+
+def _known_targets(path: Path, y: np.ndarray) -> np.ndarray | None:
+    """The targets, or None if all of them are NaN, since they are not known yet."""
+    if y.dtype.kind != "f" or y.ndim == 0:
+        return y
+    empty = np.isnan(y).reshape(len(y), -1).any(axis=1)
+    if empty.any() and np.isnan(y).all():
+        return None
+    if empty.any():
+        raise InputError(
+            f"{path.name}: targets are NaN in {name_rows(np.flatnonzero(empty))}: complete them, or leave them out"
+        )
+    return y
+
+
 def fill_vectors(values: Mapping[str, np.ndarray], fills: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same arrays, with the gaps filled of those vectors `[n, feature]` that have `fills` `[feature]`."""
+    """The same arrays, with NaN replaced in those vectors `[n, feature]` that have `fills` `[feature]`."""
     filled = dict(values)
     for name, known in fills.items():
         value = values.get(name)
@@ -115,24 +163,30 @@ def take_lengths(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def read_arrays(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Every array of an `.npz` or a folder of `.npy` by name, or of those in `only` the ones that are there."""
+    """The arrays of an `.npz` or a folder of `.npy` by name; if `only` is given, those of them that are there."""
     return read_folder(path, only) if path.is_dir() else read_npz(path, only)
 
 
-def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Every array of an `.npz` by name; Python objects are refused, nothing is unpickled."""
+def read_npz(path: Path, only: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` by name, or those of `only` that are there; Python objects are refused."""
     try:
         content = np.load(path, allow_pickle=False)
         if isinstance(content, np.lib.npyio.NpzFile):
             with content:
+                if missing := [name for name in required if name not in content.files]:
+                    raise InputError(
+                        f"{path.name} lacks {', '.join(missing)}; it holds {', '.join(sorted(content.files))}"
+                    )
                 return {name: content[name] for name in content.files if only is None or name in only}
+    except InputError:
+        raise
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
     raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")
 
 
 def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Every `.npy` of a folder by name, memory-mapped; Python objects are refused, nothing is unpickled."""
+    """Every `.npy` of a folder by name, memory-mapped; Python objects are refused."""
     found = sorted(path.glob("*.npy"))
     if not found:
         raise InputError(f"the folder {path.name!r} holds no .npy file: put one per modality into it, and y.npy")
@@ -140,11 +194,17 @@ def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np
 
 
 def map_array(path: Path) -> np.ndarray:
-    """The array of an `.npy`, mapped from disk; Python objects are refused, nothing is unpickled."""
+    """The array of an `.npy`, mapped from disk; Python objects are refused."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
+
+
+def array_batches(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    """An array, `rows` rows at a time; of one that is mapped from disk, only these are read."""
+    for start in range(0, len(array), rows):
+        yield np.asarray(array[start : start + rows])
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

@@ -1,4 +1,4 @@
-"""Files with one JSON object a line."""
+"""Files with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def read_json_lines(path: Path, strings: Sequence[str]) -> list[dict[str, Any]]:
         objects = {number: json.loads(line) for number, line in enumerate(lines, 1) if line.strip()}
     except ValueError as error:
         raise InputError(f"{path.name} is truncated or not JSON lines: {error}") from error
-    for number, one in objects.items():
-        if not isinstance(one, dict) or not all(isinstance(one.get(key), str) for key in strings):
+    for number, item in objects.items():
+        if not isinstance(item, dict) or not all(isinstance(item.get(key), str) for key in strings):
             wanted = " and ".join(f"a {key}" for key in strings)
             raise InputError(f"{path.name}: line {number} must have {wanted}")
     return list(objects.values())

@@ -22,51 +22,44 @@ _PARTS = ("train", "test")
 
 
 def load_matlab(path: Path, *, task: TaskKind | None = None, seed: int = 0) -> DataSet:
-    """Modalities `view1`, `view2`, …; the file's test part, validation drawn from its train part."""
-    views, y, words = read_views(path)
+    """Modalities `view1`, `view2`, …; validation is drawn from the train part of the file."""
+    views, y, parts = read_views(path)
     task = task or infer_task_kind(y)
     samples = Samples.of({f"view{number}": value for number, value in views.items()}, y)
-    return DataSet(path.stem, samples, task, *given_split(words, y, task, seed=seed))
+    return DataSet(path.stem, samples, task, *given_split(parts, y, task, seed=seed))
 
 
 def read_views(path: Path) -> tuple[dict[int, np.ndarray], np.ndarray, np.ndarray]:
-    """Views by number `[n, feature]`, labels `[n]`, and the word "train" or "test" for each row."""
+    """Views by number `[n, feature]`, labels `[n]`, and "train" or "test" for each row `[n]`."""
     content = _read_content(path)
-    found = _only_numbers(content)
-    numbers = _view_numbers(content, _PARTS)
-    wanted = [f"{stem}_{part}" for stem in (*(f"x{one}" for one in numbers), "gt") for part in _PARTS]
-    missing = [name for name in wanted if name not in found]
-    if not numbers or missing:
-        raise InputError(
-            f"{path.name} must hold x1_train, x1_test, …, gt_train and gt_test, all numbers; it lacks "
-            f"{', '.join(missing) or 'x1_train'} and holds {', '.join(sorted(found)) or 'nothing'}"
-        )
-    views, y = _join_parts(path, found, numbers, _PARTS)
+    _check_content(path, content, _PARTS, labels=True, example="x1_train, x1_test, …, gt_train and gt_test")
+    views, y = _join_parts(path, content, _PARTS)
     assert y is not None
-    return views, y, np.repeat(_PARTS, [found[f"gt_{part}"].size for part in _PARTS])
+    return views, y, np.repeat(_PARTS, [content[f"gt_{part}"].size for part in _PARTS])
 
 
 def read_new_views(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Views `view1`, `view2`, … and, where there are any, labels, of whichever of the two parts is there."""
+    """Views `view1`, `view2`, … and labels, if the file has them, of the parts that the file has."""
     content = _read_content(path)
-    found = _only_numbers(content)
     parts = [part for part in _PARTS if _view_numbers(content, [part])]
-    numbers = _view_numbers(content, parts)
-    stems = [f"x{one}" for one in numbers]
-    if any(f"gt_{part}" in content for part in parts):
-        stems.append("gt")
-    missing = [f"{stem}_{part}" for stem in stems for part in parts if f"{stem}_{part}" not in found]
-    if not parts or missing:
-        raise InputError(
-            f"{path.name} must hold x1_test, x2_test, …, or x1_train, …, or both, all numbers; it lacks "
-            f"{', '.join(missing) or 'x1_test'} and holds {', '.join(sorted(found)) or 'nothing'}"
-        )
-    views, y = _join_parts(path, found, numbers, parts)
+    labels = any(f"gt_{part}" in content for part in parts)
+    _check_content(path, content, parts or ["test"], labels, "x1_test, x2_test, …, or x1_train, …, or both")
+    views, y = _join_parts(path, content, parts)
     return {f"view{number}": value for number, value in views.items()}, y
 
 
-def _only_numbers(content: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: value for name, value in content.items() if value.dtype.kind in "biuf"}
+def _check_content(
+    path: Path, content: Mapping[str, np.ndarray], parts: Sequence[str], labels: bool, example: str
+) -> None:
+    """Refuse a file that lacks a view or the labels of a part, or holds no numbers there."""
+    stems = [f"x{number}" for number in _view_numbers(content, parts) or [1]] + ["gt"] * labels
+    numbers = [name for name, value in content.items() if value.dtype.kind in "biuf"]
+    missing = [f"{stem}_{part}" for stem in stems for part in parts if f"{stem}_{part}" not in numbers]
+    if missing:
+        raise InputError(
+            f"{path.name} must hold {example}, all numbers; it lacks {', '.join(missing)} and holds "
+            f"{', '.join(sorted(numbers)) or 'nothing'}"
+        )
 
 
 def _view_numbers(content: Mapping[str, np.ndarray], parts: Sequence[str]) -> list[int]:
@@ -74,9 +67,10 @@ def _view_numbers(content: Mapping[str, np.ndarray], parts: Sequence[str]) -> li
 
 
 def _join_parts(
-    path: Path, found: Mapping[str, np.ndarray], numbers: Sequence[int], parts: Sequence[str]
+    path: Path, found: Mapping[str, np.ndarray], parts: Sequence[str]
 ) -> tuple[dict[int, np.ndarray], np.ndarray | None]:
-    """The parts one below the other: views by number `[n, feature]`, and labels `[n]` where there are any."""
+    """The parts joined: views by number `[n, feature]`, and labels `[n]` if there are any."""
+    numbers = _view_numbers(found, parts)
     for part in parts:
         first = f"gt_{part}" if f"gt_{part}" in found else f"x{numbers[0]}_{part}"
         rows = found[first].size if first.startswith("gt") else len(found[first])
@@ -105,8 +99,8 @@ def _read_content(path: Path) -> dict[str, np.ndarray]:
         content = loadmat(path)
     except NotImplementedError as error:
         raise InputError(
-            f"{path.name} is a MATLAB 7.3 file, which is another format: save it again with save(..., '-v7')"
+            f"{path.name} is a MATLAB 7.3 file, which is not supported: save it again with save(..., '-v7')"
         ) from error
-    except Exception as error:  # scipy raises what its parser stumbles on
+    except Exception as error:  # scipy passes on whatever its parser raises
         raise InputError(f"{path.name} is truncated or not a MATLAB file: {type(error).__name__}: {error}") from error
     return {name: value for name, value in content.items() if isinstance(value, np.ndarray)}

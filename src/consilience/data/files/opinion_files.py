@@ -1,4 +1,4 @@
-"""Opinions of trained models in files: which experts a file holds, on which classes, and their rows batch by batch."""
+"""Files of opinions (logits or probabilities of trained models): their experts, their classes, and rows in batches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from consilience.core.errors import InputError, unknown_name
-from consilience.data.files.arrays import map_array, read_npz
-from consilience.data.files.column_globs import choose_columns, listed
-from consilience.data.files.formats import TABLES, no_such_path
-from consilience.data.files.frames import is_parquet, read_header, reading
-from consilience.data.files.row_batches import array_batches, count_rows, number_batches
+from consilience.data.files.arrays import array_batches, map_array, read_npz
+from consilience.data.files.table_reading import (
+    TABLES,
+    count_rows,
+    is_parquet,
+    no_such_path,
+    number_batches,
+    read_header,
+    reading,
+)
+from consilience.data.files.tables import choose_columns, listed
 
 if TYPE_CHECKING:
     import polars
@@ -26,7 +32,7 @@ ENDINGS = (".npy", ".npz", *TABLES)
 
 @dataclass(frozen=True)
 class Expert:
-    """An expert of a file: its name, how many classes it speaks of, and what they are called where the file says so."""
+    """An expert of a file: its name, the number of its classes, and their names if the file has them."""
 
     name: str
     width: int
@@ -35,9 +41,14 @@ class Expert:
 
 @dataclass(frozen=True, eq=False)
 class OpinionFile:
-    """One file: its experts, its rows (None: not known before they are read), and `read(rows)`, which goes through it.
+    """One file of opinions.
 
-    `read` yields for each batch one array `[row, class]` per expert, NaN where a cell is empty.
+    Attributes:
+        path: Of the file.
+        experts: Whose opinions it holds.
+        rows: How many, or None where that is not known before they are read.
+        read: `read(rows)` yields batches of so many rows: for each expert an array `[row, class]`, NaN where a cell is
+            empty.
     """
 
     path: Path
@@ -48,7 +59,7 @@ class OpinionFile:
 
 @dataclass(frozen=True, eq=False)
 class OpinionFiles:
-    """Files whose rows are the same samples. classes: as the files call them, or None where none of them does."""
+    """Files whose rows are the same samples; `classes` is None if no file names them."""
 
     files: tuple[OpinionFile, ...]
     names: tuple[str, ...]
@@ -56,7 +67,7 @@ class OpinionFiles:
     classes: tuple[str, ...] | None
 
     def batches(self, rows: int) -> Iterator[dict[str, np.ndarray]]:
-        """Expert → opinions `[row, class]`, at least 32 bits wide, columns in the order of `classes`."""
+        """Expert → opinions `[row, class]` as 32-bit or 64-bit floats, columns in the order of `classes`."""
         orders = [_order(expert, self.classes) for file in self.files for expert in file.experts]
         done = 0
         for parts in itertools.zip_longest(*(file.read(rows) for file in self.files), fillvalue=[]):
@@ -80,10 +91,14 @@ def open_opinions(
 ) -> OpinionFiles:
     """Open `.npy` (`[n, class]` or `[n, expert, class]`), `.npz`, CSV and Parquet files of opinions.
 
-    experts: name → columns or globs of a table, or the array of an `.npz`, where one file holds several experts ·
-    columns: names or globs of the opinions in tables with one expert each; all unless given, or those called
-    `probability_*` · names: of the experts, in place of the files' own · reserved: columns and arrays that are no
-    opinions, such as the labels. What `*` stands for in a glob is the class's name.
+    Args:
+        paths: The files.
+        experts: Name → columns or globs of a table, or the array of an `.npz`, if one file holds several experts. What
+            `*` stands for in a glob is the name of the class.
+        columns: Names or globs of the opinions in tables with one expert each; by default those called
+            `probability_*`, else all.
+        names: Of the experts, in place of those of the files.
+        reserved: Columns and arrays that are no opinions, such as the labels.
     """
     if experts and len(paths) > 1:
         raise InputError(f"experts by column or array need one file that holds them all, got {len(paths)} files")
@@ -105,7 +120,7 @@ def open_opinions(
 
 
 def renamed(opened: OpinionFiles, names: Sequence[str], classes: tuple[str, ...] | None) -> OpinionFiles:
-    """Files of other samples by the same experts, under the same names and with the classes in the same order."""
+    """Files of other samples with the names of the experts and the order of the classes changed to those given."""
     if len(opened.names) != len(names):
         raise InputError(f"the files to fit on hold {len(opened.names)} experts, those to fuse {len(names)}")
     if classes is not None and opened.classes is not None and set(classes) != set(opened.classes):
@@ -116,7 +131,7 @@ def renamed(opened: OpinionFiles, names: Sequence[str], classes: tuple[str, ...]
 
 
 def check_readable(path: Path, endings: Sequence[str] = ENDINGS) -> None:
-    """Refuse a path that leads nowhere, or whose ending no reader serves."""
+    """Refuse a path that does not exist, or whose ending is unknown."""
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder: give a file ({', '.join(endings)})")
     if not path.name.lower().endswith(tuple(endings)):
@@ -126,68 +141,60 @@ def check_readable(path: Path, endings: Sequence[str] = ENDINGS) -> None:
 
 
 def _open(
-    path: Path,
-    experts: Mapping[str, Sequence[str]] | None,
-    columns: Sequence[str] | None,
-    reserved: Sequence[str],
+    path: Path, experts: Mapping[str, Sequence[str]] | None, columns: Sequence[str] | None, reserved: Sequence[str]
 ) -> OpinionFile:
     check_readable(path)
-    name = path.name.lower()
-    if name.endswith(".npy"):
+    if path.name.lower().endswith(".npy"):
         if experts:
             raise InputError(f"{path.name} is one array: only tables and .npz hold experts by name")
-        return _open_npy(path)
-    if name.endswith(".npz"):
-        return _open_npz(path, experts, reserved)
+        array = map_array(path)
+        if array.ndim == 3:
+            return _of_arrays(path, {f"{path.stem}_{place + 1}": array[:, place] for place in range(array.shape[1])})
+        return _of_arrays(path, {path.stem: array})
+    if path.name.lower().endswith(".npz"):
+        return _of_arrays(path, _choose_arrays(path, experts, reserved))
     return _open_table(path, experts, columns, reserved)
 
 
-def _open_npy(path: Path) -> OpinionFile:
-    array = map_array(path)
-    if array.ndim == 3:
-        experts = tuple(Expert(f"{path.stem}_{place + 1}", array.shape[2]) for place in range(array.shape[1]))
-    else:
-        experts = (_expert(path, path.stem, array),)
-    _check_numbers(path, path.stem, array)
-
-    def read(rows: int) -> Iterator[list[np.ndarray]]:
-        for batch in array_batches(array, rows):
-            yield list(batch.swapaxes(0, 1)) if batch.ndim == 3 else [batch]
-
-    return _filled(OpinionFile(path, experts, len(array), read))
-
-
-def _open_npz(path: Path, experts: Mapping[str, Sequence[str]] | None, reserved: Sequence[str]) -> OpinionFile:
+def _choose_arrays(
+    path: Path, experts: Mapping[str, Sequence[str]] | None, reserved: Sequence[str]
+) -> dict[str, np.ndarray]:
     arrays = read_npz(path)
     if experts is None:
-        # Labels, sample numbers and class names lie beside opinions as arrays of one dimension.
+        # Arrays of one dimension are labels, sample numbers or class names.
         chosen = {name: array for name, array in arrays.items() if array.ndim != 1 and name not in reserved}
         if not chosen:
             raise InputError(f"{path.name} holds no array [n, class]; it holds {listed(list(arrays))}")
-        chosen = {path.stem: next(iter(chosen.values()))} if len(chosen) == 1 else chosen
-    else:
-        chosen = {}
-        for name, sources in experts.items():
-            if len(sources) != 1:
-                raise InputError(f"expert {name!r} must be one array of {path.name}, got {listed(sources)}")
-            if sources[0] not in arrays:
-                raise unknown_name("array", sources[0], arrays, f"It was looked for in {path.name}")
-            chosen[name] = arrays[sources[0]]
-    found = tuple(_expert(path, name, array) for name, array in chosen.items())
-    first, *others = chosen.items()
-    for name, array in chosen.items():
-        _check_numbers(path, name, array)
-    for name, array in others:
-        if len(array) != len(first[1]):
+        return {path.stem: next(iter(chosen.values()))} if len(chosen) == 1 else chosen
+    for name, sources in experts.items():
+        if len(sources) != 1:
+            raise InputError(f"expert {name!r} must be one array of {path.name}, got {listed(sources)}")
+        if sources[0] not in arrays:
+            raise unknown_name("array", sources[0], arrays, f"It was looked for in {path.name}")
+    return {name: arrays[sources[0]] for name, sources in experts.items()}
+
+
+def _of_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> OpinionFile:
+    """A file of an array `[n, class]` for each expert."""
+    first = next(iter(arrays))
+    for name, array in arrays.items():
+        if array.ndim != 2:
+            wanted = "[n, class] or [n, expert, class]" if path.suffix.lower() == ".npy" else "[n, class]"
+            raise InputError(f"{path.name}: opinions of {name!r} must have shape {wanted}, got {list(array.shape)}")
+        if array.dtype.kind not in "iuf":
+            raise InputError(f"{path.name}: opinions of {name!r} must be numbers, got {array.dtype}")
+        if len(array) != len(arrays[first]):
             raise InputError(
-                f"{path.name}: experts must have the same rows: {first[0]!r} has {len(first[1])}, {name!r} {len(array)}"
+                f"{path.name}: experts must have the same rows: {first!r} has {len(arrays[first])}, {name!r} "
+                f"{len(array)}"
             )
 
     def read(rows: int) -> Iterator[list[np.ndarray]]:
-        for batch in zip(*(array_batches(array, rows) for array in chosen.values())):
+        for batch in zip(*(array_batches(array, rows) for array in arrays.values())):
             yield list(batch)
 
-    return _filled(OpinionFile(path, found, len(first[1]), read))
+    experts = tuple(Expert(name, array.shape[1]) for name, array in arrays.items())
+    return _filled(OpinionFile(path, experts, len(arrays[first]), read))
 
 
 def _open_table(
@@ -200,27 +207,27 @@ def _open_table(
         predicted = [column for column in header if column.startswith(PREDICTED[:-1])]
         columns = [PREDICTED] if len(predicted) > 1 else None
     globs = experts or ({name: columns} if columns else {})
-    chosen = {name: [one for one in header if one not in kept]}
+    chosen = {name: [column for column in header if column not in kept]}
     if globs:
         chosen = choose_columns(header, globs, kept, owner="expert")
+    used = [column for own in chosen.values() for column in own]
     if is_parquet(path):
-        _check_types(path, [column for own in chosen.values() for column in own])
-    found = tuple(
-        Expert(name, len(own), _class_names(own, globs[name]) if globs else tuple(own)) for name, own in chosen.items()
-    )
+        _check_types(path, used)
+    classes = {name: _class_names(own, globs[name]) if globs else tuple(own) for name, own in chosen.items()}
     if experts is None:
-        # The same columns of every file: one that is named outright is called what its class is.
-        found = tuple(replace(one, classes=one.classes or tuple(chosen[one.name])) for one in found)
+        # Every file has the same columns, so a column that is named without a glob has the name of its class.
+        classes = {name: known or tuple(chosen[name]) for name, known in classes.items()}
+    found = tuple(Expert(name, len(own), classes[name]) for name, own in chosen.items())
 
     def read(rows: int) -> Iterator[list[np.ndarray]]:
-        for frame in number_batches(path, [column for own in chosen.values() for column in own], rows):
+        for frame in number_batches(path, used, rows):
             yield [_floats(frame.select(own)) for own in chosen.values()]
 
     return _filled(OpinionFile(path, found, count_rows(path), read))
 
 
 def _agree_on_classes(found: Sequence[Expert], whose: Sequence[str]) -> tuple[str, ...] | None:
-    """The classes as the first expert who names them orders them. whose: how a message calls each expert."""
+    """The classes in the order of the first expert that names them; `whose` is how a message calls each expert."""
     for expert, owner in zip(found, whose):
         if expert.width < 2:
             raise InputError(
@@ -231,8 +238,8 @@ def _agree_on_classes(found: Sequence[Expert], whose: Sequence[str]) -> tuple[st
             alone = sorted(set(found[0].classes or ()) ^ set(expert.classes or ()))
             only = f" (not in both: {listed(alone)})" if found[0].classes and expert.classes else ""
             raise InputError(
-                f"experts must speak of the same classes: {whose[0]} has {found[0].width}, {owner} {expert.width}"
-                f"{only}. If not every column is a class, say which hold the opinions (--columns)"
+                f"experts must have the same classes: {whose[0]} has {found[0].width}, {owner} {expert.width}"
+                f"{only}. If not every column is a class, choose those of the opinions (--columns)"
             )
     named = [place for place, expert in enumerate(found) if expert.classes is not None]
     for place in named[1:]:
@@ -247,7 +254,7 @@ def _agree_on_classes(found: Sequence[Expert], whose: Sequence[str]) -> tuple[st
 
 
 def _class_names(columns: Sequence[str], globs: Sequence[str]) -> tuple[str, ...] | None:
-    """What the star of a glob stands for; None where a column was named outright, which says nothing of its class.
+    """What `*` stands for in a glob; None if a column was named without one, which does not name its class.
 
     >>> _class_names(["img_cat", "img_dog"], ["img_*"]), _class_names(["a1", "a2"], ["a1", "a2"])
     (('cat', 'dog'), None)
@@ -267,18 +274,6 @@ def _filled(file: OpinionFile) -> OpinionFile:
     return file
 
 
-def _expert(path: Path, name: str, array: np.ndarray) -> Expert:
-    if array.ndim != 2:
-        wanted = "[n, class] or [n, expert, class]" if path.suffix.lower() == ".npy" else "[n, class]"
-        raise InputError(f"{path.name}: opinions of {name!r} must have shape {wanted}, got {list(array.shape)}")
-    return Expert(name, array.shape[1])
-
-
-def _check_numbers(path: Path, name: str, array: np.ndarray) -> None:
-    if array.dtype.kind not in "iuf":
-        raise InputError(f"{path.name}: opinions of {name!r} must be numbers, got {array.dtype}")
-
-
 def _check_types(path: Path, columns: Sequence[str]) -> None:
     import polars as pl
 
@@ -286,8 +281,8 @@ def _check_types(path: Path, columns: Sequence[str]) -> None:
     for column in columns:
         if not types[column].is_numeric() and types[column] != pl.Null:
             raise InputError(
-                f"{path.name}: column {column!r} holds {types[column]}, opinions are numbers: say which columns hold "
-                "them (--columns, or --expert NAME=GLOB for each of several experts)"
+                f"{path.name}: column {column!r} holds {types[column]}, opinions are numbers: choose their columns "
+                "(--columns, or --expert NAME=GLOB for each of several experts)"
             )
 
 
@@ -299,11 +294,9 @@ def _floats(frame: polars.DataFrame) -> np.ndarray:
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    return array if array.dtype in (np.float32, np.float64) else array.astype(_wider(array.dtype))
-
-
-def _wider(kind: np.dtype) -> type:
-    return np.float32 if kind == np.float16 else np.float64
+    if array.dtype in (np.float32, np.float64):
+        return array
+    return array.astype(np.float32 if array.dtype == np.float16 else np.float64)
 
 
 def _order(expert: Expert, classes: tuple[str, ...] | None) -> slice | list[int]:
@@ -312,8 +305,8 @@ def _order(expert: Expert, classes: tuple[str, ...] | None) -> slice | list[int]
     return [expert.classes.index(name) for name in classes or ()]
 
 
-def _different_rows(one: OpinionFile, rows: str, other: OpinionFile, others: str) -> InputError:
+def _different_rows(first: OpinionFile, rows: str, second: OpinionFile, others: str) -> InputError:
     return InputError(
-        f"the files must hold the same samples in the same order: {one.path.name} has {rows} rows, {other.path.name} "
-        f"has {others}"
+        f"the files must hold the same samples in the same order: {first.path.name} has {rows} rows, "
+        f"{second.path.name} has {others}"
     )

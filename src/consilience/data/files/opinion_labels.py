@@ -1,4 +1,4 @@
-"""Labels beside opinions: counted, matched with the classes, and read batch by batch as class numbers."""
+"""Labels of opinions in files: counted, matched with the classes, and read in batches as class numbers."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows, unknown_name
-from consilience.data.files.arrays import map_array, read_npz
-from consilience.data.files.column_globs import listed, nearest
-from consilience.data.files.frames import read_header
+from consilience.data.files.arrays import array_batches, map_array, read_npz
 from consilience.data.files.opinion_files import check_readable
-from consilience.data.files.row_batches import array_batches, string_batches
-from consilience.data.files.target_column import read_target
+from consilience.data.files.table_reading import read_header, string_batches
+from consilience.data.files.tables import listed, nearest, read_target
 
 _COUNTED = 1 << 16  # rows at a time
 
 
 @dataclass(frozen=True, eq=False)
 class LabelFile:
-    """Labels as they were written; `read(rows)` yields them `[row]`, so many at a time."""
+    """Labels as they are in a file; `read(rows)` yields them in batches `[row]`."""
 
     path: Path
     read: Callable[[int], Iterator[np.ndarray]]
 
     def count(self) -> dict[Any, int]:
-        """Each label and how often it occurs."""
+        """Label → how often it occurs."""
         counts: Counter[Any] = Counter()
         for batch in self.read(_COUNTED):
             found, often = np.unique(batch, return_counts=True)
@@ -39,7 +37,7 @@ class LabelFile:
         return dict(counts)
 
     def batches(self, place_of: Mapping[Any, int], rows: int) -> Iterator[np.ndarray]:
-        """Class numbers `[row]`. place_of: as `match_labels` found it."""
+        """Batches of class numbers `[row]`; `place_of` is what `match_labels` returned."""
         done = 0
         for batch in self.read(rows):
             found, which = np.unique(batch, return_inverse=True)
@@ -48,17 +46,17 @@ class LabelFile:
             if (numbers < 0).any():
                 wrong = np.flatnonzero(numbers < 0)
                 raise InputError(
-                    f"{self.path.name}: label {batch[wrong[0]].item()!r} ({name_rows(wrong + done)}) is none of the "
-                    f"{len(set(place_of.values()))} classes"
+                    f"{self.path.name}: label {batch[wrong[0]].item()!r} ({name_rows(wrong + done)}) is none of "
+                    f"the {len(set(place_of.values()))} classes"
                 )
             done += len(batch)
             yield numbers
 
 
 def open_labels(path: Path, column: str | None = None) -> LabelFile:
-    """Labels in an `.npy` `[n]`, an array of an `.npz`, or a column of a table.
+    """Labels in an `.npy` `[n]`, an array of an `.npz`, or a column of a table; `column` is its name.
 
-    column: of the table, or the array's name; not needed where there is only one.
+    It is not needed if there is only one column or array.
     """
     check_readable(path)
     name = path.name.lower()
@@ -92,15 +90,21 @@ def holds_labels(path: Path, column: str) -> bool:
 
 
 def match_labels(counts: Mapping[Any, int], width: int, names: Sequence[str] | None) -> dict[Any, int]:
-    """Which class, by number, each label means.
+    """Label → class number.
 
-    By name where the files (or the user) name the classes and the labels are such names; otherwise labels from 0 to
-    width − 1 are the columns' numbers, and `width` different labels are the columns in sorted order.
+    Labels that are names of classes are matched by name. Otherwise labels from 0 to width − 1 are the numbers of the
+    columns, and `width` different labels are the columns in sorted order.
 
-    >>> match_labels({"dog": 3, "cat": 1}, 2, ["cat", "dog"])
-    {'dog': 1, 'cat': 0}
-    >>> match_labels({1: 5, 2: 4, 3: 1}, 3, None)
-    {1: 0, 2: 1, 3: 2}
+    Args:
+        counts: Label → how often it occurs.
+        width: The number of classes.
+        names: Of the classes, or None if nothing names them.
+
+    Example:
+        >>> match_labels({"dog": 3, "cat": 1}, 2, ["cat", "dog"])
+        {'dog': 1, 'cat': 0}
+        >>> match_labels({1: 5, 2: 4, 3: 1}, 3, None)
+        {1: 0, 2: 1, 3: 2}
     """
     labels = {label: _number(label) for label in counts}
     numbers = [number for number in labels.values() if number is not None]
@@ -114,7 +118,7 @@ def match_labels(counts: Mapping[Any, int], width: int, names: Sequence[str] | N
         if len(unknown) < len(labels) or not by_number:
             raise InputError(
                 f"label {unknown[0]!r} ({counts[unknown[0]]} of {sum(counts.values())} labels) is none of the classes "
-                f"{listed(names)}; if these are not all classes, say which columns hold the opinions"
+                f"{listed(names)}; if these are not all classes, choose the columns of the opinions"
             )
     if by_number:
         return {label: int(number) for label, number in labels.items() if number is not None}

@@ -1,4 +1,4 @@
-"""Posteriors written batch by batch beside their place, and moved there once they are whole."""
+"""Writes posteriors in batches to a temporary file, which replaces the target once it is complete."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ Write = Callable[[np.ndarray], None]
 
 @contextmanager
 def writing(path: Path, classes: Sequence[str], logarithms: bool = False) -> Iterator[Write]:
-    """A function that takes posteriors `[row, class]` in order; the file appears when all are written, or not at all.
+    """A function that writes a batch of log-posteriors `[row, class]`; the file appears once all are written.
 
-    `.npy` holds `[n, class]`; `.npz` that as `posterior`, and `classes`; `.csv` and `.parquet` the most probable class
-    as `prediction` and a column `probability_CLASS` each, as `consilience predict` writes them. logarithms: the
-    posteriors' logarithms are written, in columns `log_probability_CLASS`.
+    `.npy` holds `[n, class]`; `.npz` the same as `posterior`, and `classes`; `.csv` and `.parquet` the most probable
+    class as `prediction` and a column `probability_CLASS` for each class, as `consilience predict` writes them.
+
+    Args:
+        path: Of the file.
+        classes: Their names, in the order of the columns.
+        logarithms: Write log-posteriors, in columns `log_probability_CLASS`.
     """
     makers = {".npy": _npy, ".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     ending = path.suffix.lower()

@@ -1,68 +1,85 @@
-"""The user's tables: CSV, TSV or Parquet, with a target column and column globs for each modality."""
+"""Samples from a table: which columns make up which modality, and the same reading of new rows.
+
+A table is the path of a CSV, TSV or Parquet file, or a pandas or polars DataFrame.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import fnmatch
+import re
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.errors import InputError, UnknownNameError, UnsupportedError, name_rows, unknown_name
 from consilience.core.samples import Kind, Samples
 from consilience.core.targets import TaskKind, infer_task_kind
 from consilience.data.dataset import DataSet, Made, Remake
-from consilience.data.files.cell_filling import check_fill
-from consilience.data.files.column_encoding import depends_on_split, learn_encoding
-from consilience.data.files.column_globs import choose_columns, listed, nearest
-from consilience.data.files.frames import read_frame, read_header
-from consilience.data.files.table_columns import Columns, read_columns
-from consilience.data.files.target_column import read_target
+from consilience.data.files.column_encoding import (
+    Columns,
+    Encoding,
+    Fill,
+    depends_on_split,
+    is_string,
+    learn_encoding,
+    read_columns,
+    read_known_columns,
+    read_known_numbers,
+    read_known_strings,
+)
+from consilience.data.files.table_reading import read_header, read_table, table_name
 from consilience.data.splits import settle_split
 
+if TYPE_CHECKING:
+    import polars
+
 _ADVICE = "fill single cells with fill='median', 'mean' or 'zero' (--fill median), or drop the rows"
+_NEW_ADVICE = "complete the cells, drop the rows, or train with fill='median' (--fill median), which fills new rows too"
 
 
 def load_table(
-    path: Path,
+    table: Path | Any,
     *,
     target: str | None = None,
     modalities: Any = None,
     kinds: Mapping[str, Kind] | None = None,
     split: str | None = None,
-    fill: str | None = None,
+    fill: Fill | None = None,
     task: TaskKind | None = None,
     seed: int = 0,
 ) -> DataSet:
-    """A target column, and for each modality column names or globs; categories and fill are fitted on the train rows.
+    """A data set of a table, a path or a DataFrame; the options are those of `load_data`.
 
-    The target and the split column never enter a modality, whatever the globs match.
+    Categories and fill values are learned from the train rows. The target and the split column never enter a modality,
+    whatever the globs match.
     """
-    if fill is not None:
-        check_fill(fill)
-    header = read_header(path)
+    header = read_header(table)
     if target is None:
         raise InputError(f"a table needs target= (--target), the column to predict; the columns are {listed(header)}")
     reserved = [target] if split is None else [target, split]
     for column, what in zip(reserved, ("target column", "split column")):
         if column not in header:
             known = nearest(column, header) or header[:20]
-            raise unknown_name(what, column, known, f"It was looked for in {path.name}")
+            raise unknown_name(what, column, known, f"It was looked for in {table_name(table)}")
     if target == split:
         raise InputError(f"column {target!r} cannot be both the target and the split")
     chosen = choose_columns(header, modalities, reserved)
     texts = _find_texts(chosen, kinds or {})
     wanted = [*reserved, *(column for columns in chosen.values() for column in columns)]
-    frame = read_frame(path, wanted, strings=[chosen[name][0] for name in texts])
+    frame = read_table(table, wanted, strings=[chosen[name][0] for name in texts])
     y = read_target(frame[target])
     task = task or infer_task_kind(y)
-    words = None if split is None else frame[split].to_list()
-    drawn = settle_split(words, y, task, seed=seed, where=f"split column {split!r}")
+    parts = None if split is None else frame[split].to_list()
+    drawn = settle_split(parts, y, task, seed=seed, where=f"split column {split!r}")
     read = {name: read_columns(name, frame.select(columns), name in texts) for name, columns in chosen.items()}
-    table = _Table(target, read, y, fill)
-    made = table.make(drawn.parts)
-    name = path.name.removesuffix(".gz").rpartition(".")[0]
-    return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=table.remake, reading=made.reading)
+    source = _Table(target, read, y, fill)
+    made = source.make(drawn.parts)
+    name = table.name.removesuffix(".gz").rpartition(".")[0] if isinstance(table, Path) else "table"
+    return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=source.remake, reading=made.reading)
 
 
 def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> list[str]:
@@ -77,13 +94,13 @@ def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> l
 
 
 class _Table:
-    """A table's modalities as read, and how to make samples of them once the train rows are known."""
+    """The modalities of a table as read, and how to make samples of them once the train rows are known."""
 
-    def __init__(self, target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: str | None):
+    def __init__(self, target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: Fill | None):
         self.target, self.modalities, self.y, self.fill = target, dict(modalities), y, fill
 
     def make(self, split: np.ndarray) -> Made:
-        """Samples, as `extra["columns"]` what each feature of each modality is called, and how they were encoded."""
+        """Samples, the names of the features of each modality as `extra["columns"]`, and the encodings."""
         train = split == "train"
         values, names, encodings = {}, {}, {}
         for name, columns in self.modalities.items():
@@ -98,5 +115,194 @@ class _Table:
 
     @property
     def remake(self) -> Remake | None:
-        """`make` where another split makes other values, now or for new samples; else None."""
-        return self.make if any(depends_on_split(one, self.fill) for one in self.modalities.values()) else None
+        """`make` if the values, now or of new samples, depend on the split; else None."""
+        return self.make if any(depends_on_split(columns, self.fill) for columns in self.modalities.values()) else None
+
+
+def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target: str, strings: bool) -> Samples:
+    """Samples of every row of a new table, encoded as in training.
+
+    A modality without any of its columns is left out. A category that training did not have is all zeros, with a
+    warning. The target column is read if the table has it; `strings` is whether training had strings there.
+    """
+    header = read_header(table)
+    there = {target: strings} if target in header else {}
+    kept = find_modalities(table, encodings, header)
+    values, frame = encode_columns(table, kept, there, _NEW_ADVICE)
+    kinds: dict[str, Kind] = {name: "vector" if kept[name].text is None else "text" for name in kept}
+    y = read_known_target(frame[target], strings) if there else None
+    return Samples.of(values, y, kinds=kinds)
+
+
+def find_modalities(table: Path | Any, encodings: Mapping[str, Encoding], header: Sequence[str]) -> dict[str, Encoding]:
+    """The modalities whose columns a table has.
+
+    Raises:
+        InputError: The table has none of them, or only some columns of a modality; the message names the others.
+    """
+    there = set(header)
+    lacking = {
+        name: [column for column in encoding.columns if column not in there] for name, encoding in encodings.items()
+    }
+    kept = {name: encoding for name, encoding in encodings.items() if len(lacking[name]) < len(encoding.columns)}
+    if not kept:
+        expected = [column for encoding in encodings.values() for column in encoding.columns]
+        raise InputError(
+            f"{table_name(table)} has none of the columns that training read ({listed(expected)}); its own are "
+            f"{listed(list(header))}"
+        )
+    partly = {name: columns for name, columns in lacking.items() if columns and name in kept}
+    if partly:
+        near = [column for columns in partly.values() for column in nearest(columns[0], header, limit=2)]
+        hint = f"; near them are {listed(list(dict.fromkeys(near)))}" if near else ""
+        listing = ", ".join(f"{listed(columns)} of modality {name!r}" for name, columns in partly.items())
+        filled = all(encodings[name].fills is not None for name in partly)
+        cells = ", with empty cells where nothing is known (filled as in training)" if filled else " with values"
+        raise InputError(
+            f"{table_name(table)} lacks columns that training read: {listing}{hint}. Add them{cells}, or leave out all "
+            "columns of such a modality, which is then missing for every row"
+        )
+    return kept
+
+
+def encode_columns(
+    table: Path | Any,
+    encodings: Mapping[str, Encoding],
+    others: Mapping[str, bool],
+    advice: str,
+    as_stored: bool = False,
+) -> tuple[dict[str, np.ndarray], Any]:
+    """The values of each modality of a table that has its columns, and the polars frame that they were read from.
+
+    `others` are further columns to read → whether they hold strings; `advice` is for the error on single empty cells.
+    """
+    wanted = [column for encoding in encodings.values() for column in encoding.columns]
+    strings = [column for encoding in encodings.values() for column in encoding.string_columns]
+    frame = read_table(table, [*wanted, *others], [*strings, *(column for column, text in others.items() if text)])
+    values = {}
+    for name, encoding in encodings.items():
+        kind: Kind = "vector" if encoding.text is None else "text"
+        columns = read_known_columns(name, kind, frame, encoding.numbers, encoding.string_columns, as_stored)
+        values[name] = encoding.encode(columns, advice)
+        _warn_of_unseen(table, encoding, columns)
+    return values, frame
+
+
+def _warn_of_unseen(table: Path | Any, encoding: Encoding, columns: Columns) -> None:
+    for column, rows in encoding.unseen(columns).items():
+        unseen = sorted(set(columns.strings[column][rows].tolist()))
+        known = listed(encoding.categories[column].tolist())
+        warnings.warn(
+            f"{table_name(table)}: column {column!r} of modality {columns.name!r} holds {listed(unseen)} in "
+            f"{name_rows(np.flatnonzero(rows))}, which training did not have: encoded as none of {known}",
+            stacklevel=2,
+        )
+
+
+def read_target(column: polars.Series, advice: str = "drop these rows") -> np.ndarray:
+    """Targets `[n]` of the type the column has: numbers, booleans or strings. An empty cell is an error."""
+    import polars as pl
+
+    empty = _is_empty(column)
+    if empty.any():
+        rows = empty.arg_true().to_list()
+        raise InputError(f"target column {column.name!r} is empty in {name_rows(rows)}: {advice}")
+    if column.dtype.is_decimal():
+        return column.cast(pl.Float64).to_numpy()
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        return column.to_numpy()
+    if is_string(column.dtype):
+        return np.array(column.cast(pl.String).to_list())
+    raise InputError(
+        f"target column {column.name!r} holds {column.dtype.base_type()}: use numbers, strings or booleans"
+    )
+
+
+def read_known_target(column: polars.Series, strings: bool) -> np.ndarray | None:
+    """Targets of the type they had in training, or None if every cell is empty, since they are not known yet."""
+    import polars as pl
+
+    if not strings and is_string(column.dtype):
+        column = read_known_numbers(column, "target column")
+    if _is_empty(column).all():
+        return None
+    if strings:
+        column = pl.Series(column.name, read_known_strings(column, "target column").tolist(), dtype=pl.String)
+    return read_target(column, advice="complete the column, or leave it out")
+
+
+def _is_empty(column: polars.Series) -> polars.Series:
+    return column.is_null() | column.is_nan().fill_null(True) if column.dtype.is_float() else column.is_null()
+
+
+def choose_columns(
+    header: Sequence[str], modalities: Any, reserved: Sequence[str], *, owner: str = "modality"
+) -> dict[str, list[str]]:
+    """Modality → its columns, in the order of the globs, then of the table.
+
+    Args:
+        header: The columns of the table.
+        modalities: Modality → a name or glob, or several.
+        reserved: The target and the split column. A glob skips them; naming one is an error.
+        owner: What error messages call the thing that the columns belong to.
+
+    Example:
+        >>> choose_columns(["a1", "a2", "b", "label"], {"a": "a*", "rest": "*b*"}, reserved=["label"])
+        {'a': ['a1', 'a2'], 'rest': ['b']}
+        >>> choose_columns(["a1", "a2", "b", "label"], {"a": "a*", "rest": ["b", "l*"]}, reserved=["label", "a2"])
+        Traceback (most recent call last):
+        consilience.core.errors.InputError: modality 'rest': 'l*' matches only 'label', which is the target or the split
+    """
+    if not isinstance(modalities, Mapping) or not modalities:
+        raise InputError(
+            "a table needs modalities=, a mapping of name → columns or globs such as {'audio': 'mfcc_*'} (--modality "
+            f"audio=mfcc_*); the columns are {listed(header)}"
+        )
+    known = dict.fromkeys(header)
+    chosen: dict[str, list[str]] = {}
+    taken: dict[str, str] = {}
+    for name, given in modalities.items():
+        whose = f"{owner} {name!r}"
+        patterns = [given] if isinstance(given, str) else list(given)
+        if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+            raise InputError(f"{whose} must name columns or globs, got {given!r}")
+        matches = dict.fromkeys(column for pattern in patterns for column in _match(whose, pattern, known, reserved))
+        for column in matches:
+            if column in taken:
+                raise InputError(f"column {column!r} belongs to {owner} {taken[column]!r} and to {name!r}")
+            taken[column] = name
+        chosen[name] = list(matches)
+    return chosen
+
+
+def _match(whose: str, pattern: str, header: Mapping[str, Any], reserved: Sequence[str]) -> list[str]:
+    if pattern in reserved:
+        raise InputError(f"{whose} names column {pattern!r}, which is the target or the split")
+    if pattern in header:  # a column may be called "x[0]", which as a glob means "x0"
+        return [pattern]
+    glob = re.compile(fnmatch.translate(pattern))
+    matches = [column for column in header if glob.match(column)]
+    allowed = [column for column in matches if column not in reserved]
+    if matches and not allowed:
+        raise InputError(f"{whose}: {pattern!r} matches only {listed(matches)}, which is the target or the split")
+    if not allowed:
+        near = nearest(pattern, list(header))
+        hint = f"near it are {listed(near)}" if near else f"the columns are {listed(list(header))}"
+        raise UnknownNameError(f"{whose}: {pattern!r} matches no column; {hint}")
+    return allowed
+
+
+def nearest(pattern: str, header: Sequence[str], limit: int = 5) -> list[str]:
+    """Column names that resemble a name or glob."""
+    plain = re.sub(r"[*?\[\]]", "", pattern)
+    return difflib.get_close_matches(plain, header, n=limit, cutoff=0.5)
+
+
+def listed(names: Sequence[str], limit: int = 10) -> str:
+    """Names for a message, not thousands of them.
+
+    >>> listed(["a", "b", "c"], limit=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(repr(name) for name in names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

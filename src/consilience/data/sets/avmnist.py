@@ -1,22 +1,22 @@
-"""`av-mnist`: digits written and spoken. Built from MNIST and FSDD by a recipe that gives the same bytes everywhere.
+"""`av-mnist`: written and spoken digits, built from MNIST and FSDD with the same bytes on every machine.
 
-No build script of AV-MNIST was ever published, and published accuracies disagree, since the number of principal
-components that are left of an image decides how much of it can be read. This one is written down:
+No build script of AV-MNIST was published, and published accuracies disagree, since they depend on the number of
+principal components that are kept of an image. This set is built as follows:
 
 1. Images: PCA of the 60 000 training images (their second moments are sums of whole numbers, so exact in float64);
    every image is replaced by its mean plus its first components, rounded to bytes.
 2. Audio: each recording's spectrogram, see `fsdd`.
 3. Parts: MNIST's test images and FSDD's test takes are the test part. Of the training images 15 % are drawn for
-   validation, and of each digit's training recordings every seventh is held for them: a recording that training has
-   heard would say nothing about new ones.
-4. Pairs: the images of a digit in one part, in their order, take that digit's recordings of the part by turns, in an
-   order drawn with the seed and drawn again at every turn.
-5. Noise, where it is asked for: every pair has its own, as in the builds whose sound was multiplied by adding noise.
-   A recording that always sounds the same is known by heart after an epoch.
+   validation, and every seventh training recording of each digit is kept for them, so that validation and training
+   share no recording.
+4. Pairs: the images of a digit in one part get the recordings of that digit in turn, in an order that is drawn with
+   the seed again for every turn.
+5. Noise, if any: every pair has its own, so that a recording that occurs in many pairs is not memorised.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,22 +26,20 @@ from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
 from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt, PositiveInt, check_value
 from consilience.data.dataset import DataSet
-from consilience.data.named_sets import Files, find_folder, register
+from consilience.data.named_sets import find_folder, register
 from consilience.data.sets.fsdd import FILES as SPOKEN
 from consilience.data.sets.fsdd import SIDE, spoken_digits
 from consilience.data.sets.mnist import FILES as WRITTEN
 from consilience.data.sets.mnist import read_parts
 from consilience.data.splits import PARTS, Split, given_split, pick_stratified
 
-_FILES = Files(
-    folder=WRITTEN.folder,
-    names=WRITTEN.names,
+_FILES = replace(
+    WRITTEN,
     what="AV-MNIST's written half, MNIST,",
-    origin=WRITTEN.origin,
     licence=f"{WRITTEN.licence}; its spoken half, FSDD, {SPOKEN.licence}",
 )
 ENERGY = 0.25
-_HELD = 7  # of a digit's training recordings, one in so many is for validation
+_HELD = 7  # one in so many training recordings of a digit is for validation
 
 
 @register("av-mnist", description="70 000 digits, written (few principal components left) and spoken", files=_FILES)
@@ -55,39 +53,43 @@ def avmnist(
     n: Annotated[int, Interval(100)] | None = None,
     seed: NonNegativeInt = 0,
 ) -> DataSet:
-    """Images of bytes `[1, 28, 28]` and spectrograms of bytes `[1, side, side]`, 112×112 unless told.
+    """Images of bytes `[1, 28, 28]` and spectrograms of bytes `[1, side, side]`.
 
-    components: how many principal components are left of an image; None: as many as keep the share `energy` of its
-    variance. noise: standard deviation, in bytes, of noise on the spectrograms. side: of the spectrograms, a divisor of
-    112; smaller ones are means over blocks. n: how many pairs of the 70 000, the same share of every part and digit;
-    None: all. seed: of the validation part, the pairs, the noise and of who is among the n.
+    Args:
+        folder: Of the files of MNIST; those of FSDD are in the folder beside it.
+        components: The number of principal components kept of an image; None for as many as keep the share `energy`.
+        energy: The share of the variance of the images that is kept.
+        noise: The standard deviation, in bytes, of noise on the spectrograms.
+        side: Of the spectrograms, a divisor of 112; smaller ones are means over blocks.
+        n: The number of pairs, the same share of every part and digit; None for all 70 000.
+        seed: Of the validation part, the pairs, the noise and the choice of n pairs.
     """
     if SIDE % side:
         raise InputError(f"option side={side!r} must divide {SIDE}, the side of a spectrogram")
-    images, digits, words = read_parts(folder)
+    images, digits, part_of_row = read_parts(folder)
     spectrograms, spoken, test = spoken_digits(find_folder(SPOKEN, folder.parent))
-    reduced, _ = reduce_images(images, words == "train", components, energy)
-    parts = given_split(words, digits, "classification", seed=seed).parts
-    heard = np.where(test, "test", hold_recordings(spoken, ~test))
+    reduced, _ = reduce_images(images, part_of_row == "train", components, energy)
+    parts = given_split(part_of_row, digits, "classification", seed=seed).parts
+    part_of_recording = np.where(test, "test", hold_recordings(spoken, ~test))
     rows = np.empty(len(digits), dtype=np.int64)
     for part in PARTS:
         here = parts == part
-        rows[here] = pair(digits[here], spoken, np.flatnonzero(heard == part), seed)
+        rows[here] = pair(digits[here], spoken, np.flatnonzero(part_of_recording == part), seed)
     kept = np.arange(len(digits)) if n is None else some_pairs(digits, parts, n, seed)
     audio: Any = MappedRows(shrink(spectrograms, SIDE // side), rows[kept])
     if noise:
         audio = with_noise(audio.base[audio.rows], noise, seed)
     samples = Samples.of({"image": reduced[kept, None], "audio": audio}, digits[kept])
-    # What is paired with what depends on the split, so that it is as fixed as if it had come with the data.
+    # The pairs depend on the split, so that it cannot be drawn again.
     return DataSet("av-mnist", samples, "classification", *Split(parts[kept], official=True, drawn_validation=False))
 
 
 def hold_recordings(spoken: np.ndarray, training: np.ndarray) -> np.ndarray:
-    """Which recordings are "validation", every seventh of each digit's, and which "train": `[n]`."""
-    words = np.full(len(spoken), "train", dtype="<U10")
+    """The part of each recording `[n]`: every seventh of a digit is "validation", the others "train"."""
+    part_of_row = np.full(len(spoken), "train", dtype="<U10")
     for digit in np.unique(spoken):
-        words[np.flatnonzero(training & (spoken == digit))[::_HELD]] = "validation"
-    return words
+        part_of_row[np.flatnonzero(training & (spoken == digit))[::_HELD]] = "validation"
+    return part_of_row
 
 
 def some_pairs(digits: np.ndarray, parts: np.ndarray, n: int, seed: int) -> np.ndarray:

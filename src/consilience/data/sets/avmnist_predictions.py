@@ -1,4 +1,4 @@
-"""`avmnist-predictions`: what three trained networks said about AV-MNIST's test set, for fusing opinions."""
+"""`avmnist-predictions`: the predictions of three trained networks on the test set of AV-MNIST, for fusing opinions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,13 @@ from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import draw_split
 
 _EXPERTS = ("image", "audio", "centralnet")
 _FILE = "test_probabilities.npz"
-_FILES = Files(
-    folder="avmnist_predictions",
-    names=(_FILE,),
-    what="the file of saved predictions on AV-MNIST",
-    origin="whoever trained the image, audio and CentralNet models (arrays image_1 … centralnet_3 and y)",
-    licence="none stated",
-)
+_FILES = source_files("avmnist-predictions", _FILE)
 
 
 @register(
@@ -32,15 +27,17 @@ _FILES = Files(
     files=_FILES,
 )
 def avmnist_predictions(folder: Path, *, run: Literal[1, 2, 3] = 1, seed: NonNegativeInt = 0) -> DataSet:
-    """Each modality is one network's probabilities `[10]` of training run 1, 2 or 3.
+    """Each modality holds the probabilities `[10]` of one network.
 
-    Some are exactly 0 in 32 bits, so clip before taking logarithms. All rows are AV-MNIST's test set: the split into
-    train, validation and test is drawn here, for methods that learn how to fuse.
+    Some are exactly 0 in 32 bits, so clip them before taking logarithms. All rows are from the test set of AV-MNIST.
+    The split into train, validation and test is drawn here, for methods that learn how to fuse.
+
+    Args:
+        folder: Of the file.
+        run: The training run of the networks.
+        seed: Of the split.
     """
-    arrays = read_npz(folder / _FILE)
-    missing = [name for name in (*(f"{expert}_{run}" for expert in _EXPERTS), "y") if name not in arrays]
-    if missing:
-        raise InputError(f"{_FILE} lacks {', '.join(missing)}; it holds {', '.join(sorted(arrays))}")
+    arrays = read_npz(folder / _FILE, required=[*(f"{expert}_{run}" for expert in _EXPERTS), "y"])
     opinions = {expert: arrays[f"{expert}_{run}"] for expert in _EXPERTS}
     for expert, probabilities in opinions.items():
         off = (np.abs(probabilities.sum(axis=-1) - 1) > 1e-3) | (probabilities < 0).any(axis=-1)

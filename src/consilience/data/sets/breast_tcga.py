@@ -12,20 +12,15 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
-from consilience.data.files.rda import read_rda
-from consilience.data.named_sets import Files, register
+from consilience.data.files.r_data import read_r_data
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _MODALITIES = ("mrna", "mirna", "protein")
 _PARTS = {"train": "data.train", "test": "data.test"}
 _FILE = "breast.TCGA.rda"
-_FILES = Files(
-    folder="breast_tcga",
-    names=(_FILE,),
-    what="the breast cancer set of mixOmics",
-    origin="the folder data of the R package mixOmics (Bioconductor; data of The Cancer Genome Atlas)",
-    licence="GPL ≥ 2",
-)
+_FILES = source_files("breast-tcga", _FILE)
 
 
 @register("breast-tcga", description="Breast tumours of three subtypes; no protein in the test set", files=_FILES)
@@ -36,21 +31,20 @@ def breast_tcga(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     """
     parts = _read_parts(folder / _FILE)
     y = np.concatenate([part["subtype"] for part in parts.values()])
-    words = np.repeat(list(parts), [len(part["subtype"]) for part in parts.values()])
+    part_of_row = np.repeat(list(parts), [len(part["subtype"]) for part in parts.values()])
     values = {}
     for name in _MODALITIES:
         width = parts["train"][name].shape[1]
         unmeasured = {word: np.full((len(part["subtype"]), width), np.nan) for word, part in parts.items()}
         columns = [part.get(name, unmeasured[word]) for word, part in parts.items()]
         values[name] = np.concatenate(columns).astype(np.float32)
-    return DataSet(
-        "breast-tcga", Samples.of(values, y), "classification", *given_split(words, y, "classification", seed=seed)
-    )
+    split = given_split(part_of_row, y, "classification", seed=seed)
+    return DataSet("breast-tcga", Samples.of(values, y), "classification", *split)
 
 
 def _read_parts(path: Path) -> dict[str, Mapping[str, Any]]:
     """The train and the test part: arrays `[n, feature]` by modality, and the subtypes `[n]`."""
-    content = read_rda(path).get("breast.TCGA")
+    content = read_r_data(path).get("breast.TCGA")
     if not isinstance(content, dict) or not all(isinstance(content.get(name), dict) for name in _PARTS.values()):
         raise InputError(f"{path.name} must hold a list breast.TCGA with lists data.train and data.test")
     parts = {word: content[name] for word, name in _PARTS.items()}

@@ -1,4 +1,4 @@
-"""`captions`: small generated pictures with sentences; each leaves open what the other often says."""
+"""`captions`: small generated pictures with sentences; each shows only part of the class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def captions(
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % (len(_COLOURS) * len(_SHAPES)))
     colour, shape = y // len(_SHAPES), y % len(_SHAPES)
-    labels = np.array([f"{one} {other}" for one in _COLOURS for other in _SHAPES])[y]
+    labels = np.array([f"{name} {form}" for name in _COLOURS for form in _SHAPES])[y]
     samples = Samples.of(
         {"image": _draw_images(colour, shape, noise, rng), "text": _write_sentences(colour, shape, rng)}, labels
     )
@@ -50,7 +50,7 @@ def _draw_images(colour: np.ndarray, shape: np.ndarray, noise: float, rng: np.ra
     down = np.arange(_SIZE)[:, None] - middle[:, 0, None, None]
     right = np.arange(_SIZE) - middle[:, 1, None, None]
     circle = down**2 + right**2 <= radius**2
-    # Arms such that both shapes have nearly the same area: counting pixels does not tell them apart.
+    # With these arms both shapes have nearly the same area, so that counting pixels does not separate them.
     long, short = np.maximum(np.abs(down), np.abs(right)), np.minimum(np.abs(down), np.abs(right))
     cross = (long <= 1.25 * radius) & (short <= 0.38 * radius)
     drawn = np.where((shape == _SHAPES.index("circle"))[:, None, None], circle, cross)  # [n, height, width]

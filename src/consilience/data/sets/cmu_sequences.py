@@ -2,7 +2,7 @@
 
 The files are pickles of train, valid and test, each with text, vision and audio `[n, time, feature]`, aligned to the
 words of the text, and labels from −3 to 3. They are padded with zeros in front; here a sequence starts at its first
-step and says its length.
+step, and its length is known.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from consilience.core.samples import Samples
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
 from consilience.data.files.array_pickles import read_sequences_pickle
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "valid", "test")
-_VIDEO = ("vision", "video")  # what files call it
+_VIDEO = ("vision", "video")  # its names in the files
 _STRONGEST = 3.0
 Label = Literal["score", "binary"]
-_ORIGIN = "the repository of Tsai et al., Multimodal Transformer for Unaligned Multimodal Language Sequences (MulT)"
-_MOSI = Files("mosi", ("mosi_data.pkl",), "CMU-MOSI as aligned sequences", _ORIGIN, "research use")
-_MOSEI = Files("mosei", ("mosei_senti_data.pkl",), "CMU-MOSEI as aligned sequences", _ORIGIN, "research use")
+_MOSI = source_files("mosi-sequences", "mosi_data.pkl")
+_MOSEI = source_files("mosei-sequences", "mosei_senti_data.pkl")
 
 
 @register(
@@ -36,7 +36,9 @@ _MOSEI = Files("mosei", ("mosei_senti_data.pkl",), "CMU-MOSEI as aligned sequenc
 def mosi_sequences(folder: Path, *, label: Label = "score") -> DataSet:
     """Text `[50, 300]`, audio `[50, 5]` and video `[50, 20]`; all three parts come with the data.
 
-    label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
+    Args:
+        folder: Of the file.
+        label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
     """
     return _read("mosi-sequences", folder / _MOSI.names[0], label)
 
@@ -45,10 +47,7 @@ def mosi_sequences(folder: Path, *, label: Label = "score") -> DataSet:
     "mosei-sequences", description="22 856 spoken opinions word by word, text, voice and face (CMU-MOSEI)", files=_MOSEI
 )
 def mosei_sequences(folder: Path, *, label: Label = "score") -> DataSet:
-    """Text `[50, 300]`, audio `[50, 74]` and video `[50, 35]`; all three parts come with the data.
-
-    label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
-    """
+    """Text `[50, 300]`, audio `[50, 74]` and video `[50, 35]`; the options are those of `mosi_sequences`."""
     return _read("mosei-sequences", folder / _MOSEI.names[0], label)
 
 
@@ -57,22 +56,22 @@ def _read(name: str, path: Path, label: str) -> DataSet:
     if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in _PARTS):
         found = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise InputError(f"{path.name} must be a dict with the dicts train, valid and test, it holds {found}")
-    # Each part is let go once it is read: the files take gigabytes.
+    # Each part is freed once it is read, since the files take gigabytes.
     parts = [_read_part(f"{part} of {path.name}", content.pop(part)) for part in _PARTS]
     sizes = [len(scores) for _, _, scores in parts]
-    scores, words = np.concatenate([one for _, _, one in parts]), np.repeat(_PARTS, sizes)
+    scores, part_of_row = np.concatenate([labels for _, _, labels in parts]), np.repeat(_PARTS, sizes)
     kept = np.arange(len(scores)) if label == "score" else np.flatnonzero(scores)
     values, lengths = {}, {}
     for modality in ("text", "audio", "video"):
-        shapes = {one[modality].shape[1:] for one, _, _ in parts}
+        shapes = {part[modality].shape[1:] for part, _, _ in parts}
         if len(shapes) > 1:
             raise InputError(f"{path.name}: {modality} differs from part to part, {sorted(shapes)}")
-        values[modality] = np.concatenate([one[modality] for one, _, _ in parts])[kept]
-        lengths[modality] = np.concatenate([one[modality] for _, one, _ in parts])[kept]
+        values[modality] = np.concatenate([part[modality] for part, _, _ in parts])[kept]
+        lengths[modality] = np.concatenate([long[modality] for _, long, _ in parts])[kept]
     y = scores[kept] if label == "score" else np.where(scores[kept] > 0, "positive", "negative")
     task: TaskKind = "regression" if label == "score" else "classification"
     samples = Samples.of(values, y, lengths=lengths)
-    return DataSet(name, samples, task, *given_split(words[kept], y, task))
+    return DataSet(name, samples, task, *given_split(part_of_row[kept], y, task))
 
 
 def _read_part(where: str, part: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
@@ -85,10 +84,10 @@ def _read_part(where: str, part: Mapping[str, Any]) -> tuple[dict[str, np.ndarra
             f"{', '.join(map(str, part))}"
         )
     padded = {"text": part["text"], "audio": part["audio"], "video": part[video]}
-    wrong = [name for name, one in padded.items() if one.ndim != 3 or one.dtype.kind not in "fiu"]
-    wrong += [name for name, one in padded.items() if one.shape[:2] != padded["text"].shape[:2]]
+    wrong = [name for name, value in padded.items() if value.ndim != 3 or value.dtype.kind not in "fiu"]
+    wrong += [name for name, value in padded.items() if value.shape[:2] != padded["text"].shape[:2]]
     if wrong:
-        shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in padded.items())
+        shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in padded.items())
         raise InputError(f"{where}: aligned sequences are numbers [n, time, feature] of one n and time, got {shapes}")
     n, labels = len(padded["text"]), part["labels"]
     if labels.shape[:1] != (n,) or labels.size != n or labels.dtype.kind not in "fiu":
@@ -97,7 +96,7 @@ def _read_part(where: str, part: Mapping[str, Any]) -> tuple[dict[str, np.ndarra
     far = np.flatnonzero(~(np.abs(scores) <= _STRONGEST))
     if len(far):
         raise InputError(f"{where}: labels lie from −3 to 3, got {scores[far[0]]} in {name_rows(far)}")
-    values = {name: one.astype(np.float32) for name, one in padded.items()}
+    values = {name: value.astype(np.float32) for name, value in padded.items()}
     values["audio"][np.isneginf(values["audio"])] = 0  # as MulT does: the logarithm of silence
     values, lengths = to_front(values, "text")
     return values, lengths, scores
@@ -114,7 +113,7 @@ def to_front(values: Mapping[str, np.ndarray], by: str) -> tuple[dict[str, np.nd
     >>> values["audio"][0, :, 0].tolist(), lengths["audio"].tolist()
     ([0, 8, 0, 0], [2])
     """
-    filled = {name: (one != 0).any(axis=2) for name, one in values.items()}
+    filled = {name: (value != 0).any(axis=2) for name, value in values.items()}
     anything = np.logical_or.reduce(list(filled.values()))
     steps = anything.shape[1]
     start = np.where(filled[by].any(axis=1), filled[by].argmax(axis=1), anything.argmax(axis=1))
@@ -124,8 +123,8 @@ def to_front(values: Mapping[str, np.ndarray], by: str) -> tuple[dict[str, np.nd
     source = np.minimum(start[:, None] + step, steps - 1)
     inside = step < long[:, None]
     moved, lengths = {}, {}
-    for name, one in values.items():
-        moved[name] = np.take_along_axis(one, source[..., None], axis=1)
+    for name, value in values.items():
+        moved[name] = np.take_along_axis(value, source[..., None], axis=1)
         moved[name][~inside] = 0
         lengths[name] = np.where((filled[name] & (step >= start[:, None])).any(axis=1), long, 0)
     return moved, lengths

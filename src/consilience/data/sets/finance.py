@@ -11,19 +11,14 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.core.settings import PositiveInt
 from consilience.data.dataset import DataSet
-from consilience.data.files.frames import read_frame, read_header
-from consilience.data.named_sets import Files, register
+from consilience.data.files.table_reading import read_header, read_table
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
-_FILES = Files(
-    folder="finance",
-    names=("open_2000-06-01_2021-02-28.csv.gz",),
-    what="daily opening prices",
-    origin="any provider of historical prices: a column Date and one column for each ticker",
-    licence="the provider's terms",
-)
+_FILES = source_files("finance", "open_2000-06-01_2021-02-28.csv.gz")
 # Shankar, Thompson and Fiterau 2022, appendix C, and the smaller groups of MultiBench. The target of the large groups
-# is not stated there: ours is the one the smaller group of the same sector has, or all of them.
+# is not stated there; here it is that of the smaller group of the same sector, or all stocks.
 GROUPS = {
     "food": (("MCD", "SBUX", "HSY", "HRL"), "MCD"),
     "health": (("MRK", "WST", "CVS", "MCK", "ABT", "UNH", "TFX"), "UNH"),
@@ -53,12 +48,18 @@ def finance(
     train: PositiveInt = 3200,
     validation: PositiveInt = 500,
 ) -> DataSet:
-    """A sequence `[window, 1]` of daily log returns for each stock; the target is one stock's squared return next day.
+    """A sequence `[window, 1]` of daily log returns for each stock; the target is a squared return of the next day.
 
-    Returns are divided by their standard deviation over the training days, the squared one likewise. targets: "one", or
-    "all" for every stock's squared return `[n, stock]`, as they are divided by one standard deviation of all of them.
-    Days where a stock has no price (GOOG before August 2004) are left out for all. Parts are by date: `train` days (at
-    most 70 %), `validation` days (at most a third of those left), the rest.
+    Returns and targets are divided by their standard deviation over the training days. Days on which a stock has no
+    price (GOOG before August 2004) are left out for all. The parts are in the order of dates.
+
+    Args:
+        folder: Of the file.
+        group: The sector, a key of `GROUPS`.
+        targets: "one" for one stock, or "all" for every stock `[n, stock]`, with one standard deviation for all.
+        window: Days in a sequence.
+        train: Days for training, at most 70 %.
+        validation: Days for validation, at most a third of the rest.
     """
     if group not in GROUPS:
         raise unknown_name("group", group, GROUPS, "It was given for data set 'finance'")
@@ -68,7 +69,7 @@ def finance(
     if len(returns) < window + 10:
         raise InputError(f"finance: {len(returns)} days with prices of {group} are too few for a window of {window}")
     count = len(returns) - window  # the target of window t is the return of day t + window
-    # A group with a young stock has fewer days: its parts shrink together, and some are left to test on.
+    # A group with a young stock has fewer days; its parts shrink together, so that some days remain for the test.
     learned = min(train, int(0.7 * count))
     validation = min(validation, (count - learned) // 3)
     volatility = returns[window:] ** 2
@@ -76,9 +77,9 @@ def finance(
     y = y / y[:learned].std()
     returns = returns / returns[: window + learned].std(axis=0)
     windows = np.lib.stride_tricks.sliding_window_view(returns, window, axis=0)[:count].astype(np.float32)
-    words = np.repeat(["train", "validation", "test"], [learned, validation, count - learned - validation])
+    part_of_row = np.repeat(["train", "validation", "test"], [learned, validation, count - learned - validation])
     values = {ticker: windows[:, column, :, None] for column, ticker in enumerate(tickers)}
-    return DataSet("finance", Samples.of(values, y), "regression", *given_split(words, y, "regression"))
+    return DataSet("finance", Samples.of(values, y), "regression", *given_split(part_of_row, y, "regression"))
 
 
 def read_prices(path: Path, tickers: tuple[str, ...]) -> np.ndarray:
@@ -87,7 +88,7 @@ def read_prices(path: Path, tickers: tuple[str, ...]) -> np.ndarray:
     lacking = [name for name in wanted if name not in read_header(path)]
     if lacking:
         raise InputError(f"{path.name} has no column {', '.join(lacking)}")
-    frame = read_frame(path, wanted, strings=("Date",))
+    frame = read_table(path, wanted, strings=("Date",))
     prices = frame.sort("Date").select(tickers).cast(float, strict=False).to_numpy()  # type: ignore[arg-type]
     known = np.isfinite(prices).all(axis=1)
     if not (prices[known] > 0).all():

@@ -1,6 +1,6 @@
 """`food-101`: dishes as a picture and the text of the web page it was found on (UPMC Food-101).
 
-The files are those of Kiela et al. (MMBT), which QMF uses: a line of JSON a sample, with `img` (a path below the
+The files are those of Kiela et al. (MMBT), which QMF uses: a line of JSON for each sample, with `img` (a path below the
 folder, or null), `text` and `label`.
 """
 
@@ -16,22 +16,14 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.settings import Interval
 from consilience.data.dataset import DataSet
-from consilience.data.files.image_files import load_images
 from consilience.data.files.json_lines import read_json_lines
-from consilience.data.named_sets import Files, register
+from consilience.data.files.media import load_images
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "dev", "test")
-_FILES = Files(
-    folder="food101",
-    names=tuple(f"{part}.jsonl" for part in _PARTS),
-    what="UPMC Food-101 (Wang et al.)",
-    origin=(
-        "the repository of Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data (QMF), or with the "
-        "script food_101.py of the repository mmbt, which writes them beside the folder images"
-    ),
-    licence="research use",
-)
+_FILES = source_files("food-101", *(f"{part}.jsonl" for part in _PARTS))
 SIZE = 64
 
 
@@ -41,22 +33,24 @@ SIZE = 64
 def food101(folder: Path, *, size: Annotated[int, Interval(8)] = SIZE) -> DataSet:
     """Image of bytes `[3, size, size]`, the middle square of the picture, and text; all three parts come with the data.
 
-    size: pixels of a side; the papers take 224.
+    Args:
+        folder: Of the files.
+        size: Pixels of a side; the papers take 224.
     """
     parts = [read_json_lines(folder / name, ("text", "label")) for name in _FILES.names]
     dishes = [dish for part in parts for dish in part]
-    words = np.repeat(_PARTS, [len(part) for part in parts])
+    part_of_row = np.repeat(_PARTS, [len(part) for part in parts])
     paths = find_pictures(folder, [dish.get("img") for dish in dishes])
     image = load_images(paths, int(size), crop=True)[0]
     text = np.array([dish["text"] for dish in dishes], dtype=object)
     y = np.array([dish["label"] for dish in dishes])
     seen = np.array([path is not None for path in paths])
     samples = Samples.of({"image": image, "text": text}, y, present={"image": seen})
-    return DataSet("food-101", samples, "classification", *given_split(words, y, "classification"))
+    return DataSet("food-101", samples, "classification", *given_split(part_of_row, y, "classification"))
 
 
 def find_pictures(folder: Path, names: Sequence[Any]) -> list[Path | None]:
-    """The files that these names below the folder mean; None where there is no name."""
+    """The paths of these files below the folder; None where there is no name."""
     for name in names:
         if name is not None and (not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts):
             raise InputError(f"img must be a path below {folder.name}, or null where there is no picture, got {name!r}")

@@ -1,4 +1,4 @@
-"""`fsdd`: the Free Spoken Digit Dataset as spectrograms, with the time and the frequencies as two axes of an image."""
+"""`fsdd`: the Free Spoken Digit Dataset as spectrograms, images of frequencies over time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
-from consilience.data.files.sound_files import read_recordings
-from consilience.data.named_sets import Files, register
+from consilience.data.files.media import read_recordings
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
-FILES = Files(
-    folder="fsdd",
-    names=("recordings.zip",),
-    what="the Free Spoken Digit Dataset",
-    origin="the repository free-spoken-digit-dataset of Zohar Jackson and others (its folder recordings, as a zip)",
-    licence="CC BY-SA 4.0",
-)
+FILES = source_files("fsdd", "recordings.zip")
 RATE = 8000
 SIDE, WINDOW, HOP = 112, 256, 70  # 112 windows of 32 ms, 8.75 ms apart: a little over a second
 _LENGTH = WINDOW + (SIDE - 1) * HOP
@@ -34,9 +29,9 @@ _TEST_TAKES = 5
 def fsdd(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     """Spectrograms of bytes `[1, 112, 112]`; each speaker's first five takes of a digit are the official test part."""
     images, labels, test = spoken_digits(folder)
-    words = np.where(test, "test", "train")
+    part_of_row = np.where(test, "test", "train")
     samples = Samples.of({"audio": images}, labels)
-    return DataSet("fsdd", samples, "classification", *given_split(words, labels, "classification", seed=seed))
+    return DataSet("fsdd", samples, "classification", *given_split(part_of_row, labels, "classification", seed=seed))
 
 
 def spoken_digits(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -61,7 +56,7 @@ def spoken_digits(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def fitted(samples: np.ndarray) -> np.ndarray:
-    """A recording cut or padded with silence to the length that 112 windows take, its middle in the middle."""
+    """A recording, cut or padded with silence on both sides to the length of 112 windows."""
     surplus = len(samples) - _LENGTH
     if surplus >= 0:
         return samples[surplus // 2 : surplus // 2 + _LENGTH]

@@ -1,4 +1,4 @@
-"""`gaussians`: class-conditional Gaussians whose posterior is known, with a dial for dependence between modalities."""
+"""`gaussians`: class-conditional Gaussians whose posterior is known, with a given dependence between modalities."""
 
 from __future__ import annotations
 
@@ -56,11 +56,16 @@ def gaussians(
 
 @dataclass(frozen=True, eq=False)
 class GaussianTruth:
-    """What the samples were drawn from, and the exact answers that follow.
+    """The distribution that the samples were drawn from, and exact results for them.
 
-    means: `[class, modality, feature]` · covariance: `[modality·feature, modality·feature]`, of every class ·
-    prior: `[class]`. Samples may be a mapping name → `[n, feature]` or `Samples`, whose present mask is heeded;
-    `present` `[n, modality]` takes more away.
+    Samples are a mapping name → `[n, feature]` or `Samples`; modalities may be missing, also by `present`
+    `[n, modality]`.
+
+    Attributes:
+        names: Of the modalities.
+        means: `[class, modality, feature]`.
+        covariance: `[modality·feature, modality·feature]`, the same for every class.
+        prior: `[class]`.
     """
 
     names: tuple[str, ...]
@@ -69,7 +74,7 @@ class GaussianTruth:
     prior: np.ndarray
 
     def log_likelihood(self, X: Mapping[str, np.ndarray] | Samples, present: np.ndarray | None = None) -> np.ndarray:
-        """ln p(x of what is present | c): `[n, class]`; 0 where nothing is."""
+        """ln p(x | c) of the modalities that are present: `[n, class]`; 0 if none is."""
         x, mask = self._read(X, present)
         result = np.zeros((len(x), len(self.prior)))
         for rows, seen in _patterns(mask):
@@ -77,15 +82,15 @@ class GaussianTruth:
         return result
 
     def log_posterior(self, X: Mapping[str, np.ndarray] | Samples, present: np.ndarray | None = None) -> np.ndarray:
-        """ln p(c | x of what is present): `[n, class]`; the prior where nothing is."""
+        """ln p(c | x) given the modalities that are present: `[n, class]`; the prior if none is."""
         return _normalise(self.log_likelihood(X, present) + np.log(self.prior))
 
     def opinions(self, X: Mapping[str, np.ndarray] | Samples, present: np.ndarray | None = None) -> np.ndarray:
-        """ln p(c | x_j), each modality on its own: `[n, modality, class]`; the prior where it is missing."""
+        """ln p(c | x_j) given one modality: `[n, modality, class]`; the prior where it is missing."""
         return _normalise(self._own_likelihoods(X, present) + np.log(self.prior))
 
     def log_kappa(self, X: Mapping[str, np.ndarray] | Samples, present: np.ndarray | None = None) -> np.ndarray:
-        """ln κ = ln p(x_1, …, x_N | c) − Σ_j ln p(x_j | c) over what is present: `[n, class]`."""
+        """ln κ = ln p(x_1, …, x_N | c) − Σ_j ln p(x_j | c) over the modalities that are present: `[n, class]`."""
         return self.log_likelihood(X, present) - self._own_likelihoods(X, present).sum(axis=1)
 
     def _own_likelihoods(self, X: Mapping[str, np.ndarray] | Samples, present: np.ndarray | None) -> np.ndarray:
@@ -98,7 +103,7 @@ class GaussianTruth:
         return result
 
     def _read(self, X: Mapping[str, np.ndarray] | Samples, present: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Values `[n, modality, feature]` and who is present `[n, modality]`."""
+        """Values `[n, modality, feature]` and which are present `[n, modality]`."""
         for name in X:
             if name not in self.names:
                 raise unknown_name("modality", name, self.names)
@@ -123,7 +128,7 @@ class GaussianTruth:
 
 
 def _patterns(mask: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows that see the same modalities, and which those are."""
+    """Rows in which the same modalities are present, and these modalities."""
     patterns, which = np.unique(mask, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         if pattern.any():

@@ -12,19 +12,14 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Interval, NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.matlab import read_views
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import VALIDATION_SHARE, given_split
 
-# UCI's names of the views. Their widths differ, so a width says which view it is.
+# UCI's names of the views. Their widths differ, so a width identifies a view.
 _VIEWS = {240: "pix", 76: "fou", 216: "fac", 47: "zer", 64: "kar", 6: "mor"}
 _FILE = "handwritten_6views.mat"
-_FILES = Files(
-    folder="handwritten",
-    names=(_FILE,),
-    what="the six-view handwritten set",
-    origin="the repository of Han et al., Trusted Multi-View Classification (data of UCI, Multiple Features)",
-    licence="CC BY 4.0",
-)
+_FILES = source_files("handwritten", _FILE)
 
 Share = Annotated[float, Interval(0.01, 0.5, below=True)]
 
@@ -34,14 +29,17 @@ def handwritten(folder: Path, *, validation: Share = VALIDATION_SHARE, seed: Non
     """Pixel averages (pix), Fourier coefficients (fou), profile correlations (fac), Zernike moments (zer),
     Karhunen-Loève coefficients (kar) and morphology (mor); 1600 for training, 400 test.
 
-    validation: the share of the 1600 that is drawn for validation; the release has no such part.
+    Args:
+        folder: Of the file.
+        validation: The share of the 1600 that is drawn for validation; the release has no such part.
+        seed: Of that draw.
     """
-    views, y, words = read_views(folder / _FILE)
+    views, y, part_of_row = read_views(folder / _FILE)
     widths = [value.shape[1] for value in views.values()]
     if sorted(widths) != sorted(_VIEWS):
         raise InputError(f"{_FILE} must have views of {', '.join(map(str, _VIEWS))} features, got {widths}")
     # The file counts classes from 1; its pixel view shows that class 1 is the digit 0.
     y = y.astype(np.int64) - 1
     samples = Samples.of({_VIEWS[value.shape[1]]: value for value in views.values()}, y)
-    split = given_split(words, y, "classification", seed=seed, validation=validation)
+    split = given_split(part_of_row, y, "classification", seed=seed, validation=validation)
     return DataSet("handwritten", samples, "classification", *split)

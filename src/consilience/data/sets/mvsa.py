@@ -12,25 +12,14 @@ from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
 from consilience.data.files.json_lines import read_json_lines
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "dev", "test")
 _SENTIMENTS = np.array(["negative", "neutral", "positive"])
-_FEATURES = Files(
-    folder="mvsa_single",
-    names=("features_effnetlite0_minilm.npz",),
-    what="MVSA-Single as frozen features",
-    origin="whoever extracted img_*, txt_* and y_* from Niu et al.'s MVSA-Single with EfficientNet-Lite0 and MiniLM",
-    licence="research use",
-)
-_TEXTS = Files(
-    folder="mvsa_single",
-    names=tuple(f"qmf_{part}.jsonl" for part in _PARTS),
-    what="the text of MVSA-Single",
-    origin="the repository of Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data (QMF)",
-    licence="research use",
-)
+_FEATURES = source_files("mvsa", "features_effnetlite0_minilm.npz")
+_TEXTS = source_files("mvsa-texts", *(f"qmf_{part}.jsonl" for part in _PARTS))
 
 
 @register("mvsa", description="Tweets with a picture, three sentiments (MVSA-Single, QMF's split)", files=_FEATURES)
@@ -39,18 +28,16 @@ def mvsa(folder: Path, *, text: Literal["features", "raw"] = "features") -> Data
 
     All three parts come with the data.
     """
-    arrays = read_npz(folder / _FEATURES.names[0])
-    missing = [f"{stem}_{part}" for stem in ("img", "txt", "y") for part in _PARTS if f"{stem}_{part}" not in arrays]
-    if missing:
-        raise InputError(f"{_FEATURES.names[0]} lacks {', '.join(missing)}; it holds {', '.join(sorted(arrays))}")
+    required = [f"{stem}_{part}" for stem in ("img", "txt", "y") for part in _PARTS]
+    arrays = read_npz(folder / _FEATURES.names[0], required=required)
     joined = {stem: np.concatenate([arrays[f"{stem}_{part}"] for part in _PARTS]) for stem in ("img", "txt", "y")}
     if not np.isin(joined["y"], (0, 1, 2)).all():
         raise InputError(f"{_FEATURES.names[0]}: labels must be 0, 1 or 2, got {np.unique(joined['y'])}")
     y = _SENTIMENTS[joined["y"]]
-    words = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
+    part_of_row = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
     sentences = joined["txt"].astype(np.float32) if text == "features" else _read_tweets(folder, y)
     samples = Samples.of({"image": joined["img"].astype(np.float32), "text": sentences}, y)
-    return DataSet("mvsa", samples, "classification", *given_split(words, y, "classification"))
+    return DataSet("mvsa", samples, "classification", *given_split(part_of_row, y, "classification"))
 
 
 def _read_tweets(folder: Path, y: np.ndarray) -> np.ndarray:

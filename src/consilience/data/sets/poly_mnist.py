@@ -1,19 +1,19 @@
 """`poly-mnist`: one digit on five backgrounds, after Sutter et al. 2021, Generalized Multimodal ELBO (PolyMNIST).
 
-Theirs are cropped from five photographs. Ours are five generated textures, so that nothing but MNIST is needed:
+Their backgrounds are cropped from five photographs; here they are five generated textures, so that only MNIST is
+needed:
 
-1. Backgrounds: five pictures of 128×128, each a texture between two colours. They belong to the set: no seed changes
-   them.
+1. Backgrounds: five pictures of 128×128, each a texture between two colours, the same for every seed.
 2. Digits: a sample is five different MNIST images of its digit, one for each modality. Every image is used once in each
    modality, training images in the training part only.
-3. A picture: 28×28 pixels of the background from a place drawn with the seed, turned to their complement where the
-   digit has ink.
+3. A picture: 28×28 pixels of the background from a place drawn with the seed, inverted where the digit has ink.
 
 A picture is made when it is read: 70 000 samples take 60 MB instead of 820.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,18 +23,12 @@ from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
 from consilience.core.settings import Interval, NonNegativeInt, check_value
 from consilience.data.dataset import DataSet
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
 from consilience.data.sets.mnist import FILES as MNIST
 from consilience.data.sets.mnist import read_parts
 from consilience.data.splits import given_split
 
-_FILES = Files(
-    folder=MNIST.folder,
-    names=MNIST.names,
-    what="PolyMNIST's digits, MNIST,",
-    origin=MNIST.origin,
-    licence=MNIST.licence,
-)
+_FILES = replace(MNIST, what="PolyMNIST's digits, MNIST,")
 _CANVAS, _SIDE = 128, 28
 _TURN = 2 * np.pi
 # Two colours a background, in every channel on the same side of middle grey: a digit, their complement, stays legible.
@@ -52,27 +46,29 @@ BACKGROUNDS = tuple(_COLOURS)
 def poly_mnist(folder: Path, *, n: Annotated[int, Interval(20)] | None = None, seed: NonNegativeInt = 0) -> DataSet:
     """Five images of bytes `[3, 28, 28]`, named for their backgrounds; MNIST's own training and test part.
 
-    n: how many samples, of both parts in proportion; None: all 70 000. seed: of which images go together, of the places
-    on the backgrounds and of the validation part.
+    Args:
+        folder: Of the files of MNIST.
+        n: The number of samples, the same share of both parts; None for all 70 000.
+        seed: Of the groups of images, the places on the backgrounds and the validation part.
     """
-    images, digits, words = read_parts(folder)
+    images, digits, part_of_row = read_parts(folder)
     rows = np.empty((len(digits), len(BACKGROUNDS)), dtype=np.int64)
     bits = np.random.PCG64(seed)
     for part in ("train", "test"):
-        here = np.flatnonzero(words == part)
+        here = np.flatnonzero(part_of_row == part)
         rows[here] = here[group(digits[here], len(BACKGROUNDS), bits)]
     corners = (bits.random_raw(2 * rows.size) % np.uint64(_CANVAS - _SIDE + 1)).astype(np.int64)
     corners = corners.reshape(*rows.shape, 2)
     if n is not None:
-        kept = _first(words, n)
-        rows, corners, digits, words = rows[kept], corners[kept], digits[kept], words[kept]
-    everyone = np.arange(len(digits))
+        kept = _first(part_of_row, n)
+        rows, corners, digits, part_of_row = rows[kept], corners[kept], digits[kept], part_of_row[kept]
+    everything = np.arange(len(digits))
     values = {
-        name: MappedRows(Pictures(background, images, rows[:, place], corners[:, place]), everyone)
+        name: MappedRows(Pictures(background, images, rows[:, place], corners[:, place]), everything)
         for place, (name, background) in enumerate(draw_backgrounds().items())
     }
-    samples = Samples.of(values, digits)
-    return DataSet("poly-mnist", samples, "classification", *given_split(words, digits, "classification", seed=seed))
+    split = given_split(part_of_row, digits, "classification", seed=seed)
+    return DataSet("poly-mnist", Samples.of(values, digits), "classification", *split)
 
 
 class Pictures:
@@ -140,9 +136,9 @@ def draw_backgrounds() -> dict[str, np.ndarray]:
     return drawn
 
 
-def _first(words: np.ndarray, n: int) -> np.ndarray:
+def _first(part_of_row: np.ndarray, n: int) -> np.ndarray:
     """The first rows of train and of test, `n` together, in the parts' proportion."""
-    check_value("n", n, Annotated[int, Interval(20, len(words))])
-    train, test = np.flatnonzero(words == "train"), np.flatnonzero(words == "test")
-    tested = max(1, round(n * len(test) / len(words)))
+    check_value("n", n, Annotated[int, Interval(20, len(part_of_row))])
+    train, test = np.flatnonzero(part_of_row == "train"), np.flatnonzero(part_of_row == "test")
+    tested = max(1, round(n * len(test) / len(part_of_row)))
     return np.concatenate([train[: int(n) - tested], test[:tested]])

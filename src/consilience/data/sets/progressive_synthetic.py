@@ -1,7 +1,7 @@
 """`progressive-synthetic`: the regression of Shankar et al., Progressive Fusion for Multimodal Integration, B.1.
 
-A latent Z is seen twice: through a leaky ReLU with a disturbance, and as the disturbance alone, so that the second
-modality says how to clean up the first. Equation 3 is printed without its sign; the sum is meant.
+One modality is a function of a latent Z with a disturbance, the other is the disturbance alone, so that the second
+helps to correct the first. In equation 3 of the paper a sign is missing; it is taken as a sum.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from consilience.data.dataset import DataSet
 from consilience.data.named_sets import register
 from consilience.data.splits import draw_split
 
-_LEAK = 0.01  # the slope below zero, which the paper leaves open: PyTorch's default
+_LEAK = 0.01  # the slope below zero, which the paper does not state: PyTorch's default
 
 
 @register(

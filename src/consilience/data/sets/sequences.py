@@ -1,4 +1,4 @@
-"""`sequences`: two aligned time series of varying length; each knows half of the class."""
+"""`sequences`: two aligned time series of varying length; each determines half of the class."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def sequences(
     noise: NonNegativeFloat = 0.8,
     seed: NonNegativeInt = 0,
 ) -> DataSet:
-    """An event happens at one moment and is seen in both streams: as a swing of motion and a chirp of sound.
+    """An event at one moment appears in both streams: as a swing of motion and as a chirp of sound.
 
-    Four classes, `left-low`, `left-high`, `right-low`, `right-high`: motion `[time, 3]` says left or right by which of
-    two channels leads, sound `[time, 2]` says low or high by the chirp's pitch. One stream alone is right about half
-    of the time, against a quarter by chance.
+    Four classes, `left-low`, `left-high`, `right-low`, `right-high`: motion `[time, 3]` is left or right by which of
+    two channels comes first, sound `[time, 2]` is low or high by the pitch of the chirp. With one stream alone the
+    accuracy is about a half, by chance a quarter.
     """
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % 4)

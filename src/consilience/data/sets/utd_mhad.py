@@ -1,4 +1,4 @@
-"""`utd-mhad`: human actions seen by an inertial sensor and as a skeleton, two sequences of their own lengths."""
+"""`utd-mhad`: human actions as two sequences of different lengths, of an inertial sensor and of a skeleton."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Interval, NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
-from consilience.data.named_sets import Files, register
+from consilience.data.named_sets import register
+from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
-_FILES = Files(
-    folder="utd_mhad",
-    names=("sequences.npz",),
-    what="UTD-MHAD's inertial and skeleton sequences",
-    origin="Chen, Jafari and Kehtarnavaz's UTD-MHAD page (one array KIND/aA_sS_tT for each recording, as an npz)",
-    licence="research use",
-)
+_FILES = source_files("utd-mhad", "sequences.npz")
 _KEY = re.compile(r"(inertial|skeleton)/a([0-9]+)_s([0-9]+)_t([0-9]+)")
 
 
 @register("utd-mhad", description="27 actions of eight people, inertial and skeleton sequences", files=_FILES)
 def utd_mhad(folder: Path, *, steps: Annotated[int, Interval(2)] | None = None, seed: NonNegativeInt = 0) -> DataSet:
-    """Inertial `[time, 6]` and skeleton `[time, 60]`; people of odd number train, those of even number test.
+    """Inertial `[time, 6]` and skeleton `[time, 60]`; odd-numbered people train, even-numbered people test.
 
-    steps: every recording stretched or shrunk to so many steps, since people take different time for an action.
+    Args:
+        folder: Of the file.
+        steps: Resample every recording to so many steps, since people take different time for an action.
+        seed: Of the validation part.
     """
     arrays = read_npz(folder / _FILES.names[0])
     found: dict[tuple[int, int, int], dict[str, np.ndarray]] = {}
@@ -38,20 +36,20 @@ def utd_mhad(folder: Path, *, steps: Annotated[int, Interval(2)] | None = None, 
         match = _KEY.fullmatch(key)
         if match is None:
             raise InputError(f"{_FILES.names[0]}: an array is named KIND/aACTION_sSUBJECT_tTAKE, got {key!r}")
-        found.setdefault(tuple(int(one) for one in match.groups()[1:]), {})[match[1]] = value  # type: ignore[arg-type]
+        found.setdefault(tuple(int(number) for number in match.groups()[1:]), {})[match[1]] = value  # type: ignore[arg-type]
     recordings = sorted(found)
     y = np.array([action for action, _, _ in recordings])
-    words = np.array(["train" if subject % 2 else "test" for _, subject, _ in recordings])
+    part_of_row = np.array(["train" if subject % 2 else "test" for _, subject, _ in recordings])
     values = {
-        kind: [None if kind not in found[one] else _in_steps(found[one][kind], steps) for one in recordings]
+        kind: [None if kind not in found[key] else _in_steps(found[key][kind], steps) for key in recordings]
         for kind in ("inertial", "skeleton")
     }
     samples = Samples.of(values, y)
-    return DataSet("utd-mhad", samples, "classification", *given_split(words, y, "classification", seed=seed))
+    return DataSet("utd-mhad", samples, "classification", *given_split(part_of_row, y, "classification", seed=seed))
 
 
 def _in_steps(recording: np.ndarray, steps: int | None) -> np.ndarray:
-    """`[time, …]` → `[steps, feature]` by linear interpolation; the time it took, where steps is None."""
+    """`[time, …]` → `[steps, feature]` by linear interpolation; not resampled if steps is None."""
     flat = recording.astype(np.float32).reshape(len(recording), -1)
     if steps is None:
         return flat

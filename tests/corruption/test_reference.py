@@ -1,16 +1,16 @@
 import numpy as np
 import pytest
 
+from consilience.core import moments
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality, Samples
 from consilience.corruption import Corruptor, Statistics
-from consilience.corruption import feature_statistics as statistics_module
-from consilience.corruption.feature_statistics import measure
+from consilience.corruption.reference import measure
 
 
 @pytest.mark.parametrize("scan_bytes", [64, 2**26])
 def test_measure_equals_numpy_over_what_is_there(scan_bytes, monkeypatch):
-    monkeypatch.setattr(statistics_module, "SCAN_BYTES", scan_bytes)
+    monkeypatch.setattr(moments, "SCAN_BYTES", scan_bytes)
     rng = np.random.default_rng(0)
     image = rng.normal(1000.0, [[[1.0]], [[5.0]]], size=(30, 2, 4, 5))
     vector = rng.normal(size=(30, 3)).astype(np.float32)

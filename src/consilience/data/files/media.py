@@ -1,0 +1,138 @@
+"""Images and sound in files: pictures, recordings (wav), and the images of MNIST (idx)."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import wave
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.core.errors import InputError
+from consilience.core.samples import MappedRows, Values
+
+# Pictures that take more bytes than this stay on disk, and each batch reads its own.
+IN_MEMORY_BYTES = 2**30
+_IDX_BYTES = 0x08  # the only element type that MNIST uses
+
+
+def load_images(paths: Sequence[Path | None], size: int, *, parts: int = 1, crop: bool = False) -> list[Values]:
+    """Images `[n, 3, size, size]` of bytes for each of the `parts` side by side in every picture.
+
+    Below a gigabyte in all they are read now, otherwise whenever a batch needs them.
+
+    Args:
+        paths: The files; the image of None is black.
+        size: Pixels of a side.
+        parts: How many images lie side by side in a picture.
+        crop: Cut the middle square of a part; otherwise the part is stretched into a square.
+    """
+    shape = (len(paths), parts, 3, size, size)
+    if np.prod(shape, dtype=np.int64) > IN_MEMORY_BYTES:
+        rows = np.arange(len(paths))
+        return [MappedRows(ImageFiles(paths, size, part, parts, crop), rows) for part in range(parts)]
+    images = np.empty(shape, dtype=np.uint8)
+    for row, path in enumerate(paths):
+        images[row] = read_image(path, size, parts, crop)
+    return [images[:, part] for part in range(parts)]
+
+
+class ImageFiles:
+    """One part of each of many pictures, read when it is indexed: `[n, 3, size, size]` of bytes."""
+
+    def __init__(self, paths: Sequence[Path | None], size: int, part: int = 0, parts: int = 1, crop: bool = False):
+        self.paths, self.size, self.part, self.parts, self.crop = tuple(paths), size, part, parts, crop
+        self.shape = (len(self.paths), 3, size, size)
+        self.dtype, self.ndim = np.dtype(np.uint8), 4
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        rows = np.arange(len(self.paths))[key]
+        images = np.empty((rows.size, *self.shape[1:]), dtype=np.uint8)
+        for place, row in enumerate(rows.flat):
+            images[place] = read_image(self.paths[row], self.size, self.parts, self.crop)[self.part]
+        return images.reshape(*rows.shape, *self.shape[1:])
+
+
+def read_image(path: Path | None, size: int, parts: int = 1, crop: bool = False) -> np.ndarray:
+    """The `parts` of a picture side by side, in colour, resized (bicubic): `[parts, 3, size, size]` of bytes.
+
+    A JPEG is decoded no larger than needed.
+    """
+    from PIL import Image, ImageOps
+
+    if path is None:
+        return np.zeros((parts, 3, size, size), dtype=np.uint8)
+    try:
+        with Image.open(path) as file:
+            file.draft("RGB", (parts * size, size))
+            picture = file.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path} is truncated or not a picture: {error}. Get it again, or leave it out") from error
+    width, height = picture.width // parts, picture.height
+    if not width:
+        raise InputError(f"{path} is {picture.width} pixels wide: there are no {parts} parts side by side")
+    images = np.empty((parts, size, size, 3), dtype=np.uint8)
+    for part in range(parts):
+        box = picture.crop((part * width, 0, (part + 1) * width, height))
+        square = ImageOps.fit if crop else Image.Image.resize
+        images[part] = np.asarray(square(box, (size, size), Image.Resampling.BICUBIC))
+    return images.transpose(0, 3, 1, 2)
+
+
+def read_recordings(path: Path) -> dict[str, tuple[np.ndarray, int]]:
+    """Every wav file of a folder or a zip archive: its name without folder and ending → samples `[n]` int16, and rate.
+
+    They are sorted by name, so that the result does not depend on the order of files in a folder or archive.
+    """
+    return {Path(name).stem: _read_wav(name, data) for name, data in sorted(_wav_files(path), key=lambda file: file[0])}
+
+
+def _wav_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    if path.is_dir():
+        for file in path.rglob("*.wav"):
+            yield file.name, file.read_bytes()
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                # macOS leaves a shadow file beside each real one.
+                if name.lower().endswith(".wav") and not name.startswith("__MACOSX"):
+                    yield name.rsplit("/", 1)[-1], archive.read(name)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InputError(f"{path.name} is truncated or not a zip archive: {error}") from error
+
+
+def _read_wav(name: str, data: bytes) -> tuple[np.ndarray, int]:
+    try:
+        with wave.open(io.BytesIO(data)) as file:
+            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+            frames = file.readframes(file.getnframes())
+    except (wave.Error, EOFError) as error:
+        raise InputError(f"{name} is truncated or not a wav file: {error}") from error
+    if (channels, width) != (1, 2):
+        raise InputError(f"{name}: one channel of 16 bits is read, got {channels} channels of {8 * width} bits")
+    return np.frombuffer(frames, dtype="<i2"), rate
+
+
+def read_idx(path: Path, dimensions: int) -> np.ndarray:
+    """The array of a gzipped idx file of unsigned bytes with this many dimensions, as MNIST is published."""
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path.name} is truncated or not a gzip file: {error}. Get it again") from error
+    start = 4 + 4 * dimensions
+    if content[:4] != bytes((0, 0, _IDX_BYTES, dimensions)) or len(content) < start:
+        raise InputError(
+            f"{path.name} is not an idx file of bytes with {dimensions} dimensions: it starts with {content[:4].hex()}"
+        )
+    shape = np.frombuffer(content, dtype=">u4", count=dimensions, offset=4).astype(int)
+    if len(content) - start != shape.prod():
+        raise InputError(
+            f"{path.name} should hold {'×'.join(map(str, shape))} bytes and holds {len(content) - start}. Get it again"
+        )
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

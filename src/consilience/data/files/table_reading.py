@@ -1,0 +1,322 @@
+"""Tables as polars frames: CSV, TSV and Parquet files, and pandas and polars DataFrames.
+
+A column of a DataFrame or a Parquet file has the type that it is stored with. The cells of a CSV are text, so the types
+of its columns follow from the cells.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import io
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from consilience.core.errors import InputError, MissingDataError, name_rows
+from consilience.core.modalities import is_missing
+
+if TYPE_CHECKING:
+    import polars
+
+Format = Literal["table", "arrays", "matlab"]
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+# Words for an empty cell in a CSV column of numbers. In a column of strings they are strings: "NA" may be a place.
+EMPTY_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL")
+# Up to this share of cells that are no numbers, a column is one of numbers with mistakes in it.
+_MISTAKES_SHARE = 0.1
+_DUPLICATE = re.compile(r"_duplicated_\d+$")  # the suffix by which polars distinguishes columns of the same name
+_Read = TypeVar("_Read")
+
+
+def format_of(path: Path) -> Format:
+    """Which reader serves a path.
+
+    Raises:
+        InputError: The ending is unknown.
+
+    Example:
+        >>> format_of(Path("sensors.csv.gz")), format_of(Path("views.mat"))
+        ('table', 'matlab')
+    """
+    name = path.name.lower()
+    if name.endswith(TABLES):
+        return "table"
+    if name.endswith(".mat"):
+        return "matlab"
+    if path.is_dir() or name.endswith(".npz"):
+        return "arrays"
+    raise InputError(
+        f"the format of {path.name!r} is unknown: load_data reads {', '.join(TABLES)}, .npz, .mat and folders of .npy"
+    )
+
+
+def no_such_path(path: Path) -> MissingDataError:
+    """The error for a path that does not exist, with the most similar name in its folder."""
+    if not path.parent.is_dir():
+        return MissingDataError(f"there is no file or folder {str(path)!r}: the folder {path.parent} does not exist")
+    similar = difflib.get_close_matches(path.name, [file.name for file in path.parent.iterdir()], n=1)
+    hint = f"; did you mean {similar[0]!r}?" if similar else ""
+    return MissingDataError(f"there is no file or folder {str(path)!r}{hint}")
+
+
+def is_frame(table: Any) -> bool:
+    """Whether a table is a pandas or polars DataFrame (recognised without importing either)."""
+    return hasattr(table, "columns") and hasattr(table, "to_numpy")
+
+
+def table_name(table: Any) -> str:
+    """What error messages call a table: the name of its file, or "the DataFrame"."""
+    return table.name if isinstance(table, Path) else "the DataFrame"
+
+
+def read_header(table: Path | Any) -> list[str]:
+    """The names of the columns of a file or DataFrame."""
+    import polars as pl
+
+    if not isinstance(table, Path):
+        return _column_names(table)
+    if is_parquet(table):
+        return list(reading(table, lambda: pl.read_parquet_schema(table)))
+    names = reading(table, lambda: pl.read_csv(table, separator=separator(table), n_rows=0)).columns
+    _check_separator(table, names)
+    _check_first_line(table, names)
+    return names
+
+
+def read_table(table: Path | Any, columns: Sequence[str], strings: Sequence[str] = ()) -> polars.DataFrame:
+    """Some columns of a file or DataFrame.
+
+    Args:
+        table: The path of a CSV, TSV or Parquet file, or a pandas or polars DataFrame.
+        columns: The names of the columns to read.
+        strings: Those columns of a CSV that are strings even where they look like numbers.
+    """
+    import polars as pl
+
+    if not isinstance(table, Path):
+        frame = _from_frame(table, columns)
+    elif is_parquet(table):
+        frame = reading(table, lambda: pl.read_parquet(table, columns=list(columns)))
+    else:
+        frame = _read_csv(table, columns, strings)
+    if not len(frame):
+        raise InputError(f"{table_name(table)} has a header but no rows")
+    return frame
+
+
+def number_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[polars.DataFrame]:
+    """Columns of numbers of a file, `rows` at a time, however large it is; empty cells are null.
+
+    A CSV is read as 64-bit numbers; a cell that is not a number is an error.
+    """
+    import polars as pl
+
+    if is_parquet(path):
+        return _parquet_batches(path, columns, rows)
+    return _csv_batches(path, columns, rows, dict.fromkeys(columns, pl.Float64), EMPTY_WORDS)
+
+
+def string_batches(path: Path, column: str, rows: int) -> Iterator[polars.DataFrame]:
+    """One column of a file, `rows` at a time: of a CSV as strings, of Parquet as it is stored."""
+    import polars as pl
+
+    if is_parquet(path):
+        return _parquet_batches(path, [column], rows)
+    return _csv_batches(path, [column], rows, {column: pl.String}, ())
+
+
+def count_rows(path: Path) -> int | None:
+    """The number of rows of a Parquet file; None for a CSV, which would have to be read."""
+    import polars as pl
+
+    if not is_parquet(path):
+        return None
+    return int(reading(path, lambda: pl.scan_parquet(path).select(pl.len()).collect()).item())
+
+
+def reading(path: Path, read: Callable[[], _Read]) -> _Read:
+    """What `read` returns; an error of polars becomes one line that names the file."""
+    import polars as pl
+
+    try:
+        return read()
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(f"{path.name} cannot be read as a table: {first}") from error
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a table is Parquet; otherwise it is text."""
+    return path.name.lower().endswith(".parquet")
+
+
+def separator(path: Path) -> str:
+    """The character between the cells of a text table."""
+    return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+
+
+def _column_names(frame: Any) -> list[str]:
+    """Unique strings; columns of the same name get the suffix that polars gives those of a CSV."""
+    seen: Counter[str] = Counter()
+    names = []
+    for column in map(str, frame.columns):
+        names.append(f"{column}_duplicated_{seen[column] - 1}" if seen[column] else column)
+        seen[column] += 1
+    return names
+
+
+def _from_frame(frame: Any, columns: Sequence[str]) -> polars.DataFrame:
+    import polars as pl
+
+    if isinstance(frame, pl.DataFrame):
+        return frame.select(columns)
+    places = {name: place for place, name in enumerate(_column_names(frame))}
+    return pl.DataFrame([_from_pandas(name, frame.iloc[:, places[name]]) for name in columns])
+
+
+def _from_pandas(name: str, column: Any) -> polars.Series:
+    """A column of pandas as polars holds the same cells: None, NaN and NA are empty, categories are their values."""
+    import polars as pl
+
+    values = column.to_numpy()
+    if values.dtype.kind in "biuf":
+        return pl.Series(name, values)
+    cells = [None if is_missing(cell) or type(cell).__name__ == "NaTType" else cell for cell in column.tolist()]
+    try:
+        return pl.Series(name, cells)
+    except (TypeError, ValueError):
+        if all(cell is None or isinstance(cell, Real) for cell in cells):
+            return pl.Series(name, [None if cell is None else float(cell) for cell in cells])
+    types = sorted({type(cell).__name__ for cell in cells if cell is not None})
+    raise InputError(f"column {name!r} holds cells of different types ({', '.join(types)}): convert them to one type")
+
+
+def _read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> polars.DataFrame:
+    import polars as pl
+
+    frame = reading(
+        path,
+        lambda: pl.read_csv(
+            path,
+            separator=separator(path),
+            columns=list(columns),
+            schema_overrides=dict.fromkeys(strings, pl.String),
+            infer_schema_length=None,  # a column of whole numbers may turn fractional in the last row
+        ),
+    )
+    declared = set(strings)
+    parsed = [
+        _parse_numbers(frame[column])
+        for column, kind in frame.schema.items()
+        if kind == pl.String and column not in declared
+    ]
+    return frame.with_columns(parsed)
+
+
+def _parse_numbers(column: polars.Series) -> polars.Series:
+    """A CSV column of numbers with "NA" among them, which polars reads as strings, as numbers.
+
+    A column of strings is returned as it is. A few strings among many numbers are no categories: they are an error.
+    """
+    import polars as pl
+
+    cells = column.set(column.is_in(EMPTY_WORDS).fill_null(False), None)
+    numbers = cells.cast(pl.Float64, strict=False)
+    if numbers.null_count() == cells.null_count() < len(column):
+        return numbers
+    mistakes = (numbers.is_null() & cells.is_not_null()).arg_true().to_list()
+    if 0 < len(mistakes) <= _MISTAKES_SHARE * (len(cells) - cells.null_count()):
+        raise InputError(
+            f"column {column.name!r} holds numbers but for {cells[mistakes[0]]!r} in {name_rows(mistakes)} (counted "
+            "from 0): correct these cells, or leave them empty"
+        )
+    return column
+
+
+def _check_separator(path: Path, names: Sequence[str]) -> None:
+    """Refuse a text table whose only column name holds another separator, as spreadsheets export it in Europe."""
+    expected = separator(path)
+    others = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+    if len(names) != 1 or not (found := [mark for mark in others if mark != expected and mark in names[0]]):
+        return
+    raise InputError(
+        f"{path.name} seems to have {others[found[0]]} between its cells; {path.suffix} needs {others[expected]} and "
+        f"decimal points. Save it that way, or read it with polars.read_csv(path, separator={found[0]!r}) and save it "
+        "as .parquet"
+    )
+
+
+def _check_first_line(path: Path, names: Sequence[str]) -> None:
+    """Refuse a text table whose first line holds numbers, unless they are whole and different, as classes are."""
+    cells = [_DUPLICATE.sub("", name) for name in names]
+    numbers = [number for number in map(_number, cells) if number is not None]
+    names_of_classes = len(set(numbers)) == len(numbers) and all(number.is_integer() for number in numbers)
+    if numbers and len(numbers) == len(names) and not names_of_classes:
+        shown = ", ".join(cells[:3]) + (", …" if len(cells) > 3 else "")
+        raise InputError(
+            f"{path.name}: the first line holds numbers ({shown}) instead of column names: insert a line of names "
+            "before it, or, if these are names, add a letter (class_0.5)"
+        )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _parquet_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[polars.DataFrame]:
+    import polars as pl
+
+    # Slices, since a batch of polars holds a whole row group, which may be the whole file.
+    table = pl.scan_parquet(path).select(list(columns))
+    for start in range(0, count_rows(path) or 0, rows):
+        yield reading(path, table.slice(start, rows).collect)
+
+
+def _csv_batches(
+    path: Path, columns: Sequence[str], rows: int, schema: Mapping[str, Any], empty: Sequence[str]
+) -> Iterator[polars.DataFrame]:
+    import polars as pl
+
+    def parse(text: bytes) -> polars.DataFrame:
+        return pl.read_csv(
+            io.BytesIO(text),
+            separator=separator(path),
+            columns=list(columns),
+            schema_overrides=schema,
+            null_values=list(empty),
+        ).select(columns)
+
+    left: polars.DataFrame | None = None
+    for text in _text_blocks(path, rows):
+        read = reading(path, partial(parse, text))
+        # An empty remainder would keep the memory of all the rows it was cut from.
+        left = read if left is None or not len(left) else pl.concat([left, read], rechunk=True)
+        while len(left) >= rows:  # a record may span lines, and a line may be blank: lines are not rows
+            yield left[:rows]
+            left = left[rows:]
+    if left is not None and len(left):
+        yield left
+
+
+def _text_blocks(path: Path, lines: int) -> Iterator[bytes]:
+    """The text of a file, `lines` lines at a time after the header, never cut inside quotes."""
+    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+        header = _whole_records(file, 1)
+        while block := _whole_records(file, lines):
+            yield header + block
+
+
+def _whole_records(file: Any, lines: int) -> bytes:
+    text = b"".join(itertools.islice(file, lines))
+    while text.count(b'"') % 2 and (more := file.readline()):
+        text += more
+    return text
