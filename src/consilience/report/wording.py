@@ -80,7 +80,8 @@ class Scale:
         >>> Scale(1.0, 1).over_seeds([1.0, 2.0])
         '1.5 ± 0.7'
         """
-        return self.pair(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+        values = np.asarray(values, dtype=np.float64)
+        return self.pair(values.mean(), values.std(ddof=1) if len(values) > 1 else None)
 
 
 def say_metric(metric: str) -> str:

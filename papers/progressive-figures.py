@@ -1,0 +1,404 @@
+"""Figures 6, 10a and 10b of Progressive Fusion on AV-MNIST: what each pass adds, where feedback joins, what depth costs.
+
+A cell is one loop around a base method, trained with one seed, scored, and for figure 6 probed; or the time of one
+method at every depth.
+"""
+
+import time
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import polars
+import torch
+
+from consilience.comparison.store import Result
+from consilience.comparison.study import run_from_command_line, run_study
+from consilience.data import load_data
+from consilience.encoders import build_encoder
+from consilience.evaluation.loops import probe_steps, say_stages, step_through
+from consilience.feedback.looped import END
+from consilience.methods import Spec, Step, build
+from consilience.modalities import Modality
+from consilience.preparation import Preparation
+from consilience.report.account import Account, Section, TextTable
+from consilience.report.loops import draw_depth, draw_joining, draw_probes
+from consilience.report.wording import Scale, say_count, say_list, say_number
+from consilience.targets import Task
+from consilience.training import Model, Trainer
+from consilience.training.devices import resolve_device
+from consilience.training.together import fit_together
+
+TITLE = "Inside the loop: what each pass adds, where feedback should join, how deep to unroll"
+PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, figures 6, 10a and 10b"
+NOTES = (
+    "Of these figures the text has survived, not the drawings: which models they show, at how many passes and stages, "
+    "is said for figure 6 only (LFN, MFM and RefNet). No published figures stand beside ours.",
+    "Features are what the fusion hears of each modality, as in the paper's section G; the probe is a logistic "
+    "regression on standardised features of training pairs, scored on test pairs.",
+    "Data, encoders and training are those of `progressive-table9`; see there for what the paper leaves open.",
+)
+MODELS = {"concat": "LF", "lowrank": "LFN", "mfm": "MFM", "refnet": "RefNet"}  # base method → its name in the paper
+INTO = "conv4"  # the stage of both encoders that receives the feedback, unless the stage is what is asked
+# build: options of av-mnist. probed, probed_steps, probe_samples: the methods of figure 6, their passes, and the pairs
+# that probes learn from. joined: the method of figure 10a. deep, depths: the methods of figure 10b and their passes,
+# timed with one batch in so many rounds.
+FULL = {
+    "build": {"components": 4, "noise": 800.0},
+    "training": {
+        **{"epochs": 16, "batch_size": 256, "lr": 0.1, "optimizer": "sgd", "weight_decay": 1e-4, "clip": 1.0},
+        **{"patience": 4, "resident": True, "cuda_graphs": True},
+    },
+    "seeds": 10,
+    "probed": ("lowrank", "mfm", "refnet"),
+    "probed_steps": 4,
+    "probe_samples": 5000,
+    "joined": "concat",
+    "deep": ("concat", "lowrank"),
+    "depths": (1, 2, 3, 4),
+    "time_rounds": 20,
+}
+QUICK = {
+    **FULL,
+    "build": {"components": 4, "noise": 120.0, "n": 1500, "side": 28},
+    "training": {**FULL["training"], "epochs": 5, "batch_size": 32},
+    "seeds": 2,
+    "probed_steps": 3,
+    "probe_samples": 800,
+    "deep": ("concat",),
+    "depths": (1, 2, 3),
+    "time_rounds": 8,
+}
+PERCENT, TIMES = Scale(100.0, 1, " %"), Scale(decimals=2)
+
+
+def run(*, quick=False, settings=None, **options):
+    settings = {**(QUICK if quick else FULL), **(settings or {})}
+    cells = cells_of(settings)
+    return run_study(
+        "progressive-figures",
+        measure,
+        cells,
+        {name: settings[name] for name in ("build", "training", "probe_samples")},
+        partial(describe, settings, cells),
+        measure_group=measure_seeds,
+        group_of=lambda cell: str({**cell, "seed": None}) if "seed" in cell else None,
+        quick=quick,
+        **options,
+    )
+
+
+def places_of(settings):
+    """Where feedback may join both encoders, from their inputs to their ends."""
+    side = settings["build"].get("side", 112)
+    shapes = {"image": (1, 28, 28), "audio": (1, side, side)}
+    encoders = {name: build_encoder(Modality(name, "image", shape), None) for name, shape in shapes.items()}
+    return step_through({name: [*encoder.stages, END] for name, encoder in encoders.items()})
+
+
+def loops_of(settings):
+    """The loops of figures 6, 10a and 10b. A loop that belongs to two figures is one: a probed one serves both."""
+
+    def loop(method, steps, into, probed=False):
+        return {"method": method, "steps": steps, "into": dict(sorted(into.items())), "probed": probed}
+
+    everywhere = {"audio": INTO, "image": INTO}
+    probed = [loop(method, settings["probed_steps"], everywhere, probed=True) for method in settings["probed"]]
+
+    def unless_probed(plain):
+        return next((other for other in probed if {**other, "probed": False} == plain), plain)
+
+    joined = [unless_probed(loop(settings["joined"], 2, place)) for place in places_of(settings)]
+    deep = [
+        unless_probed(loop(method, steps, everywhere)) for method in settings["deep"] for steps in settings["depths"]
+    ]
+    return probed, joined, deep
+
+
+def cells_of(settings):
+    """All cells; seeds outermost, so that a run that is stopped early has something of every figure."""
+    timed = [
+        {"timed": method, "depths": settings["depths"], "rounds": settings["time_rounds"]}
+        for method in settings["deep"]
+    ]
+    loops = []
+    for group in loops_of(settings):
+        loops += [loop for loop in group if loop not in loops]
+    return timed + [{**loop, "seed": seed} for seed in range(settings["seeds"]) for loop in loops]
+
+
+# Measuring
+
+
+def measure(cell, shared):
+    data = load_pairs(tuple(sorted(shared["build"].items())))
+    if "timed" in cell:
+        return Result({"times": time_depths(data, cell, shared["training"]["batch_size"])})
+    trainer = Trainer(**shared["training"], seed=cell["seed"], on_interrupt="raise")
+    name, settings = method_of(cell)
+    model = Model.fit(name, data.train, data.validation, settings=settings, trainer=trainer)
+    return score(cell, shared, data, model)
+
+
+def measure_seeds(cells, shared):
+    """Cells that differ in nothing but the seed, trained side by side."""
+    data = load_pairs(tuple(sorted(shared["build"].items())))
+    seeds = [cell["seed"] for cell in cells]
+    parts = [(data.train, data.validation)] * len(seeds)
+    name, settings = method_of(cells[0])
+    models = fit_together(name, parts, seeds, settings=settings, trainer=Trainer(**shared["training"]))
+    return [score(cell, shared, data, model) for cell, model in zip(cells, models)]
+
+
+@cache
+def load_pairs(build):
+    return load_data("av-mnist", **dict(build))
+
+
+def method_of(cell):
+    return f"pro:{cell['method']}", {"steps": cell["steps"], "into": cell["into"]}
+
+
+def score(cell, shared, data, model):
+    def accuracy(samples):
+        return float((model.task.decode(model.predict(samples).output.numpy()) == samples.y).mean())
+
+    some = data.train[: shared["probe_samples"]]  # the pairs lie in MNIST's order, which is random
+    return Result(
+        {
+            "value": accuracy(data.test),
+            "validation": accuracy(data.validation),
+            "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
+            "device": str(next(model.method.parameters()).device),
+            "sizes": data.sizes,
+            "probes": probe_steps(model, some, data.test).to_dicts() if cell["probed"] else [],
+        }
+    )
+
+
+def time_depths(data, cell, samples):
+    """Depth → seconds of `training` and `prediction` with one batch, the fewest of all rounds.
+
+    All depths take turns in every round, so that other load on the machine affects each of them alike.
+    """
+    device, some = resolve_device("auto"), data.train[:samples]
+    task = Task.of(data.y, data.task)
+    preparation = Preparation.fit(some, task)
+    batch, spec = preparation.batch(some).to(device), Spec(preparation.modalities, task)
+    loops = {"steps": 0, "into": {"audio": INTO, "image": INTO}}
+    methods = [build(f"pro:{cell['timed']}", spec, {**loops, "steps": steps}).to(device) for steps in cell["depths"]]
+    times = [{"training": [], "prediction": []} for _ in methods]
+    for _ in range(cell["rounds"] + 1):
+        for method, spent in zip(methods, times):
+            spent["training"].append(seconds_of(partial(descend, method, batch), device))
+            spent["prediction"].append(seconds_of(partial(predict, method, batch), device))
+    # The first round includes start-up costs of libraries and devices.
+    fewest = [{what: min(seconds[1:]) for what, seconds in spent.items()} for spent in times]
+    return dict(zip(map(str, cell["depths"]), fewest))
+
+
+def descend(method, batch):
+    method.train()
+    losses = method.objective(method(batch), batch, Step())
+    torch.stack(list(losses.values())).sum().backward()
+    method.zero_grad()
+
+
+@torch.no_grad()
+def predict(method, batch):
+    method.eval()
+    method(batch)
+
+
+def seconds_of(work, device):
+    """Seconds of processor time, or by the clock until a GPU is done."""
+    cuda = device.type == "cuda"
+    clock = time.perf_counter if cuda else time.process_time
+    wait = partial(torch.cuda.synchronize, device) if cuda else lambda: None
+    wait()
+    began = clock()
+    work()
+    wait()
+    return clock() - began
+
+
+# The page
+
+
+def describe(settings, cells, results):
+    by_loop = {}
+    for cell, result in zip(cells, results):
+        key = cell["timed"] if "timed" in cell else str({**cell, "seed": None})
+        by_loop.setdefault(key, []).append(result.about)
+
+    def seeds_of(loop):
+        return enumerate(by_loop[str({**loop, "seed": None})])
+
+    def rows(loop, seeds, **columns):
+        measured = ("value", "validation", "parameters")
+        return [
+            {"method": MODELS[loop["method"]], **columns, "seed": seed, "metric": "accuracy"}
+            | {name: about[name] for name in measured}
+            for seed, about in seeds
+        ]
+
+    probed, joined, deep = loops_of(settings)
+    probes = [
+        {"method": MODELS[loop["method"]], "seed": seed, **row}
+        for loop in probed
+        for seed, about in seeds_of(loop)
+        for row in about["probes"]
+    ]
+    stages = []
+    for position, (loop, stage) in enumerate(zip(joined, say_stages(places_of(settings)))):
+        stages += rows(loop, seeds_of(loop), position=position, stage=stage)
+    depths = []
+    for loop in deep:
+        spent = by_loop[loop["method"]][0]["times"][str(loop["steps"])]
+        seconds = {"epoch_seconds": spent["training"], "prediction_seconds": spent["prediction"]}
+        depths += rows(loop, seeds_of(loop), steps=loop["steps"], **seconds)
+    probes, stages, depths = (polars.DataFrame(table) for table in (probes, stages, depths))
+    words = (
+        "In the first pass a modality's features are its own; in later passes its encoder has heard what was "
+        "fused, and with it the other modality.",
+        "Feedback is added to what the stage of each encoder receives, channel by channel; `end` is what the "
+        "last stage gives. Into `conv1` that is one number for all pixels of an image.",
+        "Times are those of one batch, forward and backward for training, forward for prediction: all depths "
+        "by turns, the shortest of all rounds, relative to one pass.",
+    )
+    accuracy, times = draw_depth(depths)
+    caption = (
+        "Time of one batch in training and in prediction, relative to one pass. The faint line is what time in "
+        "proportion to the passes would be."
+    )
+    figures = ((*probe_figures(probes),), (draw_joining(stages),), (accuracy, replace(times, caption=caption)))
+    tables = (probe_table(probes), stage_table(stages), depth_table(depths))
+    titles = {
+        "probes": "What each pass adds (figure 6)",
+        "joining": "Where feedback should join (figure 10a)",
+        "depth": "How deep to unroll (figure 10b)",
+    }
+    sections = [
+        Section(name, title, (words[place],), (tables[place],), figures[place])
+        for place, (name, title) in enumerate(titles.items())
+    ]
+    trained = [about for key, abouts in by_loop.items() if key not in settings["deep"] for about in abouts]
+    sections += [
+        Section("differences", "Reasons for differences", NOTES),
+        Section("made", "How it was made", (how_made(settings, trained),)),
+    ]
+    answer = (say_probes(probes), say_joining(MODELS[settings["joined"]], stages), *say_depth(depths))
+    return Account(TITLE, answer, tuple(sections), paper=PAPER)
+
+
+def probe_gains(probes):
+    """(method, modality) → what its probe reads after the last pass less what it reads after the first, `[seed]`."""
+    gains = {}
+    for key, table in probes.group_by("method", "modality", maintain_order=True):
+        ordered = table.sort("seed", "step")
+        passes = ordered["value"].to_numpy().reshape(ordered["seed"].n_unique(), -1)
+        gains[key] = passes[:, -1] - passes[:, 0]
+    return gains
+
+
+def say_probes(probes):
+    gains = [
+        f"{method} {modality} {PERCENT.signed(gain.mean())} ± "
+        f"{PERCENT.number(gain.std(ddof=1) if len(gain) > 1 else float('nan'))}"
+        for (method, modality), gain in probe_gains(probes).items()
+    ]
+    last = probes["step"].max()
+    ordinal = {2: "second", 3: "third", 4: "fourth"}.get(last, f"{last}th")
+    return (
+        f"What a linear probe reads in one modality's features changes from the first pass to the {ordinal} by, in "
+        f"percentage points: {'; '.join(gains)}."
+    )
+
+
+def probe_figures(probes):
+    for (method,), table in probes.group_by("method", maintain_order=True):
+        drawn = draw_probes(table, f"probes-{method.lower()}")
+        yield replace(drawn, caption=f"{method}. {drawn.caption}", alt=f"{method}. {drawn.alt}")
+
+
+def probe_table(probes):
+    steps = sorted(probes["step"].unique())
+    rows = tuple(
+        (f"{method}, {modality}", *(PERCENT.over_seeds(table.filter(step=step)["value"]) for step in steps))
+        for (method, modality), table in probes.group_by("method", "modality", maintain_order=True)
+    )
+    header = ("features of", *(f"pass {step}" for step in steps))
+    return TextTable("Accuracy of a linear probe on one modality's features, %", header, rows)
+
+
+def say_joining(model, stages):
+    means = stages.group_by("position", "stage").agg(polars.col("value", "validation").mean())
+    chosen = means.sort("validation").row(-1, named=True)
+    return (
+        f"With feedback into each stage in turn, {model} reaches between {PERCENT.number(means['value'].min())} and "
+        f"{PERCENT.number(means['value'].max())} % on test pairs. Validation pairs choose {chosen['stage']}, which has "
+        f"{PERCENT.number(chosen['value'])} %."
+    )
+
+
+def stage_table(stages):
+    rows = tuple(
+        (
+            stage,
+            *(PERCENT.over_seeds(table[part]) for part in ("validation", "value")),
+            say_count(table["parameters"][0]),
+        )
+        for (_, stage), table in stages.sort("position").group_by("position", "stage", maintain_order=True)
+    )
+    header = ("stage", "validation %", "test %", "parameters")
+    return TextTable("Feedback into each stage, two passes", header, rows)
+
+
+def means_by_depth(depths):
+    """Of each method, its means over seeds with times relative to the fewest passes, and all its rows."""
+    for (method,), table in depths.group_by("method", maintain_order=True):
+        columns = ("epoch_seconds", "prediction_seconds")
+        means = table.group_by("steps").agg(polars.col("value", *columns).mean()).sort("steps")
+        yield method, means.with_columns(polars.col(name) / polars.col(name).first() for name in columns), table
+
+
+def say_depth(depths):
+    for method, means, _ in means_by_depth(depths):
+        first, *others = means.iter_rows(named=True)
+        gains = [f"{PERCENT.signed(row['value'] - first['value'])} with {row['steps']}" for row in others]
+        last = (first, *others)[-1]
+        yield (
+            f"{method} has {PERCENT.number(first['value'])} % with one pass; more of them add, in percentage points, "
+            f"{say_list(gains)}. {last['steps']} passes take {TIMES.number(last['epoch_seconds'])} times as long to "
+            f"train and {TIMES.number(last['prediction_seconds'])} times as long to predict with as one; the paper "
+            f"expects and finds time in proportion, and here what comes before `{INTO}` runs once."
+        )
+
+
+def depth_table(depths):
+    rows = []
+    for method, means, table in means_by_depth(depths):
+        for row in means.iter_rows(named=True):
+            passes = "one pass" if row["steps"] == 1 else f"{row['steps']} passes"
+            accuracy = PERCENT.over_seeds(table.filter(steps=row["steps"])["value"])
+            times = (TIMES.number(row[name]) for name in ("epoch_seconds", "prediction_seconds"))
+            rows.append((f"{method}, {passes}", accuracy, *times))
+    header = ("model", "test %", "training time", "prediction time")
+    return TextTable("Depth of the loop; times relative to one pass", header, tuple(rows))
+
+
+def how_made(settings, trained):
+    sizes = ", ".join(f"{count} {part}" for part, count in trained[0]["sizes"].items())
+    build, training = (
+        ", ".join(f"{name} = {value}" for name, value in settings[group].items()) for group in ("build", "training")
+    )
+    devices = say_list(sorted({about["device"] for about in trained}))
+    return (
+        f"AV-MNIST with {build}: {sizes} pairs. {say_number(settings['seeds'], 'seed')} on {devices}; settings of "
+        f"training: {training}. Feedback is added to what `{INTO}` of both encoders receives, unless the stage is "
+        f"what is asked for. Probes learn from {settings['probe_samples']} training pairs."
+    )
+
+
+if __name__ == "__main__":
+    run_from_command_line(run)
