@@ -19,9 +19,9 @@ import torch
 from joblib import Parallel, delayed
 
 from consilience import load_data
+from consilience.core.errors import TrustWarning
+from consilience.core.targets import Task
 from consilience.corruption import Corruptor
-from consilience.errors import TrustWarning
-from consilience.targets import Task
 from consilience.training import Model, Trainer
 from consilience.training.trainer import split_folds
 

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from consilience.comparison.experiments.progressive_avmnist import settings_of
-from consilience.samples import MappedRows, Samples
+from consilience.core.samples import MappedRows, Samples
 from consilience.training import Model, Trainer
-from consilience.training.together import fit_together, reason_alone
+from consilience.training.stacked_seeds import fit_together, reason_alone
 
 ONE, TOGETHER = 120, 300  # seconds at full size
 

@@ -20,8 +20,8 @@ from consilience import load_data
 from consilience.comparison.experiments.bayes.cells import judge
 from consilience.comparison.experiments.bayes.deciding import OURS, Case, Decided, decide_with_gaps
 from consilience.comparison.experiments.bayes.linear import CONCAT, decide_every_way, hear
-from consilience.errors import MissingDataError
-from consilience.samples import Samples
+from consilience.core.errors import MissingDataError
+from consilience.core.samples import Samples
 
 STRETCH = 15  # cycles of the rig that stay together
 

@@ -36,7 +36,7 @@ def cpu_seconds(whose: int) -> float:
 @contextmanager
 def working() -> Iterator[dict[str, float]]:
     """Adds up the CPU time of the work itself, calls within calls counted once."""
-    from consilience.comparison import work
+    from consilience.comparison import job as work
     from consilience.corruption import Corruptor
     from consilience.training import Model
 

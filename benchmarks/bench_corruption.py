@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 
+from consilience.core.samples import Samples
 from consilience.corruption import Corruptor, Noise
-from consilience.samples import Samples
 
 SHAPES = {"views of 6 features": (300_000, 6), "28 × 28 images": (10_000, 784), "3 × 112 × 112 images": (200, 37_632)}
 

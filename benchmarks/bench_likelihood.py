@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.generative.importance import log_evidence
-from consilience.generative.trained import TrainedLatent
-from consilience.samples import Samples
+from consilience.core.samples import Samples
+from consilience.methods.latent.importance_sampling import log_evidence
+from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Trainer
 from consilience.training.memory import kept_memory
 

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 from consilience import methods
-from consilience.batches import Batch
+from consilience.core.batches import Batch
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.targets import Task
 from consilience.training.memory import kept_memory
 
 LIMIT = 2.05

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from consilience import load_data, methods
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.targets import Task
 from consilience.training import Model, Trainer
-from consilience.training.watch import misplaced_trust
+from consilience.training.trust_check import misplaced_trust
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "late": ("late", {}),

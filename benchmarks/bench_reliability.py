@@ -18,11 +18,11 @@ import torch
 from joblib import Parallel, delayed
 
 from consilience import fuse, load_data
+from consilience.bayes.reliability import robust_posterior
+from consilience.core.errors import MissingDataError
+from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
-from consilience.decision.reliability import robust_posterior
-from consilience.errors import MissingDataError
 from consilience.evaluation import accuracy, ece, nll
-from consilience.samples import Samples
 from consilience.training import Model, Trainer
 
 CORRUPTIONS = [

@@ -17,10 +17,10 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from consilience import load_data, methods
-from consilience.batches import Batch
+from consilience.core.batches import Batch
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.targets import Task
 from consilience.training import Trainer
 from consilience.training.optimizers import build_optimizer
 

@@ -26,14 +26,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from consilience.batches import Batch
-from consilience.generative.model import LatentModel
-from consilience.generative.objectives.m2vae import M2Vae
-from consilience.generative.objectives.objective import evaluate
+from consilience.core.batches import Batch
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.methods import Spec
+from consilience.methods.latent.latent_model import LatentModel
+from consilience.methods.latent.objectives.m2vae import M2Vae
+from consilience.methods.latent.objectives.objective import evaluate
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.targets import Task
 from consilience.training import Trainer
 from consilience.training.memory import kept_memory
 

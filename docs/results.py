@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from consilience.comparison.experiments import find_experiment
-from consilience.data.registry import DATA_VARIABLE
-from consilience.report.account import TextTable, account_markdown
-from consilience.report.tables import markdown_escape, markdown_table
+from consilience.data.named_sets import DATA_VARIABLE
+from consilience.report.document import TextTable, account_markdown
+from consilience.report.result_tables import markdown_escape, markdown_table
 
 PAGE = Path(__file__).with_name("results.md")
 FILES = PAGE.parent / "results"

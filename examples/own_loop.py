@@ -3,9 +3,9 @@
 import torch
 
 import consilience as cs
+from consilience.core.targets import Task
 from consilience.methods import Spec, Step, build
 from consilience.preparation import Preparation
-from consilience.targets import Task
 
 data = cs.load_data("digits")
 task = Task.of(data.train.y)

@@ -8,6 +8,7 @@ import inspect
 import re
 import runpy
 import shlex
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,14 +19,14 @@ import consilience
 from consilience import corruption, encoders, methods
 from consilience.cli.main import COMMANDS
 from consilience.cli.parser import parse
-from consilience.corruption import registry as corruptions
+from consilience.core.errors import MissingDataError
+from consilience.core.targets import Task
+from consilience.corruption import corruptions
 from consilience.data import load_data
-from consilience.data import registry as data_sets
+from consilience.data import named_sets as data_sets
 from consilience.encoders import choice as encoder_choice
-from consilience.errors import MissingDataError
 from consilience.methods import registration
 from consilience.preparation import Preparation
-from consilience.targets import Task
 from documents import DOCUMENTS, EXAMPLES, ROOT, blocks, prose
 
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -259,12 +260,18 @@ def test_every_method_has_a_section():
         assert cls.paper in sections[name], name
 
 
-def test_the_rooms_are_there_in_the_order_of_imports():
+def test_the_table_of_rooms_names_every_room_in_the_order_of_imports():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`.*`) \|", text, re.MULTILINE)
-    rooms = [room for row in rows for room in re.findall(r"`(\w+)`", row)]
-    layers = re.findall(r'"consilience\.(\w+)",', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert [room for room in reversed(layers) if room in rooms] == rooms
+    rooms = re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE)
+    source = ROOT / "src" / "consilience"
+    packages = {path.parent.relative_to(source).as_posix() for path in source.glob("*/__init__.py")}
+    packages |= {f"methods.{path.parent.name}" for path in source.glob("methods/*/__init__.py")}
+    assert set(rooms) == packages
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = [layer.split(" ")[0] for layer in contract["contracts"][0]["layers"]]
+    layers = ["methods" if ":" in layer else name for layer, name in zip(contract["contracts"][0]["layers"], layers)]
+    names = [name.removeprefix("consilience.") for name in layers if name != "consilience.version"]
+    assert rooms == names[::-1]
 
 
 def test_the_version_is_the_same_everywhere():

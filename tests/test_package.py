@@ -15,7 +15,7 @@ from documents import ROOT
 
 HEAVY = ["lightning_fabric", "matplotlib", "transformers", "sklearn", "scipy", "polars", "pandas", "torch", "rich"]
 # Rooms beside those of methods whose package imports all of its modules.
-REGISTERING = ("comparison.experiments", "data.sets", "generative.objectives", "generative.likelihoods")
+REGISTERING = ("comparison.experiments", "data.sets", "methods.latent.objectives", "methods.latent.likelihoods")
 MODULES = sorted(module.name for module in pkgutil.walk_packages(consilience.__path__, "consilience."))
 
 
@@ -32,8 +32,8 @@ def run(code: str) -> object:
         ("import consilience", set()),
         ("import consilience; dir(consilience); consilience.__version__", set()),
         ("import consilience; consilience.Samples", set()),
-        ("import consilience.samples", set()),
-        ("import consilience.targets", set()),
+        ("import consilience.core.samples", set()),
+        ("import consilience.core.targets", set()),
         ("import consilience.preparation", {"torch"}),
         ("import consilience; consilience.methods.registry()", {"torch"}),
     ],
@@ -47,7 +47,7 @@ def test_what_training_imports_is_there_before_its_time_is_taken():
     code = """
 import json, sys
 import consilience
-from consilience.comparison.work import import_training
+from consilience.comparison.job import import_training
 data = consilience.load_data("digits")
 import_training()
 before = set(sys.modules)
@@ -62,7 +62,9 @@ print(json.dumps(sorted(late & {"consilience", "lightning_fabric", "sklearn", "s
 def test_every_module_imports_on_its_own():
     # One interpreter, in which every module is imported as if it were the first: a circle shows from some entry. A room
     # that registers what is in it imports all of its modules, whichever is asked for: there the room is the only entry.
-    rooms = tuple(f"consilience.{room}." for room in (*registration._ROOMS, *REGISTERING))
+    rooms = tuple(
+        f"consilience.{room}." for room in (*(f"methods.{name}" for name in registration._ROOMS), *REGISTERING)
+    )
     entries = [name for name in MODULES if not name.startswith(rooms)]
     code = f"""
 import importlib, json, sys, traceback
@@ -83,7 +85,7 @@ print(json.dumps(failed))
 @pytest.mark.slow
 def test_doctests_of_one_file_can_be_run_alone():
     # Its room imports the file, and pytest would run it once more: src/conftest.py prevents that.
-    asked = ["--collect-only", "-p", "no:cacheprovider", "src/consilience/fusion/early.py"]
+    asked = ["--collect-only", "-p", "no:cacheprovider", "src/consilience/methods/fusion/early.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *asked], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from consilience.batches import Batch
-from consilience.samples import Modality
-from consilience.targets import Task
+from consilience.core.batches import Batch
+from consilience.core.samples import Modality
+from consilience.core.targets import Task
 
 CLASSES = Task.of_labels(np.array([0, 1, 2]))
 NUMBERS = Task.of_numbers(np.random.default_rng(0).normal(size=(9, 2)))

@@ -3,8 +3,8 @@
 import torch
 
 from consilience import methods
-from consilience.batches import Batch
-from consilience.samples import Modality
+from consilience.core.batches import Batch
+from consilience.core.samples import Modality
 from toy_batches import CLASSES
 
 TIMED = {

@@ -12,16 +12,16 @@ _PUBLIC = {
     "BayesFusion": "estimators",
     "FusionClassifier": "estimators",
     "FusionRegressor": "estimators",
-    "FusionState": "decision.state",
+    "FusionState": "bayes.fusion_state",
     "MultimodalVAE": "estimators",
-    "Samples": "samples",
+    "Samples": "core.samples",
     "compare": "comparison",
     "corrupt": "corruption",
-    "estimate_target_prior": "decision.priors",
-    "fuse": "decision.theorem",
+    "estimate_target_prior": "bayes.priors",
+    "fuse": "bayes.fuse",
     "load": "estimators",
     "load_data": "data",
-    "progressive": "feedback.progressive",
+    "progressive": "methods.progressive.progressive",
     "robust_auc": "evaluation",
     "robustness_curve": "evaluation",
     "trust_diagnostics": "evaluation",
@@ -31,12 +31,13 @@ __all__ = ["__version__", "methods", *_PUBLIC]
 
 if TYPE_CHECKING:
     from consilience import methods as methods
+    from consilience.bayes.fuse import fuse as fuse
+    from consilience.bayes.fusion_state import FusionState as FusionState
+    from consilience.bayes.priors import estimate_target_prior as estimate_target_prior
     from consilience.comparison import compare as compare
+    from consilience.core.samples import Samples as Samples
     from consilience.corruption import corrupt as corrupt
     from consilience.data import load_data as load_data
-    from consilience.decision.priors import estimate_target_prior as estimate_target_prior
-    from consilience.decision.state import FusionState as FusionState
-    from consilience.decision.theorem import fuse as fuse
     from consilience.estimators import BayesFusion as BayesFusion
     from consilience.estimators import FusionClassifier as FusionClassifier
     from consilience.estimators import FusionRegressor as FusionRegressor
@@ -45,8 +46,7 @@ if TYPE_CHECKING:
     from consilience.evaluation import robust_auc as robust_auc
     from consilience.evaluation import robustness_curve as robustness_curve
     from consilience.evaluation import trust_diagnostics as trust_diagnostics
-    from consilience.feedback.progressive import progressive as progressive
-    from consilience.samples import Samples as Samples
+    from consilience.methods.progressive.progressive import progressive as progressive
 
 
 def __getattr__(name: str) -> Any:

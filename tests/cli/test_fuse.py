@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.data.files import posteriors
+from consilience.data.files import posterior_writer as posteriors
 from consilience.evaluation import accuracy, ece, nll
 
 CLASSES = ["cat", "cow", "dog"]
@@ -117,7 +117,7 @@ def test_every_format_gives_the_posterior_of_fuse_and_its_scores(
 @pytest.mark.parametrize("ending", posteriors.ENDINGS)
 def test_outputs(run, folder, tmp_path, monkeypatch, expected, ending):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("consilience.estimators.opinion_files.CELLS", 6 * 70)  # several batches, the last one short
+    monkeypatch.setattr("consilience.estimators.fuse_files.CELLS", 6 * 70)  # several batches, the last one short
     out = tmp_path / "new" / f"fused{ending}"
     done = run("fuse", "image.csv", "audio.csv", "--log", "--out", out)
     assert (done.code, done.err) == (0, "")
@@ -248,7 +248,7 @@ def test_a_share_that_is_fitted_on_is_not_scored(run, folder, tmp_path, monkeypa
 
 def test_folds_fuse_each_row_by_the_others(run, folder, tmp_path, monkeypatch, opinions):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("consilience.estimators.opinion_files.CELLS", 6 * 70)
+    monkeypatch.setattr("consilience.estimators.fuse_files.CELLS", 6 * 70)
     image, audio, y = opinions
     words = ("fuse", "wide.csv", "--expert", "image=image_*", "audio=audio_*", "--target", "label")
     done = run(*words, "--folds", "3", "--kappa", "none", "--out", tmp_path / "fused.npy")
@@ -329,7 +329,7 @@ def test_config_file(run, folder, tmp_path, monkeypatch, expected):
 @pytest.mark.parametrize("ending", posteriors.ENDINGS)
 def test_an_interruption_leaves_the_old_file_and_nothing_else(run, folder, tmp_path, monkeypatch, ending):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("consilience.estimators.opinion_files.CELLS", 6 * 70)
+    monkeypatch.setattr("consilience.estimators.fuse_files.CELLS", 6 * 70)
     out = tmp_path / f"fused{ending}"
     out.write_bytes(b"old")
     seen = []
@@ -340,7 +340,7 @@ def test_an_interruption_leaves_the_old_file_and_nothing_else(run, folder, tmp_p
             raise KeyboardInterrupt
         return np.zeros((70, 3))
 
-    monkeypatch.setattr("consilience.estimators.opinion_files.Theorem.log_posterior", stop)
+    monkeypatch.setattr("consilience.estimators.fuse_files.Theorem.log_posterior", stop)
     assert run("fuse", "image.npy", "audio.npy", "--out", out).code == 130
     assert out.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [out]

@@ -35,7 +35,7 @@ from consilience.comparison.experiments.bayes.findings import Findings
 from consilience.comparison.experiments.bayes.predictions import swap
 from consilience.comparison.experiments.bayes.splits import draw_shares, graded_shares, thin_out, weigh_by_class
 from consilience.comparison.store import Store
-from consilience.samples import Samples
+from consilience.core.samples import Samples
 
 
 def opinions(rng, y, classes, experts=2, sure=2.0):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from consilience.comparison.bootstrap import DISTINCT, _draw_samples, _pool, paired_bootstrap, smallest_p
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 ALPHA = 0.05
 

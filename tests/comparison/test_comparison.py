@@ -14,13 +14,13 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from consilience import compare, corrupt, load, load_data
+from consilience.comparison.gather_results import sample_scores
 from consilience.comparison.plan import Plan, Source
 from consilience.comparison.resolution import applicable
-from consilience.comparison.summary import sample_scores
+from consilience.core.errors import InputError, TrainingError, UnknownNameError, UnsupportedError
+from consilience.core.samples import Samples
 from consilience.data import DataSet
-from consilience.errors import InputError, TrainingError, UnknownNameError, UnsupportedError
 from consilience.evaluation import find_metric
-from consilience.samples import Samples
 
 QUICK = {"training": {"epochs": 2}, "verbose": 0}
 NOISE = {"corruption": "gaussian"}
@@ -337,7 +337,7 @@ def test_what_would_fail_in_every_job_is_said_at_once(small, tmp_path):
 
 
 def test_when_every_job_fails_that_is_an_error(small, tmp_path, monkeypatch):
-    from consilience.decision.late import Late
+    from consilience.methods.opinions.late import Late
 
     def broken(self, opinions, batch):
         raise RuntimeError("a wheel came off")
@@ -358,7 +358,7 @@ def test_a_run_killed_before_its_plan_was_written_goes_on(small, tmp_path):
 
 
 def test_a_failing_method_is_a_row_and_not_the_end(small, tmp_path, monkeypatch):
-    from consilience.decision.late import Late
+    from consilience.methods.opinions.late import Late
 
     def broken(self, opinions, batch):
         raise RuntimeError("a wheel came off")

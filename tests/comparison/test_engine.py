@@ -13,7 +13,7 @@ from consilience import compare
 from consilience.comparison import engine
 from consilience.comparison.plan import Job, Plan, Source
 from consilience.comparison.store import Result, Store
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 QUICK = {"methods": ["late", "concat"], "seeds": 2, "levels": (5,), "training": {"epochs": 2}, "verbose": 0}
 PLAN = Plan((Source.of("digits"),))

@@ -20,8 +20,8 @@ from consilience.comparison.experiments import (
     register_experiment,
 )
 from consilience.comparison.resolution import applicable
+from consilience.core.errors import ConsilienceError, MissingDataError, UnknownNameError
 from consilience.corruption import corruption_names
-from consilience.errors import ConsilienceError, MissingDataError, UnknownNameError
 
 ALL = [one for one in experiments().values() if isinstance(one, Experiment)]
 PARTS = [pytest.param(one, part, id=f"{one.name}/{name}") for one in ALL for name, part in one.parts.items()]
@@ -41,7 +41,7 @@ def test_protocols_are_arguments_of_compare(experiment, part):
 
 
 def options_of(names):
-    from consilience.data.registry import registry
+    from consilience.data.named_sets import registry
 
     names = [names] if isinstance(names, str) else names
     return {option for name in names for option in inspect.signature(registry()[name].make).parameters}

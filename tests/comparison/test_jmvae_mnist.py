@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.batches import Batch
 from consilience.comparison.experiments import find_experiment
 from consilience.comparison.experiments.jmvae_mnist.account import give_account
 from consilience.comparison.experiments.jmvae_mnist.cells import FULL, images_and_labels, measure
 from consilience.comparison.experiments.jmvae_mnist.model import fit, published_estimate
 from consilience.comparison.plan import Source
 from consilience.comparison.store import Result, Store
+from consilience.core.batches import Batch
+from consilience.core.errors import MissingDataError
+from consilience.core.samples import Samples
 from consilience.data import DataSet
-from consilience.errors import MissingDataError
-from consilience.generative.model import LatentModel
-from consilience.samples import Samples
+from consilience.methods.latent.latent_model import LatentModel
 from consilience.training import Trainer
 
 SMALL = replace(FULL, seeds=1, train=60, test=20, latent=2, hidden=8, epochs=2, warmup=1, draws=50, device="cpu")

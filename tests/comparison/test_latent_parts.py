@@ -13,10 +13,10 @@ from consilience.comparison.experiments.latent_parts.findings import Findings
 from consilience.comparison.experiments.latent_parts.pictures import CUTS, Cut, binarised, draw_ink, joined
 from consilience.comparison.plan import Source
 from consilience.comparison.store import Result, Store
+from consilience.core.errors import MissingDataError, TrainingError
+from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.data.sets.digits import cut_quadrants
-from consilience.errors import MissingDataError, TrainingError
-from consilience.samples import Samples
 
 DIGITS = Protocol(variants=("m2vae", "joint"), seeds=1, latent=3, epochs=1, draws=4, estimated=50)
 

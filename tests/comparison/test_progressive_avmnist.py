@@ -21,12 +21,12 @@ from consilience.comparison.experiments.progressive_avmnist.controls import (
 from consilience.comparison.experiments.progressive_figures import cells as figures
 from consilience.comparison.experiments.progressive_figures.account import gains_by_pass, give_account, probe_table
 from consilience.comparison.store import Result, Store
+from consilience.core.modalities import Modality
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.data import DataSet
 from consilience.data.splits import draw_split
 from consilience.methods import Spec, build
-from consilience.modalities import Modality
-from consilience.samples import Samples
-from consilience.targets import Task
 
 
 @pytest.mark.parametrize(("side", "quick"), [(112, False), (28, True)])

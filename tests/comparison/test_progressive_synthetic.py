@@ -21,9 +21,9 @@ from consilience.comparison.experiments.progressive_synthetic.cells import (
 from consilience.comparison.experiments.progressive_synthetic.findings import Findings
 from consilience.comparison.experiments.progressive_synthetic.nets import MAIN, NETS
 from consilience.comparison.store import Store
+from consilience.core.errors import InputError, TrainingError
 from consilience.data import load_data
-from consilience.errors import InputError, TrainingError
-from consilience.training.side_by_side import whole_batch
+from consilience.training.stacked_training import whole_batch
 
 TINY = Protocol(sizes=(20, 40), etas=(0.0, 2.0), sigmas=(0.0, 1.0), trials=2, test=30, nets=(*MAIN, "add-2"), epochs=2)
 

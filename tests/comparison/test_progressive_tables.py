@@ -13,12 +13,12 @@ from consilience.comparison.experiments import Part, find_experiment
 from consilience.comparison.experiments.progressive_finance import published, sections
 from consilience.comparison.experiments.progressive_mosi import TABLE8, metrics_table
 from consilience.comparison.experiments.progressive_parameters import account, counting
+from consilience.comparison.results import empty_table
+from consilience.core.samples import Modality
+from consilience.core.targets import Task
 from consilience.data.sets.finance import GROUPS
 from consilience.methods import Spec, build
 from consilience.report import Findings
-from consilience.report.findings import empty_table
-from consilience.samples import Modality
-from consilience.targets import Task
 
 FINANCE = ("progressive-table6", "progressive-table6-large", "progressive-table7")
 

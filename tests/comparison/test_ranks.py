@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2, rankdata
 
 from consilience.comparison.ranks import critical_difference, friedman, mean_ranks
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 # Demšar, Statistical Comparisons of Classifiers over Multiple Data Sets, 2006, Table 6: AUC of C4.5, with its
 # parameters m, cf, both tuned, on 14 sets. The last two methods' "voting" is printed as 0.975 but ranked 2 and 3.

@@ -12,12 +12,12 @@ from consilience.comparison.comparison import Comparison
 from consilience.comparison.experiments import Part, find_experiment
 from consilience.comparison.experiments.published import headlines
 from consilience.comparison.experiments.robustness import METHODS, Robustness, answer
+from consilience.comparison.gather_results import _rank
 from consilience.comparison.ranks import critical_difference
 from consilience.comparison.resolution import applicable
 from consilience.comparison.standings import mean_scores, scores_of, standings
-from consilience.comparison.summary import _rank
 from consilience.corruption import corruption_names
-from consilience.report.ranks import CLEAN, EVERYTHING, Standing
+from consilience.report.rank_diagram import CLEAN, EVERYTHING, Standing
 from report.factory import make_findings
 
 NAMES = ["late", "concat", "early", "qmf"]

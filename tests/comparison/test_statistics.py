@@ -14,7 +14,7 @@ from consilience.comparison.statistics import (
     smallest_p,
     too_few_seeds,
 )
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 chances = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 

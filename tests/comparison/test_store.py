@@ -10,7 +10,7 @@ import pytest
 
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store, StoreError
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 JOB = Job("digits", "late", 0, "data", "a" * 24)
 RESULT = Result({"method": "late", "score": 0.5}, {"y": np.arange(5), "text": np.array(["a", "bb"])})

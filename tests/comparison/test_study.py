@@ -8,7 +8,7 @@ import torch
 from consilience.comparison.experiments.study import Study, Workings, measure_at_once
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store
-from consilience.report.account import Account
+from consilience.report.document import Account
 
 
 @dataclass(frozen=True)

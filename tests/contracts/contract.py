@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from consilience import methods
+from consilience.core.errors import UnsupportedError
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.data import DataSet, load_data
-from consilience.errors import UnsupportedError
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.targets import Task
 from consilience.training import Model, Trainer, load_model
 
 # Built-in sets in the order they are tried: the first that a method can read is the one it is tested on. Of sequences

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-import consilience.fusion
+import consilience.methods.fusion
 from consilience import methods
 from consilience.methods import registration
 from contracts.contract import CONTRACT, built_in, cases
 from documents import ROOT, blocks
 
-MODULE = "consilience.fusion.maximum"
+MODULE = "consilience.methods.fusion.maximum"
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def added(tmp_path_factory):
     (code,) = [block.code for block in blocks(ROOT / "CONTRIBUTING.md", "python") if '@register("max")' in block.code]
     folder = tmp_path_factory.mktemp("fusion")
     (folder / "maximum.py").write_text(code, encoding="utf-8")
-    room = consilience.fusion
+    room = consilience.methods.fusion
     registered, path = methods.registry(), list(room.__path__)
     # Whoever follows the page literally has such a file already: it makes way.
     registration._REGISTRY.pop("max", None)

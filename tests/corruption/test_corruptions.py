@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from consilience.core.samples import KINDS, Samples
 from consilience.corruption import Noise, corrupt, corruption_names, find_corruption
-from consilience.samples import KINDS, Samples
 
 N, SEED = 60, 4
 ON_ALL = ["blank", "swapped", "drop", "structured-drop", "missing"]

@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.corruption import Corruptor, corrupt, corruption_names, find_corruption, register_corruption, registry
-from consilience.errors import ConsilienceError, InputError, UnknownNameError, UnsupportedError
-from consilience.samples import KINDS, Samples
+from consilience.core.errors import ConsilienceError, InputError, UnknownNameError, UnsupportedError
+from consilience.core.samples import KINDS, Samples
+from consilience.corruption import (
+    Corruptor,
+    corrupt,
+    corruption_names,
+    corruptions,
+    find_corruption,
+    register_corruption,
+)
 
 N = 23
 
@@ -246,7 +253,7 @@ def test_memory_mapped_samples_give_the_same_numbers(tmp_path):
 
 
 def test_a_corruption_of_ones_own():
-    registered = dict(registry._REGISTRY)
+    registered = dict(corruptions._REGISTRY)
     try:
 
         @register_corruption("negated", kinds=("vector",), level="the factor, with its sign turned")
@@ -258,8 +265,8 @@ def test_a_corruption_of_ones_own():
         with pytest.raises(ConsilienceError, match="registered twice"):
             register_corruption("negated", kinds=("vector",), level="")
     finally:
-        registry._REGISTRY.clear()
-        registry._REGISTRY.update(registered)
+        corruptions._REGISTRY.clear()
+        corruptions._REGISTRY.update(registered)
     with pytest.raises(ConsilienceError, match="lower case with hyphens"):
         register_corruption("Not A Name", kinds=("vector",), level="")
     with pytest.raises(UnknownNameError, match="did you mean 'vector'"):

@@ -3,8 +3,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from consilience.core.errors import InputError, UnknownNameError
 from consilience.data import load_data
-from consilience.errors import InputError, UnknownNameError
 
 rng = np.random.default_rng(0)
 
@@ -83,7 +83,7 @@ def test_lengths_without_their_sequence_are_a_modality(save):
 
 
 def test_a_folder_stays_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("consilience.modalities.SCAN_BYTES", 2**18)
+    monkeypatch.setattr("consilience.core.modalities.SCAN_BYTES", 2**18)
     big = np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(1000, 8000))
     big[:] = 1
     big[7] = np.nan

@@ -14,10 +14,10 @@ import pytest
 from scipy import signal, stats
 from sklearn.decomposition import PCA
 
+from consilience.core.errors import InputError, MissingDataError
 from consilience.data import load_data
 from consilience.data.sets.avmnist import hold_recordings, pair, reduce_images, shrink, some_pairs, with_noise
 from consilience.data.sets.fsdd import HOP, SIDE, WINDOW, fitted, spectrograms
-from consilience.errors import InputError, MissingDataError
 
 rng = np.random.default_rng(0)
 

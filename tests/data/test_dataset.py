@@ -4,10 +4,10 @@ import pickle
 import numpy as np
 import pytest
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Samples
 from consilience.data import DataSet, load_data
 from consilience.data.splits import draw_split
-from consilience.errors import InputError
-from consilience.samples import Samples
 
 
 def small(y, task="classification", split=None, **more):

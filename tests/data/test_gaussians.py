@@ -5,8 +5,8 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
+from consilience.core.errors import UnknownNameError
 from consilience.data import load_data
-from consilience.errors import UnknownNameError
 
 
 @pytest.fixture(scope="module", params=[0.0, 0.6])

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from consilience.comparison.plan import Source
+from consilience.core.errors import InputError, MissingDataError
 from consilience.data import load_data
-from consilience.data.files import images
-from consilience.data.files.images import ImageFiles, load_images, read_image
-from consilience.errors import InputError, MissingDataError
+from consilience.data.files import image_files as images
+from consilience.data.files.image_files import ImageFiles, load_images, read_image
 
 rng = np.random.default_rng(0)
 

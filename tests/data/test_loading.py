@@ -5,9 +5,9 @@ import numpy as np
 import polars
 import pytest
 
+from consilience.core.errors import ConsilienceError, InputError, MissingDataError, UnknownNameError
 from consilience.data import data_names, list_sets, load_data
-from consilience.data.registry import register, registry
-from consilience.errors import ConsilienceError, InputError, MissingDataError, UnknownNameError
+from consilience.data.named_sets import register, registry
 
 BUILT_IN = [name for name, entry in registry().items() if entry.built_in]
 

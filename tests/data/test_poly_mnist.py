@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageChops
 
+from consilience.core.errors import InputError
 from consilience.data import load_data
 from consilience.data.sets.poly_mnist import BACKGROUNDS, Pictures, draw_backgrounds, group
-from consilience.errors import InputError
 
 
 def idx(values):

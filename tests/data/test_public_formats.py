@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import scipy.io
 
+from consilience.core.errors import InputError, MissingDataError, UnknownNameError
 from consilience.data import load_data
-from consilience.data.registry import registry
-from consilience.errors import InputError, MissingDataError, UnknownNameError
+from consilience.data.named_sets import registry
 from r_files import factor, matrix, named, saved
 
 rng = np.random.default_rng(0)

@@ -8,8 +8,8 @@ import struct
 import numpy as np
 import pytest
 
+from consilience.core.errors import InputError
 from consilience.data.files.rda import read_rda
-from consilience.errors import InputError
 from r_files import (
     HAS_ATTRIBUTES,
     HAS_TAG,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consilience.core.errors import InputError, MissingDataError, SavedModelError
+from consilience.core.samples import Samples
 from consilience.data import DataSet, load_data, read_with_recipe
 from consilience.data.splits import draw_split
-from consilience.errors import InputError, MissingDataError, SavedModelError
-from consilience.samples import Samples
 
 N = 60
 MODALITIES = {"place": ["TS1", "colour", "sick"], "audio": "mfcc_*", "review": "review"}

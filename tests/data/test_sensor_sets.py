@@ -5,10 +5,10 @@ import gzip
 import numpy as np
 import pytest
 
+from consilience.core.errors import InputError, UnknownNameError
 from consilience.data import load_data
 from consilience.data.sets.finance import GROUPS
 from consilience.data.sets.hydraulic import draw_blocks
-from consilience.errors import InputError, UnknownNameError
 
 
 def write(folder, name, **arrays):

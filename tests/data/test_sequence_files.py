@@ -8,10 +8,10 @@ import pickle
 import numpy as np
 import pytest
 
+from consilience.core.errors import InputError, UnknownNameError
 from consilience.data import load_data
-from consilience.data.files.sequences_pickle import read_sequences_pickle
+from consilience.data.files.array_pickles import read_sequences_pickle
 from consilience.data.sets.cmu_sequences import to_front
-from consilience.errors import InputError, UnknownNameError
 
 rng = np.random.default_rng(0)
 CONTENT = {

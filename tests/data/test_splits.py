@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consilience.core.errors import InputError
 from consilience.data.splits import PARTS, Split, draw_split, given_split, redraw
-from consilience.errors import InputError
 
 labels = st.lists(st.integers(0, 4), min_size=3, max_size=200)
 

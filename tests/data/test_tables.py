@@ -5,8 +5,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.data import load_data
-from consilience.errors import InputError, UnknownNameError, UnsupportedError
 
 N = 60
 MODALITIES = {"audio": "mfcc_*", "temp": ["TS1", "TS2*"]}

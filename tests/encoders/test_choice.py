@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from consilience.core.errors import ConsilienceError, InputError, SavedModelError, UnknownNameError, UnsupportedError
+from consilience.core.samples import Modality
 from consilience.encoders import (
     Conv,
     Encoded,
@@ -18,8 +20,6 @@ from consilience.encoders import (
     register_encoder,
 )
 from consilience.encoders.choice import _REGISTRY
-from consilience.errors import ConsilienceError, InputError, SavedModelError, UnknownNameError, UnsupportedError
-from consilience.samples import Modality
 
 VECTOR = Modality("v", "vector", (7,))
 IMAGE = Modality("photo", "image", (1, 28, 28))

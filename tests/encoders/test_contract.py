@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from consilience.core.samples import Modality
 from consilience.encoders import Encoded, Encoder, Frozen, Pretrained, build_encoder, default_encoder, encoder_names
 from consilience.encoders.choice import _REGISTRY
-from consilience.samples import Modality
 
 MODALITIES = {
     "vector": Modality("v", "vector", (7,)),

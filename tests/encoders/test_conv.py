@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from consilience.core.samples import Modality
 from consilience.encoders import Conv
-from consilience.samples import Modality
 
 
 def image(*shape: int) -> Modality:

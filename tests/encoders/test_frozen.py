@@ -9,12 +9,12 @@ import torch
 
 from consilience import FusionClassifier, corrupt, load
 from consilience.cli.main import main
+from consilience.core.errors import InputError, SavedModelError, UnknownNameError
+from consilience.core.samples import Modality, Samples
 from consilience.encoders import Frozen, build_encoder, features, seen_by_encoder
+from consilience.encoders.feature_cache import RowCache, RowMemory, find_cache, row_keys
 from consilience.encoders.frozen import BATCH, FrozenFeatures
 from consilience.encoders.frozen import _body as body
-from consilience.encoders.rowcache import RowCache, RowMemory, find_cache, row_keys
-from consilience.errors import InputError, SavedModelError, UnknownNameError
-from consilience.samples import Modality, Samples
 from tiny_models import describe_images, tiny_bert, tiny_resnet
 
 pytest.importorskip("transformers", reason="the library transformers is not installed")

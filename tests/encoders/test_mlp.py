@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Modality
 from consilience.encoders import Mlp
-from consilience.errors import InputError
-from consilience.samples import Modality
 
 
 def test_against_plain_layers():

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
+from consilience.core.samples import Modality, Samples
+from consilience.core.targets import Task
 from consilience.encoders import build_encoder, own_transforms
 from consilience.encoders.pretrained import fit_image, level, load_body
 from consilience.encoders.processors import Raw, Tokeniser, find_unit, from_pretrained, make_processor, read_tokeniser
-from consilience.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.methods import Spec, build
 from consilience.preparation import Preparation
-from consilience.samples import Modality, Samples
-from consilience.targets import Task
 from consilience.training import Model, Trainer, load_model
 from tiny_models import tiny_bert, tiny_resnet, tiny_vit, tiny_wav2vec2
 

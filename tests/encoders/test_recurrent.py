@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from consilience.core.samples import Modality
 from consilience.encoders import Gru, Lstm
-from consilience.samples import Modality
 
 SEQUENCE = Modality("s", "sequence", (6, 5))
 LENGTHS = torch.tensor([6, 1, 4, 2])

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
+from consilience.core.samples import Modality
 from consilience.encoders import Transformer
 from consilience.encoders.transformer import TransformerLayer, sinusoids
-from consilience.samples import Modality
 
 
 @torch.no_grad()

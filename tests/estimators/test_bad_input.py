@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from consilience import FusionClassifier, FusionRegressor, Samples
-from consilience.errors import ConsilienceError, InputError, UnknownNameError, UnsupportedError
+from consilience.core.errors import ConsilienceError, InputError, UnknownNameError, UnsupportedError
 
 N = 40
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.utils import compute_sample_weight
 
 from consilience import Samples
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 from consilience.estimators import hold_out_rows
 from consilience.methods import Method
 from consilience.training import Model

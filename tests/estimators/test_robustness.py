@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from consilience import robustness_curve
-from consilience.errors import InputError
-from consilience.samples import Samples
+from consilience.core.errors import InputError
+from consilience.core.samples import Samples
 
 
 @pytest.mark.parametrize("corruption", ["gaussian", "salt-and-pepper", "stuck", "missing", "blank"])

@@ -11,7 +11,7 @@ from torch import nn
 
 import consilience
 from consilience import FusionClassifier, FusionRegressor, load
-from consilience.errors import InputError, SavedModelError
+from consilience.core.errors import InputError, SavedModelError
 from consilience.training import Model, Trainer
 
 

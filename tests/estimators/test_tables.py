@@ -5,7 +5,7 @@ import pandas
 import polars
 import pytest
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 HEADER = ["mfcc_0", "mfcc_1", "mfcc_2", "pitch", "loudness"]
 NAMES = {"image": "mfcc_*", "audio": ["pitch", "loudness"]}

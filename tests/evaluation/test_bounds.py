@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 from consilience.evaluation import trust_from_weights
 from consilience.evaluation.bounds import Bound, bound_terms, confidence_term
 

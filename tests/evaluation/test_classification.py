@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 from consilience.evaluation import accuracy, balanced_accuracy, brier, ece, macro_f1, nll, reliability_bins
 
 ON_LABELS = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from consilience.errors import InputError, UnknownNameError, UnsupportedError
+from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.evaluation import METRICS, Metric, accuracy, evaluate, find_metric, nll
 
 Y = np.array(["b", "a", "b", "a"])

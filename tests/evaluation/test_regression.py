@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from sklearn.metrics import mean_absolute_error, mean_squared_error
 
-from consilience.errors import InputError, UnknownNameError
+from consilience.core.errors import InputError, UnknownNameError
 from consilience.evaluation import acc2, acc7, mae, mse, pearson
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from consilience.errors import InputError, UnknownNameError, UnsupportedError
+from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
+from consilience.core.samples import Samples
 from consilience.evaluation import Metric, RobustnessCurve, robust_auc, robustness, robustness_curve
-from consilience.samples import Samples
 
 N = 400
 

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import pearsonr
 from sklearn.metrics import roc_auc_score
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 from consilience.evaluation import trust_from_weights, trust_quality
 
 weights_and_present = st.tuples(st.integers(1, 6), st.integers(1, 4)).flatmap(

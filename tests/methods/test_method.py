@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 
+from consilience.core.samples import Modality
 from consilience.encoders import Encoded
 from consilience.methods import (
     ExpertMethod,
@@ -15,7 +16,6 @@ from consilience.methods import (
     expert_losses,
     task_losses,
 )
-from consilience.samples import Modality
 from toy_batches import CLASSES, NUMBERS, VECTORS, batch_of
 
 SPEC = Spec(VECTORS, CLASSES)

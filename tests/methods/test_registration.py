@@ -4,9 +4,9 @@ import types
 import pytest
 
 from consilience import methods
-from consilience.errors import ConsilienceError, InputError, UnknownNameError, UnsupportedError
+from consilience.core.errors import ConsilienceError, InputError, UnknownNameError, UnsupportedError
+from consilience.core.samples import Modality
 from consilience.methods import Method, Spec, registration
-from consilience.samples import Modality
 from toy_batches import CLASSES, NUMBERS, VECTORS, batch_of
 
 SPEC = Spec(VECTORS, CLASSES)

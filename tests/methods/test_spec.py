@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from consilience.errors import UnknownNameError
+from consilience.core.errors import UnknownNameError
 from consilience.methods import PerModality, Spec
 from toy_batches import CLASSES, VECTORS
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.decision.unimodal import BestUnimodal
-from consilience.errors import InputError, SavedModelError
+from consilience.core.errors import InputError, SavedModelError
+from consilience.methods.opinions.unimodal import BestUnimodal
 from consilience.training import Phase
 from consilience.training.checkpoint import read_checkpoint, write_checkpoint
 from training.toys import At, Straight, Witness, make, make_samples, prepare, same, trainer, weights

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.errors import TrainingError
-from consilience.fusion.concat import Concat
-from consilience.samples import Samples
+from consilience.core.errors import TrainingError
+from consilience.core.samples import Samples
+from consilience.methods.fusion.concat import Concat
 from consilience.training import Model, Phase, Trainer
 from consilience.training.devices import _call
 from training.toys import Explosive, Witness, make, make_samples, prepare, trainer, weights

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.decision.late import Late
-from consilience.errors import InputError
-from consilience.samples import MappedRows, Samples
+from consilience.core.errors import InputError
+from consilience.core.samples import MappedRows, Samples
+from consilience.methods.opinions.late import Late
 from consilience.training import feed as feed_module
 from consilience.training.feed import Feed, fits, free_memory
 from training.toys import Straight, make, make_samples, prepare, same, trainer, weights

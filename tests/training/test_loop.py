@@ -8,15 +8,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from consilience.decision.late import Late
-from consilience.errors import InputError, TrainingError
+from consilience.core.errors import InputError, TrainingError
+from consilience.core.samples import Modality, Samples
+from consilience.core.targets import Task
 from consilience.methods import Spec, Step, build
-from consilience.samples import Modality, Samples
-from consilience.targets import Task
+from consilience.methods.opinions.late import Late
 from consilience.training import Phase
 from consilience.training.devices import lay_out
 from consilience.training.loop import hide_some
-from consilience.training.randomness import epoch_seed
+from consilience.training.seeding import epoch_seed
 from consilience.training.validation import validate
 from training.toys import Explosive, Straight, make, make_samples, prepare, same, trainer, weights
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 from consilience.methods import Spec
-from consilience.training import Trainer, together, trainer
+from consilience.training import Trainer, stacked_seeds, trainer
 from training.toys import Straight, make_samples, prepare
 
 gnu = pytest.mark.skipif(
@@ -135,12 +135,12 @@ def test_training_asks_for_it(monkeypatch, asked):
         yield False
 
     monkeypatch.setattr(trainer, "kept_memory", listen)
-    monkeypatch.setattr(together, "kept_memory", listen)
+    monkeypatch.setattr(stacked_seeds, "kept_memory", listen)
     samples = make_samples(32)
     preparation = prepare(samples)
     how = {"epochs": 1, "device": "cpu", "keep_memory": asked}
     Trainer(preparation, **how).run(Straight(Spec(preparation.modalities, preparation.task)), samples)
-    together.fit_together("late", [(samples, samples)], [0], trainer=Trainer(**how))
+    stacked_seeds.fit_together("late", [(samples, samples)], [0], trainer=Trainer(**how))
     assert heard == [asked, asked]
 
 

@@ -3,9 +3,9 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 
-from consilience.errors import InputError, UnknownNameError, UnsupportedError
-from consilience.samples import Samples
-from consilience.targets import Task
+from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.training import Model, Trainer
 from consilience.training.model import weigh_classes
 from training.toys import make_samples

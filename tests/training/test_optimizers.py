@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from consilience.errors import UnknownNameError
+from consilience.core.errors import UnknownNameError
 from consilience.training.optimizers import OPTIMIZERS, Schedule, build_optimizer, restore_optimizer
 
 

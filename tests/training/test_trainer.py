@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from consilience.decision.late import Late
-from consilience.decision.unimodal import BestUnimodal
-from consilience.errors import InputError, TrainingError, UnknownNameError
-from consilience.fusion.concat import Concat
+from consilience.core.errors import InputError, TrainingError, UnknownNameError
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.methods import Method, Prediction, Spec
-from consilience.samples import Samples
-from consilience.targets import Task
+from consilience.methods.fusion.concat import Concat
+from consilience.methods.opinions.late import Late
+from consilience.methods.opinions.unimodal import BestUnimodal
 from consilience.training import Model, Phase, Trainer
 from consilience.training.devices import build_fabric, memory_advice, resolve_device
 from consilience.training.trainer import concatenate, split_folds

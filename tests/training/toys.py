@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.batches import Batch
-from consilience.decision.late import Late
-from consilience.errors import TrainingError
+from consilience.core.batches import Batch
+from consilience.core.errors import TrainingError
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.methods import Method, Prediction, Spec, Step
+from consilience.methods.opinions.late import Late
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.targets import Task
 from consilience.training import Trainer
 
 

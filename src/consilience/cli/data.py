@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace

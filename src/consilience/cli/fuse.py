@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
-from consilience.cli.fuse_inputs import (
+from consilience.cli.fuse_arguments import (
     class_names,
     doubt_about_labels,
     open_evidence,
@@ -19,13 +19,13 @@ from consilience.cli.fuse_inputs import (
     read_numbers,
     read_prior,
 )
-from consilience.errors import InputError, unknown_name
+from consilience.core.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     import numpy as np
     from jsonargparse import ArgumentParser, Namespace
 
-    from consilience.estimators.opinion_files import Evidence, Rule
+    from consilience.estimators.fuse_files import Evidence, Rule
 
 USAGE = "FILE [FILE …] [options]"
 EXAMPLES = """  consilience fuse image.npy audio.npy --labels y.npy --out fused.npy
@@ -76,8 +76,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Open, fit if asked to, fuse, write, score."""
-    from consilience.data.files.posteriors import writing
-    from consilience.estimators.opinion_files import fuse_files
+    from consilience.data.files.posterior_writer import writing
+    from consilience.estimators.fuse_files import fuse_files
 
     check(chosen)
     evidence = open_evidence(chosen, chosen.files, chosen.labels)
@@ -109,14 +109,14 @@ def run(chosen: Namespace, command: list[str]) -> None:
         remarks += scored_on(chosen, fused.samples, rows)
         from rich.console import Console
 
-        from consilience.report.fused import score_table
+        from consilience.report.fuse_page import score_table
 
         Console().print(score_table(experts, fused))
     print("\n".join(remarks))
     if out is not None:
         print(f"\n{rows} {'log-posteriors' if chosen.log else 'posteriors'}: {out}")
     if chosen.report is not None:
-        from consilience.report.fused import render_fusion
+        from consilience.report.fuse_page import render_fusion
         from consilience.report.page import write_file
         from consilience.report.wording import say_list
 
@@ -127,7 +127,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
 
 def check(chosen: Namespace) -> None:
     """Refuse what cannot be, before any file is read."""
-    from consilience.data.files.posteriors import ENDINGS
+    from consilience.data.files.posterior_writer import ENDINGS
 
     teachers = [name for name in ("fit", "fit_share", "folds") if chosen[name] is not None]
     if len(teachers) > 1:
@@ -183,8 +183,8 @@ def warn_of_probabilities(evidence: Evidence) -> None:
 
 def make_rule(chosen: Namespace, evidence: Evidence) -> tuple[Rule, list[str]]:
     """How to fuse, and that in words."""
-    from consilience.data.files.opinions import renamed
-    from consilience.estimators.opinion_files import Theorem, fit
+    from consilience.data.files.opinion_files import renamed
+    from consilience.estimators.fuse_files import Theorem, fit
 
     opinions = evidence.opinions
     if chosen.fit is None and chosen.fit_share is None and chosen.folds is None:
@@ -214,7 +214,7 @@ def make_rule(chosen: Namespace, evidence: Evidence) -> tuple[Rule, list[str]]:
 
 def find_target(chosen: Namespace, evidence: Evidence, rule: Rule) -> tuple[np.ndarray | None, list[str]]:
     """The class shares to decide under, None for those of the prior, and that in words."""
-    from consilience.estimators.opinion_files import estimate_target
+    from consilience.estimators.fuse_files import estimate_target
 
     if chosen.target_prior != ["em"]:
         target = read_numbers("target_prior", chosen.target_prior, evidence, "em")

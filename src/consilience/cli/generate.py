@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
-from consilience.errors import InputError, unknown_name
+from consilience.core.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-    from consilience.generative.trained import TrainedLatent
-    from consilience.report.latents import Column
-    from consilience.samples import Samples
+    from consilience.core.samples import Samples
+    from consilience.methods.latent.trained_latent_model import TrainedLatent
+    from consilience.report.sample_pictures import Column
 
 USAGE = "MODEL [--given NAME …] [--of NAME …] [options]"
 EXAMPLES = """  consilience generate model --given top_left top_right --of bottom_left bottom_right --out generated
@@ -46,7 +46,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     import numpy as np
 
     from consilience.estimators import load
-    from consilience.report.latents import Column, draw_samples
+    from consilience.report.sample_pictures import Column, draw_samples
 
     for name in ("number", "samples"):
         if chosen[name] is not None and chosen[name] < 1:
@@ -80,8 +80,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
 def latent_of(model: Any, path: str) -> TrainedLatent:
     """The latent model in whatever was loaded."""
     from consilience.estimators import MultimodalVAE
-    from consilience.generative.method import LatentFusion
-    from consilience.generative.trained import TrainedLatent
+    from consilience.methods.latent.latent_method import LatentFusion
+    from consilience.methods.latent.trained_latent_model import TrainedLatent
 
     if isinstance(model, MultimodalVAE):
         return model.trained_
@@ -106,8 +106,8 @@ def checked(trained: TrainedLatent, names: list[str]) -> list[str]:
 def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
     """The test part of a named set, by default of the one that the model was trained on, or a file's samples."""
     from consilience.data import load_data
-    from consilience.data.registry import registry
-    from consilience.estimators.reading import without_targets
+    from consilience.data.named_sets import registry
+    from consilience.estimators.estimator_inputs import without_targets
 
     recipe = getattr(getattr(model, "model_", None), "recipe", None) or {}
     name = data or recipe.get("data")
@@ -129,7 +129,7 @@ def read_arrays(trained: TrainedLatent, path: Path) -> Samples:
     """One array for each modality from an .npz file."""
     import numpy as np
 
-    from consilience.samples import Samples
+    from consilience.core.samples import Samples
 
     if path.suffix != ".npz" or not path.exists():
         raise InputError(
@@ -147,7 +147,7 @@ def beside_true(
     trained: TrainedLatent, samples: Samples, made: dict[str, Any], given: list[str], number: int, draws: int
 ) -> list[Column]:
     """The first samples: what was given, then each generated modality beside the true one, where there is one."""
-    from consilience.report.latents import Column
+    from consilience.report.sample_pictures import Column
 
     rows = slice(min(number, len(samples)))
 

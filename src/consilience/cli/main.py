@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TextIO
 
 from consilience.cli import compare, data, fuse, generate, methods, predict, report, reproduce, train
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 # Each has a docstring (the help), USAGE, EXAMPLES, add_arguments(parser) and run(chosen, command).
 COMMANDS: dict[str, ModuleType] = {

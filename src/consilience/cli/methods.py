@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, get_args
 
-from consilience.modalities import Kind
+from consilience.core.modalities import Kind
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import InputError, unknown_name
+from consilience.core.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace

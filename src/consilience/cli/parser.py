@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
-from consilience.errors import InputError, unknown_name
+from consilience.core.errors import InputError, unknown_name
 from consilience.version import __version__
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
-from consilience.errors import InputError, name_rows
+from consilience.core.errors import InputError, name_rows
 
 if TYPE_CHECKING:
     import polars
     from jsonargparse import ArgumentParser, Namespace
 
-    from consilience.samples import Samples
+    from consilience.core.samples import Samples
 
 USAGE = "MODEL DATA [options]"
 EXAMPLES = """  consilience predict model new.csv --out predictions.csv
@@ -32,7 +32,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     import numpy as np
 
     from consilience.estimators import BayesFusion, MultimodalVAE, load
-    from consilience.generative.alone import EncoderAlone
+    from consilience.methods.latent.single_encoder import EncoderAlone
 
     path = None if chosen.out is None else Path(chosen.out)
     if path is not None and path.suffix not in (".csv", ".parquet"):

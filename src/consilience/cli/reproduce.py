@@ -7,8 +7,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from consilience.cli import options
-from consilience.data.registry import DATA_VARIABLE
-from consilience.errors import InputError
+from consilience.core.errors import InputError
+from consilience.data.named_sets import DATA_VARIABLE
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace

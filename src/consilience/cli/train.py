@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -35,7 +35,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     from consilience.data import load_data
     from consilience.estimators import FusionClassifier, FusionRegressor
     from consilience.evaluation import evaluate
-    from consilience.training.saving import check_replaceable
+    from consilience.training.model_folder import check_replaceable
 
     settings = options.settings(chosen)
     for method in settings:

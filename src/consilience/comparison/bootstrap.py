@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from consilience.errors import InputError, name_rows
+from consilience.core.errors import InputError, name_rows
 
 # With more distinct values than this, the mean of the draws is normal to within the bootstrap's own error.
 DISTINCT = 64

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from consilience.comparison.engine import run_jobs
+from consilience.comparison.gather_results import Finished, differences_to, gather_findings, merits
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest
 from consilience.comparison.resolution import resolve
+from consilience.comparison.results import Findings
+from consilience.comparison.stacked_jobs import train_together
 from consilience.comparison.store import Store, writing
-from consilience.comparison.summary import Finished, differences_to, gather_findings, merits
-from consilience.comparison.together import train_together
-from consilience.errors import InputError, TrainingError, unknown_name
+from consilience.core.errors import InputError, TrainingError, unknown_name
 from consilience.evaluation import find_metric
-from consilience.report.findings import Findings
-from consilience.report.tables import TableFormat
+from consilience.report.result_tables import TableFormat
 from consilience.version import __version__
 
 REPORT = "report.html"
@@ -56,7 +56,7 @@ class Comparison:
 
     def table(self, format: TableFormat = "console", *, worst: bool = False) -> Any:
         """The main table: "console" for rich to print, "markdown" or "latex" as text; worst: add the worst seed."""
-        from consilience.report.tables import main_table
+        from consilience.report.result_tables import main_table
 
         return main_table(self.findings, format, worst=worst)
 
@@ -83,7 +83,7 @@ class Comparison:
 
         r is the correlation of the method's weights with the modality's own loss, wanted ≤ 0; null where static.
         """
-        from consilience.report.trust import trust_over_seeds
+        from consilience.report.trust_section import trust_over_seeds
 
         return trust_over_seeds(self.findings)
 

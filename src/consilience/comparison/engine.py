@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from consilience.comparison.job import Measure, work
 from consilience.comparison.plan import Job, Plan, Source
 from consilience.comparison.store import Store
-from consilience.comparison.work import Measure, work
-from consilience.data.registry import registry as named_sets
-from consilience.errors import InputError
+from consilience.core.errors import InputError
+from consilience.data.named_sets import registry as named_sets
 
 logger = logging.getLogger("consilience")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.errors import InputError
 from consilience.data import DataSet, load_data
-from consilience.data.registry import find_folder
-from consilience.data.registry import registry as named_sets
-from consilience.errors import InputError
+from consilience.data.named_sets import find_folder
+from consilience.data.named_sets import registry as named_sets
 from consilience.version import __version__
 
 # Files up to this size are known by their content, larger ones by size and time of change.

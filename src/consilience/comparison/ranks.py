@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 
 def mean_ranks(scores: np.ndarray, larger_is_better: bool = True) -> np.ndarray:

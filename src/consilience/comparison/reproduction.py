@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from consilience.report.account import Account
+    from consilience.report.document import Account
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.plan import Plan, jobs_of, registered_name
+from consilience.core.errors import InputError, unknown_name
 from consilience.data import DataSet
-from consilience.errors import InputError, unknown_name
 from consilience.evaluation import find_metric
 from consilience.version import __version__
 
@@ -25,7 +25,7 @@ _RECORDED = ("torch", "numpy", "scikit-learn", "lightning-fabric", "lightning", 
 def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[str, Any]:
     """Everything about a comparison that must be known before its first job, and again when it is reopened."""
     from consilience import methods as room
-    from consilience.comparison.work import label_of
+    from consilience.comparison.job import label_of
 
     loaded = {source.label: source.load() for source in plan.sources}
     check_protocol(plan, loaded)
@@ -92,7 +92,7 @@ def installed_versions() -> dict[str, str]:
 
 def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
-    from consilience.comparison.work import label_of
+    from consilience.comparison.job import label_of
     from consilience.corruption import Corruptor
     from consilience.training import Trainer
     from consilience.training.devices import resolve_device
@@ -165,9 +165,9 @@ def spec_of(data: DataSet, encoders: Mapping[str, Any]) -> Spec:
 
     encoders: modality → choice, of which those for other sets' modalities are left out.
     """
+    from consilience.core.targets import Task
     from consilience.encoders import seen_by_encoder
     from consilience.methods import Spec
-    from consilience.targets import Task
 
     return Spec(
         {name: seen_by_encoder(one, encoders.get(name)) for name, one in data.modalities.items()},

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from consilience.comparison.ranks import critical_difference, friedman, mean_ranks
-from consilience.report.findings import Findings
-from consilience.report.ranks import CLEAN, EVERYTHING, Standing
-from consilience.report.summary import over_seeds
+from consilience.comparison.results import Findings
+from consilience.report.rank_diagram import CLEAN, EVERYTHING, Standing
+from consilience.report.seed_summary import over_seeds
 
 # What the methods are worth on one set: condition → method → score; nan for a method that failed.
 Scores = dict[str, dict[str, float]]

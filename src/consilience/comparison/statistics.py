@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience.comparison.bootstrap import Difference, paired_bootstrap, smallest_p
 from consilience.comparison.ranks import critical_difference, friedman, mean_ranks
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 __all__ = [
     "Difference",

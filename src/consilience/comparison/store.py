@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from consilience.comparison.plan import EXTENDABLE, Job
-from consilience.errors import ConsilienceError, InputError, TrainingError
+from consilience.core.errors import ConsilienceError, InputError, TrainingError
 
 PLAN = "plan.json"
 _ABOUT = "about"  # the array of a result file that holds its JSON

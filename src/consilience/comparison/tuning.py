@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import TrainingError
+from consilience.core.errors import TrainingError
 
 if TYPE_CHECKING:
     from consilience.training import Model

@@ -9,13 +9,13 @@ from typing import Any, overload
 
 import numpy as np
 
-from consilience.corruption.mappings import like_given
-from consilience.corruption.noise import Noise
+from consilience.core.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.samples import SCAN_BYTES, Modality, Samples, Values
+from consilience.corruption.corruptions import DEFAULT, NUMBERS, Corruption, Portion, corruption_names, find_corruption
+from consilience.corruption.feature_statistics import Statistics
+from consilience.corruption.mapping_output import like_given
 from consilience.corruption.reference import Reference
-from consilience.corruption.registry import DEFAULT, NUMBERS, Corruption, Portion, corruption_names, find_corruption
-from consilience.corruption.statistics import Statistics
-from consilience.errors import InputError, UnsupportedError, unknown_name
-from consilience.samples import SCAN_BYTES, Modality, Samples, Values
+from consilience.corruption.seeded_noise import Noise
 
 # Several arrays of one piece are alive at a time, and texts are of any length.
 _PIECE_BYTES = SCAN_BYTES // 8

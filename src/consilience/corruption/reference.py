@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.corruption.statistics import Statistics, measure
-from consilience.errors import InputError, unknown_name
-from consilience.samples import Modality, Samples
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Modality, Samples
+from consilience.corruption.feature_statistics import Statistics, measure
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.corruption.registry import Portion
+from consilience.corruption.corruptions import Portion
 
 
 def share_of(level: float) -> float:

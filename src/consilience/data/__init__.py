@@ -2,7 +2,7 @@
 
 from consilience.data.dataset import DataSet
 from consilience.data.loading import load_data
+from consilience.data.named_sets import data_names, list_sets
 from consilience.data.recipes import read_with_recipe
-from consilience.data.registry import data_names, list_sets
 
 __all__ = ["DataSet", "data_names", "list_sets", "load_data", "read_with_recipe"]

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from consilience.core.errors import InputError, name_rows
+from consilience.core.samples import Modality, Samples
+from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.recipes import write_recipe
 from consilience.data.splits import PARTS, Split, redraw
-from consilience.errors import InputError, name_rows
-from consilience.samples import Modality, Samples
-from consilience.targets import Task, TaskKind, check_labels, check_numbers
 
 
 class Made(NamedTuple):

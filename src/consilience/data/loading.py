@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Kind
+from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
 from consilience.data.files.formats import format_of, no_such_path
-from consilience.data.options import check_number
-from consilience.data.registry import registry
-from consilience.errors import InputError, unknown_name
-from consilience.samples import Kind
-from consilience.targets import TaskKind
+from consilience.data.named_sets import registry
+from consilience.data.set_options import check_number
 
 _FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed")
 

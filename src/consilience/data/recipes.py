@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from consilience.data.files.encoding import Encoding
-from consilience.data.files.filling import restore_fills
+from consilience.core.errors import InputError, SavedModelError
+from consilience.core.samples import Modality, Samples
+from consilience.data.files.cell_filling import restore_fills
+from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.formats import TABLES, format_of, no_such_path
-from consilience.errors import InputError, SavedModelError
-from consilience.samples import Modality, Samples
 
 _VERSION = 1
 _Parsed = TypeVar("_Parsed")

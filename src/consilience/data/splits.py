@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from consilience.data.options import check_number
-from consilience.errors import InputError, name_rows
-from consilience.targets import TaskKind, check_labels
+from consilience.core.errors import InputError, name_rows
+from consilience.core.targets import TaskKind, check_labels
+from consilience.data.set_options import check_number
 
 PARTS = ("train", "validation", "test")
 # Words that files use for the three parts.

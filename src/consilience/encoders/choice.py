@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import nn
 
+from consilience.core.errors import ConsilienceError, InputError, SavedModelError, UnsupportedError, unknown_name
+from consilience.core.samples import Modality, Samples
+from consilience.encoders.custom_module import Foreign
 from consilience.encoders.encoder import Encoder
-from consilience.encoders.foreign import Foreign
-from consilience.errors import ConsilienceError, InputError, SavedModelError, UnsupportedError, unknown_name
-from consilience.samples import Modality, Samples
-from consilience.transforms import Transform
+from consilience.preparation.transforms import Transform
 
 EncoderChoice = str | Mapping[str, Any] | nn.Module | None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Modality
+from consilience.core.settings import whole_number
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoded, Encoder, length_mask
-from consilience.errors import InputError
-from consilience.samples import Modality
-from consilience.settings import whole_number
 
 # Channels double at every stage: after this many, what is left of a large image is averaged.
 MOST_STAGES = 6

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from consilience.samples import Kind, Modality, Samples
-from consilience.transforms import Transform
+from consilience.core.samples import Kind, Modality, Samples
+from consilience.preparation.transforms import Transform
 
 
 @dataclass

@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from consilience.core.errors import InputError, SavedModelError, unknown_name
+from consilience.core.samples import Kind, Modality, Samples
 from consilience.corruption import Statistics
 from consilience.encoders.choice import register_encoder
+from consilience.encoders.feature_cache import RowCache, RowMemory, find_cache, row_keys
 from consilience.encoders.mlp import Mlp
 from consilience.encoders.pretrained import Pretrained
 from consilience.encoders.processors import make_processor
-from consilience.encoders.rowcache import RowCache, RowMemory, find_cache, row_keys
-from consilience.errors import InputError, SavedModelError, unknown_name
-from consilience.samples import Kind, Modality, Samples
-from consilience.transforms import Transform, load_transform, register_transform, without_padding
+from consilience.preparation.transforms import Transform, load_transform, register_transform, without_padding
 
 # Rows encoded at once, and rows in one piece of the cache.
 BATCH, PIECE = 32, 1024

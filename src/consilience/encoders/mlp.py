@@ -9,11 +9,11 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Kind, Modality
+from consilience.core.settings import dropout_rate, whole_number
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoder, blank_padding, length_mask
-from consilience.errors import InputError
-from consilience.samples import Kind, Modality
-from consilience.settings import dropout_rate, whole_number
 
 
 @register_encoder("mlp")

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.samples import Kind, Modality, Samples
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths, masked_mean
 from consilience.encoders.processors import (
@@ -25,9 +27,7 @@ from consilience.encoders.processors import (
     read_tokeniser,
 )
 from consilience.encoders.tokens import token_mask
-from consilience.errors import InputError, UnsupportedError
-from consilience.samples import Kind, Modality, Samples
-from consilience.transforms import Transform
+from consilience.preparation.transforms import Transform
 
 POOLINGS = ("mean", "first")
 # By the name of a model's main input, the kinds it can be fed with.

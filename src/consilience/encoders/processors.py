@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.samples import Modality, Samples
 from consilience.corruption import Statistics
-from consilience.errors import InputError, UnsupportedError
-from consilience.samples import Modality, Samples
-from consilience.transforms import Standardise, Transform, read_moments, register_transform
+from consilience.preparation.transforms import Standardise, Transform, read_moments, register_transform
 
 # A tokeniser may not know how much its model can read; this is what most can.
 LONGEST = 512

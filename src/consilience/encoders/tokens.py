@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Modality
 from consilience.encoders.encoder import length_mask
-from consilience.errors import InputError
-from consilience.samples import Modality
 
 
 def token_mask(ids: Tensor, lengths: Tensor | None) -> Tensor:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Modality
+from consilience.core.settings import dropout_rate, whole_number
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, masked_mean
 from consilience.encoders.tokens import token_mask, token_vectors
-from consilience.errors import InputError
-from consilience.samples import Modality
-from consilience.settings import dropout_rate, whole_number
 
 
 @register_encoder("transformer")

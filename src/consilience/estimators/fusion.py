@@ -14,23 +14,23 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from consilience.columns import Columns
+from consilience.core.errors import InputError, SavedModelError
+from consilience.core.modalities import to_numpy
+from consilience.core.samples import Kind, Samples
+from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
-from consilience.errors import InputError, SavedModelError
-from consilience.estimators.imputing import fit_imputer
-from consilience.estimators.reading import ReadsSamples, like_input, without_targets
-from consilience.evaluation.experts import who_is_there
+from consilience.estimators.column_selection import Columns
+from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
+from consilience.estimators.imputer_choice import fit_imputer
+from consilience.estimators.sklearn_parameters import describe_parameters, draw_seed, restore_parameters
+from consilience.evaluation.expert_records import who_is_there
 from consilience.evaluation.trust import trust_from_weights
-from consilience.generative.imputation import fill_missing
-from consilience.generative.trained import TrainedLatent
 from consilience.methods import Prediction
-from consilience.modalities import to_numpy
-from consilience.parameters import describe_parameters, draw_seed, restore_parameters
-from consilience.samples import Kind, Samples
-from consilience.targets import Task, TaskKind, check_labels, check_numbers
+from consilience.methods.latent.imputation import fill_missing
+from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
-from consilience.training.saving import read_extra_tensors
+from consilience.training.model_folder import read_extra_tensors
 
 # What fit learns beside the model, saved with it.
 _LEARNED = ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")

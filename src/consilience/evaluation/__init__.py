@@ -11,7 +11,7 @@ from consilience.evaluation.classification import (
     reliability_bins,
 )
 from consilience.evaluation.diagnostics import TrustDiagnostics, trust_diagnostics
-from consilience.evaluation.loops import depth_curve, joining_curve, probe_steps, step_features
+from consilience.evaluation.loop_diagnostics import depth_curve, joining_curve, probe_steps, step_features
 from consilience.evaluation.metrics import METRICS, Metric, evaluate, find_metric
 from consilience.evaluation.regression import acc2, acc7, mae, mse, pearson
 from consilience.evaluation.robustness import RobustnessCurve, robust_auc, robustness_curve

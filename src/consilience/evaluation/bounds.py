@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InputError, name_rows
-from consilience.evaluation.inputs import SUM_TOLERANCE, as_array
+from consilience.core.errors import InputError, name_rows
+from consilience.evaluation.metric_inputs import SUM_TOLERANCE, as_array
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InputError
-from consilience.evaluation.inputs import average, read_labels, read_probabilities, read_weight
+from consilience.core.errors import InputError
+from consilience.evaluation.metric_inputs import average, read_labels, read_probabilities, read_weight
 
 
 def accuracy(y: Any, prediction: Any, *, weight: Any = None) -> float:

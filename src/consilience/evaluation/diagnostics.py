@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from consilience.correlation import Correlation, correlation, static_weights
+from consilience.core.correlation import Correlation, correlation, static_weights
+from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
-from consilience.errors import InputError, UnsupportedError
 from consilience.evaluation.bounds import Bound, bound_terms, confidence_term
-from consilience.evaluation.complexity import head_complexity, linear_heads, seen_by
-from consilience.evaluation.experts import ExpertRecord, record_experts
+from consilience.evaluation.expert_records import ExpertRecord, record_experts
+from consilience.evaluation.rademacher import head_complexity, linear_heads, seen_by
 from consilience.evaluation.trust import trust_from_weights
-from consilience.evaluation.verdicts import ModalityTrust, TrustDiagnostics
-from consilience.samples import Samples
+from consilience.evaluation.trust_verdict import ModalityTrust, TrustDiagnostics
 
 
 def trust_diagnostics(

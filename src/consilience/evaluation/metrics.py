@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
 
-from consilience.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.targets import TaskKind
 from consilience.evaluation import classification, regression
-from consilience.targets import TaskKind
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from consilience.errors import InputError, unknown_name
-from consilience.evaluation.inputs import average, read_numbers, read_weight
+from consilience.core.errors import InputError, unknown_name
+from consilience.evaluation.metric_inputs import average, read_numbers, read_weight
 
 Zeros = Literal["positive", "excluded"]
 

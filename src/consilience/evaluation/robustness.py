@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Samples
+from consilience.core.targets import TaskKind
 from consilience.corruption import Corruptor
-from consilience.errors import InputError, unknown_name
-from consilience.evaluation.inputs import as_array
+from consilience.evaluation.metric_inputs import as_array
 from consilience.evaluation.metrics import Metric, find_metric
-from consilience.samples import Samples
-from consilience.targets import TaskKind
 
 if TYPE_CHECKING:
     import polars

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from consilience.correlation import correlation
-from consilience.errors import InputError, name_rows
-from consilience.evaluation.inputs import as_array
+from consilience.core.correlation import correlation
+from consilience.core.errors import InputError, name_rows
+from consilience.evaluation.metric_inputs import as_array
 
 if TYPE_CHECKING:
     import polars

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from consilience.batches import Batch
-from consilience.targets import Task
+from consilience.core.batches import Batch
+from consilience.core.targets import Task
 
 
 def task_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from consilience.batches import Batch
+from consilience.core.batches import Batch
+from consilience.core.samples import Kind, Samples
+from consilience.core.settings import number
+from consilience.core.targets import TaskKind
 from consilience.encoders import Encoded, Encoder
 from consilience.methods.losses import expert_losses, task_losses, weighted_mean
 from consilience.methods.spec import PerModality, Spec
-from consilience.samples import Kind, Samples
-from consilience.settings import number
-from consilience.targets import TaskKind
 
 if TYPE_CHECKING:  # training lies below; a method only names its types
     from consilience.training import LossHistory, Trainer

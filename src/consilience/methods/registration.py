@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from consilience.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
+from consilience.core.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
 from consilience.methods.method import Method
 from consilience.methods.spec import Spec
 
 _Class = TypeVar("_Class", bound=type[Method])
 _REGISTRY: dict[str, type[Method]] = {}
 # The rooms where methods live. The registry knows the rooms, never what is in them.
-_ROOMS = ("fusion", "decision", "feedback", "generative")
+_ROOMS = ("fusion", "opinions", "progressive", "latent")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*:?")
 
 
@@ -52,7 +52,7 @@ def registry() -> dict[str, type[Method]]:
     from importlib.metadata import entry_points
 
     for room in _ROOMS:
-        importlib.import_module(f"consilience.{room}")
+        importlib.import_module(f"consilience.methods.{room}")
     for plugin in entry_points(group="consilience.methods"):
         plugin.load()
     return dict(sorted(_REGISTRY.items()))
@@ -101,8 +101,8 @@ def build(name: str, spec: Spec, settings: Mapping[str, Any] | None = None) -> M
     """Build a method by name, checking that it serves the task and that its settings exist.
 
     >>> import numpy as np
-    >>> from consilience.samples import Modality
-    >>> from consilience.targets import Task
+    >>> from consilience.core.samples import Modality
+    >>> from consilience.core.targets import Task
     >>> spec = Spec({"a": Modality("a", "vector", (3,))}, Task.of_labels(np.array([0, 1])))
     >>> type(build("concat", spec, {"width": 8})).__name__
     'Concat'

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from consilience.core.errors import unknown_name
+from consilience.core.samples import Modality
+from consilience.core.targets import Task
 from consilience.encoders import Encoder, EncoderChoice, build_encoder
-from consilience.errors import unknown_name
-from consilience.samples import Modality
-from consilience.targets import Task
 
 
 @dataclass

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.report.curves import Dots, Line, plot_dots, plot_lines
 from consilience.report.drawing import Drawing, Part
+from consilience.report.method_panels import NARROW, WIDE, Bins, plot_reliability, plot_trust
 from consilience.report.palette import BACKGROUND, Look, looks_of
-from consilience.report.panels import NARROW, WIDE, Bins, plot_reliability, plot_trust
-from consilience.report.ranks import draw_ranks
-from consilience.report.summary import corruptions_of, larger_is_better, over_seeds, standings, summarise
+from consilience.report.rank_diagram import draw_ranks
+from consilience.report.seed_summary import corruptions_of, larger_is_better, over_seeds, standings, summarise
 from consilience.report.wording import (
     PERCENTAGES,
     Scale,
@@ -25,7 +25,7 @@ from consilience.report.wording import (
 )
 
 if TYPE_CHECKING:
-    from consilience.report.findings import Findings
+    from consilience.comparison.results import Findings
 
 MOST_PANELS = 12  # beyond these, small multiples are drawn for the methods in colour only
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from consilience.report.findings import Findings
-from consilience.report.summary import Block, Cell, Condition, Row, ranking, summarise
+from consilience.comparison.results import Findings
+from consilience.report.seed_summary import Block, Cell, Condition, Row, ranking, summarise
 from consilience.report.wording import one_line, say_list, say_metric, say_number, say_p
 
 

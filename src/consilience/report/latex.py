@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from consilience.report.summary import Block, Cell, Condition, Row
+from consilience.report.seed_summary import Block, Cell, Condition, Row
 from consilience.report.wording import one_line, say_level, say_p
 
 _ESCAPES = {

@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from consilience.comparison.results import Findings
 from consilience.report.drawing import Drawing, Part
 from consilience.report.figures import draw_figures
-from consilience.report.findings import Findings
 from consilience.report.headline import headline, tally
 from consilience.report.palette import SERIES_ON_DARK
-from consilience.report.summary import Block, corruptions_of, fates_of, summarise
-from consilience.report.tables import legend, rank_table
-from consilience.report.trust import details, measured_trust
+from consilience.report.result_tables import legend, rank_table
+from consilience.report.seed_summary import Block, corruptions_of, fates_of, summarise
+from consilience.report.trust_section import details, measured_trust
 from consilience.report.wording import (
     one_line,
     say_count,

@@ -1,6 +1,6 @@
 """The one training loop, and a trained method with everything needed to use it again."""
 
-from consilience.training.history import LossHistory
+from consilience.training.loss_history import LossHistory
 from consilience.training.model import Model, load_model
 from consilience.training.phases import Phase
 from consilience.training.trainer import Log, Trainer

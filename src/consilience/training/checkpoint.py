@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from consilience.errors import InputError, SavedModelError
+from consilience.core.errors import InputError, SavedModelError
 
 
 def write_checkpoint(path: Path, fingerprint: dict[str, Any], state: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from consilience.core.errors import InputError, TrainingError
 from consilience.encoders.conv import Conv
-from consilience.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

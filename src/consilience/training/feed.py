@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.batches import Batch
+from consilience.core.batches import Batch
+from consilience.core.samples import Samples
 from consilience.preparation import Preparation
-from consilience.samples import Samples
 
 # Sets beyond this share of the device's free memory are streamed.
 RESIDENT_SHARE = 0.4

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from consilience.batches import Batch
-from consilience.errors import InputError, TrainingError
+from consilience.core.batches import Batch
+from consilience.core.errors import InputError, TrainingError
 from consilience.methods import Method, Prediction, Step, expert_losses
-from consilience.training.averaging import WeightAverage
+from consilience.training.batch_plan import BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.checkpoint import read_checkpoint, write_checkpoint
+from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import lay_out
 from consilience.training.feed import Feed
-from consilience.training.history import LossHistory
+from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Schedule, build_optimizer, restore_optimizer
 from consilience.training.phases import Phase, training_only
-from consilience.training.plan import BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.progress import Progress, logger
-from consilience.training.randomness import epoch_seed, seed_device
-from consilience.training.recording import Recorder, Work
+from consilience.training.seeding import epoch_seed, seed_device
 from consilience.training.validation import validate
+from consilience.training.weight_averaging import WeightAverage
 
 if TYPE_CHECKING:
     from consilience.training.trainer import Trainer

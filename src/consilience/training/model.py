@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from consilience.correlation import Correlation
+from consilience.core.correlation import Correlation
+from consilience.core.errors import InputError, SavedModelError
+from consilience.core.samples import Samples
+from consilience.core.targets import Task, TaskKind
 from consilience.corruption import Statistics
 from consilience.data import read_with_recipe
 from consilience.encoders import EncoderChoice, as_chosen, own_transforms
-from consilience.errors import InputError, SavedModelError
 from consilience.methods import Method, Prediction, Spec, build
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.targets import Task, TaskKind
 from consilience.training.devices import resolve_device
 from consilience.training.feed import Feed
 from consilience.training.loop import Log
-from consilience.training.randomness import seeded
-from consilience.training.saving import read_folder, write_folder
+from consilience.training.model_folder import read_folder, write_folder
+from consilience.training.seeding import seeded
 from consilience.training.trainer import Trainer, check_set, input_type, predict
-from consilience.training.watch import misplaced_trust, warn_of_misplaced_trust
+from consilience.training.trust_check import misplaced_trust, warn_of_misplaced_trust
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from consilience.errors import unknown_name
+from consilience.core.errors import unknown_name
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,

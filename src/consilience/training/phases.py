@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 
 @dataclass

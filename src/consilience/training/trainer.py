@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from consilience.errors import InputError, unknown_name
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Samples
+from consilience.core.settings import yes_or_no
+from consilience.core.targets import Task
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.settings import yes_or_no
-from consilience.targets import Task
-from consilience.training.averaging import Average, is_average
+from consilience.training.cuda_graphs import OPTIMIZERS as RECORDED_OPTIMIZERS
+from consilience.training.cuda_graphs import PRECISIONS as RECORDED_PRECISIONS
 from consilience.training.devices import INPUT_TYPES, PRECISIONS, build_fabric, launch, memory_advice, resolve_device
 from consilience.training.feed import Feed
 from consilience.training.loop import Log, Loop
 from consilience.training.memory import kept_memory
 from consilience.training.optimizers import OPTIMIZERS, SCHEDULES, WITH_MOMENTUM
 from consilience.training.phases import Phase
-from consilience.training.randomness import seeded
-from consilience.training.recording import OPTIMIZERS as RECORDED_OPTIMIZERS
-from consilience.training.recording import PRECISIONS as RECORDED_PRECISIONS
+from consilience.training.seeding import seeded
+from consilience.training.weight_averaging import Average, is_average
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from consilience.batches import Batch
+from consilience.core.batches import Batch
 from consilience.methods import Method, weighted_mean
 from consilience.training.feed import Feed
 

@@ -17,7 +17,7 @@ from consilience.comparison.experiments.progressive_avmnist import (
 
 if TYPE_CHECKING:
     from consilience.comparison.comparison import Comparison
-    from consilience.report.account import Section
+    from consilience.report.document import Section
     from consilience.report.wording import Scale
 
 IMAGE, SOUND, BOTH = "unimodal:image", "unimodal:audio", "concat"
@@ -103,7 +103,7 @@ def placed(comparisons: Mapping[str, Comparison]) -> list[str]:
 
 def together(comparisons: Mapping[str, Comparison]) -> Sequence[Section]:
     """All builds in one table."""
-    from consilience.report.account import Section, TextTable
+    from consilience.report.document import Section, TextTable
 
     found = means(comparisons)
     scale = scale_of(found)

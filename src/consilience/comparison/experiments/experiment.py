@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from consilience.comparison.reproduction import Reproduction, run_folder
-from consilience.errors import ConsilienceError, MissingDataError, unknown_name
+from consilience.core.errors import ConsilienceError, MissingDataError, unknown_name
 
 if TYPE_CHECKING:
     from consilience.comparison.comparison import Comparison
-    from consilience.report.account import Section
+    from consilience.report.document import Section
 
 
 class Reproducible(Protocol):

@@ -13,8 +13,8 @@ from consilience.comparison.experiments.experiment import Claim, Experiment, Par
 
 if TYPE_CHECKING:
     from consilience.comparison.comparison import Comparison
-    from consilience.report.account import Section, TextTable
-    from consilience.report.findings import Findings
+    from consilience.comparison.results import Findings
+    from consilience.report.document import Section, TextTable
 
 
 class Figures(NamedTuple):
@@ -101,7 +101,7 @@ def claims() -> tuple[Claim, ...]:
 
 def all_metrics(comparisons: Mapping[str, Comparison]) -> list[Section]:
     """The paper's four metrics of every model on sequences, where there are any."""
-    from consilience.report.account import Section
+    from consilience.report.document import Section
 
     tables = tuple(metrics_table(name, comparisons[name].findings) for name in SETS if name in comparisons)
     words = (
@@ -113,8 +113,8 @@ def all_metrics(comparisons: Mapping[str, Comparison]) -> list[Section]:
 
 def metrics_table(name: str, findings: Findings) -> TextTable:
     """Methods × metrics, each with the published figures beside it."""
-    from consilience.report.account import TextTable
-    from consilience.report.summary import over_seeds
+    from consilience.report.document import TextTable
+    from consilience.report.seed_summary import over_seeds
     from consilience.report.wording import NOTHING, Scale, say_metric
 
     columns, header = [], ["method"]

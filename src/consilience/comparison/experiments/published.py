@@ -11,10 +11,10 @@ from consilience.comparison.comparison import Comparison
 from consilience.comparison.experiments.experiment import Claim, Experiment, Part, Reproduction
 from consilience.comparison.statistics import holm, reachable
 from consilience.comparison.store import writing
-from consilience.report.account import Account, Section, TextTable, write_account
+from consilience.report.document import Account, Section, TextTable, write_account
 from consilience.report.headline import headline
-from consilience.report.summary import Block, Condition, summarise
-from consilience.report.tables import cell_text, legend
+from consilience.report.result_tables import cell_text, legend
+from consilience.report.seed_summary import Block, Condition, summarise
 from consilience.report.wording import NOTHING, say_level, say_list, say_metric, say_number, say_p, say_versions
 
 ALPHA = 0.05

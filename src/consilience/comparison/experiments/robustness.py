@@ -15,9 +15,9 @@ from consilience.comparison.experiments.published import how_made
 from consilience.comparison.ranks import mean_ranks
 from consilience.comparison.standings import Scores, mean_scores, scores_of, standings
 from consilience.comparison.store import writing
-from consilience.report.account import Account, Section, TextTable, write_account
+from consilience.report.document import Account, Section, TextTable, write_account
 from consilience.report.palette import looks_of
-from consilience.report.ranks import CLEAN, Standing, draw_ranks
+from consilience.report.rank_diagram import CLEAN, Standing, draw_ranks
 from consilience.report.wording import Scale, say_level, say_list, say_metric, say_number, say_p
 
 METHODS = (

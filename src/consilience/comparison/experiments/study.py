@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 
 from consilience.comparison.engine import run_jobs
+from consilience.comparison.job import Measure
 from consilience.comparison.plan import Job
 from consilience.comparison.reproduction import Reproduction, run_folder
 from consilience.comparison.resolution import versions_used
 from consilience.comparison.store import Result, Store, writing
-from consilience.comparison.work import Measure
-from consilience.report.account import Account, Section, write_account
+from consilience.report.document import Account, Section, write_account
 from consilience.report.wording import say_versions
 
 logger = logging.getLogger("consilience")

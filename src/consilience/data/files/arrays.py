@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Kind, Samples
+from consilience.core.targets import TaskKind, infer_task_kind
 from consilience.data.dataset import DataSet, Made
-from consilience.data.files.filling import check_fill, fill_gaps, learn_fills, plain_fills
+from consilience.data.files.cell_filling import check_fill, fill_gaps, learn_fills, plain_fills
 from consilience.data.splits import settle_split
-from consilience.errors import InputError, unknown_name
-from consilience.samples import Kind, Samples
-from consilience.targets import TaskKind, infer_task_kind
 
 LENGTHS = "_lengths"  # what follows a modality's name in that of the array of its lengths
 # What numpy raises on a file that is truncated, foreign, or holds Python objects.

@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 from typing import Literal
 
-from consilience.errors import InputError, MissingDataError
+from consilience.core.errors import InputError, MissingDataError
 
 Format = Literal["table", "arrays", "matlab"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from consilience.data.files.columns import mend_numbers
-from consilience.errors import InputError
+from consilience.core.errors import InputError
+from consilience.data.files.table_columns import mend_numbers
 
 if TYPE_CHECKING:
     import polars

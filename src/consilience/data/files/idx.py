@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 _BYTES = 0x08  # the only element type MNIST uses
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 
 def read_json_lines(path: Path, strings: Sequence[str]) -> list[dict[str, Any]]:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Samples
+from consilience.core.targets import TaskKind, infer_task_kind
 from consilience.data.dataset import DataSet
 from consilience.data.splits import given_split
-from consilience.errors import InputError
-from consilience.samples import Samples
-from consilience.targets import TaskKind, infer_task_kind
 
 _VIEW = re.compile(r"x(\d+)_(train|test)")
 _PARTS = ("train", "test")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError, name_rows
+from consilience.core.samples import Modality, Samples
 from consilience.data.files.arrays import LENGTHS, fill_vectors, read_arrays, take_lengths
 from consilience.data.files.matlab import read_new_views
-from consilience.errors import InputError, name_rows
-from consilience.samples import Modality, Samples
 
 
 def read_new_arrays(

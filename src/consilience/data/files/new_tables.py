@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.data.files.columns import Columns, read_known_columns
-from consilience.data.files.encoding import Encoding
+from consilience.core.errors import InputError, name_rows
+from consilience.core.samples import Kind, Samples
+from consilience.data.files.column_encoding import Encoding
+from consilience.data.files.column_globs import listed, nearest
 from consilience.data.files.frames import read_frame, read_header
-from consilience.data.files.globs import listed, nearest
+from consilience.data.files.table_columns import Columns, read_known_columns
 from consilience.data.files.target_column import read_known_target
-from consilience.errors import InputError, name_rows
-from consilience.samples import Kind, Samples
 
 _ADVICE = "complete the cells, drop the rows, or train with fill='median' (--fill median), which fills new rows too"
 

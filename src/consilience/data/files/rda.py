@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InputError
+from consilience.core.errors import InputError
 
 _DECOMPRESS = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
 _MAGIC = {b"RDX2\n": 2, b"RDX3\n": 3}

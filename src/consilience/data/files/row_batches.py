@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.data.files.columns import EMPTY_WORDS
 from consilience.data.files.frames import is_parquet, reading, separator
+from consilience.data.files.table_columns import EMPTY_WORDS
 
 if TYPE_CHECKING:
     import polars

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.samples import Kind, Samples
+from consilience.core.targets import TaskKind, infer_task_kind
 from consilience.data.dataset import DataSet, Made, Remake
-from consilience.data.files.columns import Columns, read_columns
-from consilience.data.files.encoding import depends_on_split, learn_encoding
-from consilience.data.files.filling import check_fill
+from consilience.data.files.cell_filling import check_fill
+from consilience.data.files.column_encoding import depends_on_split, learn_encoding
+from consilience.data.files.column_globs import choose_columns, listed, nearest
 from consilience.data.files.frames import read_frame, read_header
-from consilience.data.files.globs import choose_columns, listed, nearest
+from consilience.data.files.table_columns import Columns, read_columns
 from consilience.data.files.target_column import read_target
 from consilience.data.splits import settle_split
-from consilience.errors import InputError, UnsupportedError, unknown_name
-from consilience.samples import Kind, Samples
-from consilience.targets import TaskKind, infer_task_kind
 
 _ADVICE = "fill single cells with fill='median', 'mean' or 'zero' (--fill median), or drop the rows"
 

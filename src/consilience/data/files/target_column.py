@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.data.files.columns import read_known_numbers, read_known_strings
-from consilience.errors import InputError, name_rows
+from consilience.core.errors import InputError, name_rows
+from consilience.data.files.table_columns import read_known_numbers, read_known_strings
 
 if TYPE_CHECKING:
     import polars

@@ -22,16 +22,16 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.errors import InputError
+from consilience.core.samples import MappedRows, Samples
 from consilience.data.dataset import DataSet
-from consilience.data.options import check_number
-from consilience.data.registry import Files, find_folder, register
+from consilience.data.named_sets import Files, find_folder, register
+from consilience.data.set_options import check_number
 from consilience.data.sets.fsdd import FILES as SPOKEN
 from consilience.data.sets.fsdd import SIDE, spoken_digits
 from consilience.data.sets.mnist import FILES as WRITTEN
 from consilience.data.sets.mnist import read_parts
 from consilience.data.splits import PARTS, Split, given_split, pick_stratified
-from consilience.errors import InputError
-from consilience.samples import MappedRows, Samples
 
 _FILES = Files(
     folder=WRITTEN.folder,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError, name_rows
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
-from consilience.data.registry import Files, register
+from consilience.data.named_sets import Files, register
 from consilience.data.splits import draw_split
-from consilience.errors import InputError, name_rows
-from consilience.samples import Samples
 
 _EXPERTS = ("image", "audio", "centralnet")
 _FILE = "test_probabilities.npz"

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.rda import read_rda
-from consilience.data.registry import Files, register
+from consilience.data.named_sets import Files, register
 from consilience.data.splits import given_split
-from consilience.errors import InputError
-from consilience.samples import Samples
 
 _MODALITIES = ("mrna", "mirna", "protein")
 _PARTS = {"train": "data.train", "test": "data.test"}

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.samples import Samples
+from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
-from consilience.data.files.sequences_pickle import read_sequences_pickle
-from consilience.data.registry import Files, register
+from consilience.data.files.array_pickles import read_sequences_pickle
+from consilience.data.named_sets import Files, register
 from consilience.data.splits import given_split
-from consilience.errors import InputError, name_rows, unknown_name
-from consilience.samples import Samples
-from consilience.targets import TaskKind
 
 _PARTS = ("train", "valid", "test")
 _VIDEO = ("vision", "video")  # what files call it

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.frames import read_frame, read_header
-from consilience.data.options import check_number
-from consilience.data.registry import Files, register
+from consilience.data.named_sets import Files, register
+from consilience.data.set_options import check_number
 from consilience.data.splits import given_split
-from consilience.errors import InputError, unknown_name
-from consilience.samples import Samples
 
 _FILES = Files(
     folder="finance",

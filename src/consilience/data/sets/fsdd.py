@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError, name_rows
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
-from consilience.data.files.wav import read_recordings
-from consilience.data.registry import Files, register
+from consilience.data.files.sound_files import read_recordings
+from consilience.data.named_sets import Files, register
 from consilience.data.splits import given_split
-from consilience.errors import InputError, name_rows
-from consilience.samples import Samples
 
 FILES = Files(
     folder="fsdd",

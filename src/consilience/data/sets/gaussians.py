@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
-from consilience.data.options import check_number
-from consilience.data.registry import register
+from consilience.data.named_sets import register
+from consilience.data.set_options import check_number
 from consilience.data.splits import draw_split
-from consilience.errors import InputError, unknown_name
-from consilience.samples import Samples
 
 
 @register("gaussians", description="Gaussian modalities whose true posterior is known; a dial for their dependence")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.matlab import read_views
-from consilience.data.options import check_number
-from consilience.data.registry import Files, register
+from consilience.data.named_sets import Files, register
+from consilience.data.set_options import check_number
 from consilience.data.splits import VALIDATION_SHARE, given_split
-from consilience.errors import InputError
-from consilience.samples import Samples
 
 # UCI's names of the views. Their widths differ, so a width says which view it is.
 _VIEWS = {240: "pix", 76: "fou", 216: "fac", 47: "zer", 64: "kar", 6: "mor"}

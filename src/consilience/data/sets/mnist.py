@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.idx import read_idx
-from consilience.data.registry import Files, register
+from consilience.data.named_sets import Files, register
 from consilience.data.sets.digits import cut_quadrants
 from consilience.data.splits import given_split
-from consilience.errors import InputError, unknown_name
-from consilience.samples import Samples
 
 _NAMES = {
     part: (f"{stem}-images-idx3-ubyte.gz", f"{stem}-labels-idx1-ubyte.gz")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
-from consilience.data.registry import Files, register
+from consilience.data.named_sets import Files, register
 from consilience.data.splits import given_split
-from consilience.errors import InputError
-from consilience.samples import Samples
 
 _PARTS = ("train", "test")
 _NAMES = ("text", "audio", "video")

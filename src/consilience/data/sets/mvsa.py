@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
 from consilience.data.files.json_lines import read_json_lines
-from consilience.data.registry import Files, register
+from consilience.data.named_sets import Files, register
 from consilience.data.splits import given_split
-from consilience.errors import InputError, name_rows, unknown_name
-from consilience.samples import Samples
 
 _PARTS = ("train", "dev", "test")
 _SENTIMENTS = np.array(["negative", "neutral", "positive"])

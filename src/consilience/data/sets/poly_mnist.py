@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.errors import InputError
+from consilience.core.samples import MappedRows, Samples
 from consilience.data.dataset import DataSet
-from consilience.data.options import check_number
-from consilience.data.registry import Files, register
+from consilience.data.named_sets import Files, register
+from consilience.data.set_options import check_number
 from consilience.data.sets.mnist import FILES as MNIST
 from consilience.data.sets.mnist import read_parts
 from consilience.data.splits import given_split
-from consilience.errors import InputError
-from consilience.samples import MappedRows, Samples
 
 _FILES = Files(
     folder=MNIST.folder,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.errors import InputError
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
-from consilience.data.files.images import load_images
-from consilience.data.options import check_number
-from consilience.data.registry import Files, register
+from consilience.data.files.image_files import load_images
+from consilience.data.named_sets import Files, register
+from consilience.data.set_options import check_number
 from consilience.data.splits import given_split
-from consilience.errors import InputError
-from consilience.samples import Samples
 
 _ORIGIN = (
     "the repositories of Han et al., Trusted Multi-View Classification, or Zhang et al., Provable Dynamic Fusion for "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
-from consilience.data.options import check_number
-from consilience.data.registry import register
+from consilience.data.named_sets import register
+from consilience.data.set_options import check_number
 from consilience.data.splits import draw_split
-from consilience.samples import Samples
 
 _SHORTEST = 12
 

@@ -27,8 +27,8 @@ from consilience.comparison.experiments.bayes.findings import Findings
 from consilience.comparison.experiments.study import Study
 from consilience.comparison.statistics import Row, reachable, too_few_seeds
 from consilience.comparison.store import Result
-from consilience.report.account import Account, Section, TextTable
 from consilience.report.curves import Dots, Line, plot_dots, plot_lines
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.palette import looks_of
 from consilience.report.wording import NOTHING, Scale, say_list, say_number

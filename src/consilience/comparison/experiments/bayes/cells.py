@@ -15,8 +15,8 @@ from consilience.comparison.experiments.bayes import linear, predictions
 from consilience.comparison.experiments.bayes.deciding import EM, OURS, Decided
 from consilience.comparison.plan import Job, Source, digest, to_json
 from consilience.comparison.store import Result, Store
+from consilience.core.samples import Samples
 from consilience.evaluation.classification import accuracy, ece, nll
-from consilience.samples import Samples
 from consilience.version import __version__
 
 RUNS = 3  # trainings of the networks whose predictions are saved

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from consilience.decision.calibration import fit_temperature
-from consilience.decision.kappa import Kappa
-from consilience.decision.priors import empirical_prior, estimate_target_prior
-from consilience.decision.reliability import OpinionReliability
-from consilience.decision.rule import BayesRule, Calibration
-from consilience.decision.theorem import fuse
+from consilience.bayes.bayes_rule import BayesRule, Calibration
+from consilience.bayes.calibration import fit_temperature
+from consilience.bayes.fuse import fuse
+from consilience.bayes.kappa import Kappa
+from consilience.bayes.priors import empirical_prior, estimate_target_prior
+from consilience.bayes.reliability import OpinionReliability
 
 # Names of the ways, as tables have them.
 SINGLE, MEAN, SUM, THEOREM = "best single modality", "mean probability", "sum of logits", "theorem (κ = 1)"

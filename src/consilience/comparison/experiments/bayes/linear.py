@@ -22,7 +22,7 @@ from consilience.comparison.experiments.bayes.splits import (
     thin_out,
     weigh_by_class,
 )
-from consilience.samples import Samples
+from consilience.core.samples import Samples
 
 CONCAT, DROPOUT = "concat regression", "concat with dropout"
 FOLDS = 5

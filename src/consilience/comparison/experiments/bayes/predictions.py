@@ -22,7 +22,7 @@ from consilience.comparison.experiments.bayes.deciding import (
     decide_with_gaps,
 )
 from consilience.comparison.experiments.bayes.splits import RATIO, draw_evenly, geometric_shares, thin_out
-from consilience.samples import Samples
+from consilience.core.samples import Samples
 
 FUSED = ("image", "audio")  # the networks that saw one modality
 BOTH = "centralnet"  # the one that was trained on both

@@ -10,7 +10,7 @@ from consilience.comparison.experiments.jmvae_mnist.cells import FULL, OBJECTIVE
 from consilience.comparison.experiments.study import Study
 from consilience.comparison.statistics import compare_to_reference, too_few_seeds
 from consilience.comparison.store import Result
-from consilience.report.account import Account, Section, TextTable
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.wording import NOTHING, Scale, say_list, say_number
 
 # log p(image): by the authors, and by the package MultiVae over its seeds.

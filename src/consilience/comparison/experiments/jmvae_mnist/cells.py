@@ -13,9 +13,9 @@ from consilience.comparison.experiments.jmvae_mnist.model import IMAGE, LABEL, f
 from consilience.comparison.experiments.latent_parts.pictures import draw_ink
 from consilience.comparison.plan import Job, Source, digest, to_json
 from consilience.comparison.store import Result, Store
+from consilience.core.samples import Samples
 from consilience.data import DataSet
-from consilience.generative.trained import TrainedLatent
-from consilience.samples import Samples
+from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 from consilience.version import __version__

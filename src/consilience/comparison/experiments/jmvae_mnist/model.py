@@ -6,20 +6,20 @@ from typing import Any
 
 import torch
 
-from consilience.batches import Batch
-from consilience.generative.importance import LogLikelihood, WeightSums, log_joint, pairs_at_once
-from consilience.generative.model import LatentModel
-from consilience.generative.subset_encoders import OwnEncoder
-from consilience.generative.trained import BATCH, TrainedLatent
-from consilience.generative.units import own_transforms
+from consilience.core.batches import Batch
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.methods import Prediction, Spec
+from consilience.methods.latent.importance_sampling import LogLikelihood, WeightSums, log_joint, pairs_at_once
+from consilience.methods.latent.latent_model import LatentModel
+from consilience.methods.latent.subset_encoders import OwnEncoder
+from consilience.methods.latent.trained_latent_model import BATCH, TrainedLatent
+from consilience.methods.latent.unit_conversion import own_transforms
 from consilience.preparation import Preparation
-from consilience.samples import Samples
-from consilience.targets import Task
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 from consilience.training.feed import Feed
-from consilience.training.randomness import seeded
+from consilience.training.seeding import seeded
 
 IMAGE, LABEL = "image", "label"
 LIKELIHOODS = {IMAGE: "bernoulli", LABEL: "categorical"}

@@ -14,7 +14,7 @@ from consilience.comparison.experiments.latent_parts.pictures import Cut
 from consilience.comparison.experiments.study import Study
 from consilience.comparison.statistics import too_few_seeds
 from consilience.comparison.store import Result
-from consilience.report.account import Account, Section, TextTable
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.wording import Scale, say_list, say_number
 

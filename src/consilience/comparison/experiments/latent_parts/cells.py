@@ -12,7 +12,7 @@ from consilience.comparison.experiments.latent_parts.measuring import measure
 from consilience.comparison.experiments.latent_parts.pictures import CUTS, Cut, Pictures, prepare
 from consilience.comparison.plan import Job, digest, to_json
 from consilience.comparison.store import Result, Store
-from consilience.generative.trained import TrainedLatent
+from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 from consilience.version import __version__

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from consilience.comparison.experiments.latent_parts.pictures import Pictures, flat, joined
-from consilience.generative.judging import linear_probe
-from consilience.generative.trained import TrainedLatent
-from consilience.samples import Samples
+from consilience.core.samples import Samples
+from consilience.methods.latent.generation_metrics import linear_probe
+from consilience.methods.latent.trained_latent_model import TrainedLatent
 
 # Below so many effective draws an estimated log-likelihood is not to be leaned on.
 FEW_DRAWS = 10

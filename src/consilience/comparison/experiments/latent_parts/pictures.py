@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from consilience.comparison.plan import Source
+from consilience.core.samples import Samples
 from consilience.data import DataSet
-from consilience.samples import Samples
 
 # How many pictures the judge learns from, and of how many components: more would make it hardly better.
 JUDGED, COMPONENTS = 10_000, 50

@@ -9,7 +9,7 @@ from consilience.comparison.experiments.experiment import Claim, Experiment, Par
 
 if TYPE_CHECKING:
     from consilience.comparison.comparison import Comparison
-    from consilience.report.account import Section
+    from consilience.report.document import Section
 
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration"
 PART = "av-mnist"

@@ -9,10 +9,10 @@ import numpy as np
 
 from consilience.comparison.bootstrap import Difference, paired_bootstrap
 from consilience.comparison.comparison import Comparison, read_finished
-from consilience.comparison.summary import conditions, sample_scores
+from consilience.comparison.gather_results import conditions, sample_scores
 from consilience.evaluation import find_metric
-from consilience.report.account import Section, TextTable
-from consilience.report.summary import summarise
+from consilience.report.document import Section, TextTable
+from consilience.report.seed_summary import summarise
 from consilience.report.wording import NOTHING, Scale, say_count, say_list, say_number, say_p
 
 

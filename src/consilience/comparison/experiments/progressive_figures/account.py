@@ -13,10 +13,10 @@ from consilience.comparison.experiments.progressive_avmnist import INTO, TABLE9
 from consilience.comparison.experiments.progressive_figures.cells import Cell, Protocol, Unrolled
 from consilience.comparison.experiments.study import Study
 from consilience.comparison.store import Result
-from consilience.evaluation.loops import say_stages
-from consilience.report.account import Account, Section, TextTable
+from consilience.evaluation.loop_diagnostics import say_stages
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.drawing import Drawing
-from consilience.report.loops import draw_depth, draw_joining, draw_probes
+from consilience.report.loop_figures import draw_depth, draw_joining, draw_probes
 from consilience.report.wording import Scale, say_count, say_list, say_number
 
 _PERCENT, _TIMES = Scale(100.0, 1, " %"), Scale(decimals=2)

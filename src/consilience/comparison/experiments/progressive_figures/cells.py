@@ -13,14 +13,14 @@ from consilience.comparison.experiments.progressive_figures.timing import time_d
 from consilience.comparison.experiments.study import measure_at_once
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
+from consilience.core.modalities import Modality
+from consilience.core.samples import Samples
 from consilience.data import DataSet, load_data
 from consilience.encoders import build_encoder
-from consilience.evaluation.loops import probe_steps, step_through
-from consilience.feedback.looped import END
-from consilience.modalities import Modality
-from consilience.samples import Samples
+from consilience.evaluation.loop_diagnostics import probe_steps, step_through
+from consilience.methods.progressive.looped_encoder import END
 from consilience.training import Model, Trainer
-from consilience.training.together import fit_together
+from consilience.training.stacked_seeds import fit_together
 from consilience.version import __version__
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from consilience.batches import Batch
+from consilience.core.batches import Batch
+from consilience.core.targets import Task
 from consilience.data import DataSet
 from consilience.methods import Method, Spec, Step, build
 from consilience.preparation import Preparation
-from consilience.targets import Task
 from consilience.training.devices import resolve_device
 
 

@@ -11,7 +11,7 @@ from consilience.comparison.experiments.progressive_finance.published import BAS
 
 if TYPE_CHECKING:
     from consilience.comparison.comparison import Comparison
-    from consilience.report.account import Section
+    from consilience.report.document import Section
 
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration"
 NOISE = "multibench-series"

@@ -10,12 +10,12 @@ import numpy as np
 
 from consilience.comparison.comparison import Comparison, read_finished
 from consilience.comparison.experiments.progressive_finance.published import BASELINE, SECTORS
+from consilience.comparison.results import Findings
+from consilience.core.errors import InputError
 from consilience.data import load_data
-from consilience.errors import InputError
 from consilience.evaluation import mse, robust_auc
 from consilience.evaluation.robustness import Area
-from consilience.report.account import Section, TextTable
-from consilience.report.findings import Findings
+from consilience.report.document import Section, TextTable
 from consilience.report.wording import NOTHING, Scale, say_level, say_number
 
 # Which data a table may be of: the words, what follows the sector in the group's name, the options of the set.

@@ -8,7 +8,7 @@ from typing import Any
 from consilience.comparison.experiments.progressive_parameters.counting import COMPARED, JOINS, TABLE10, Protocol
 from consilience.comparison.experiments.study import Study
 from consilience.comparison.store import Result
-from consilience.report.account import Account, Section, TextTable
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.wording import say_count
 
 THOUSAND = 1000

@@ -13,9 +13,9 @@ import torch
 from consilience.comparison.experiments.progressive_avmnist import INTO, Row
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
+from consilience.core.samples import Modality
+from consilience.core.targets import Task
 from consilience.methods import JointMethod, Method, Spec, build
-from consilience.samples import Modality
-from consilience.targets import Task
 from consilience.version import __version__
 
 MODALITIES = {"image": Modality("image", "image", (1, 28, 28)), "audio": Modality("audio", "image", (1, 112, 112))}

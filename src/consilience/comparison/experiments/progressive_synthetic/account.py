@@ -10,9 +10,9 @@ from consilience.comparison.experiments.progressive_synthetic.findings import Fi
 from consilience.comparison.experiments.progressive_synthetic.nets import BASE, HIDDEN, MAIN, NETS, SEARCH
 from consilience.comparison.experiments.study import Study
 from consilience.comparison.store import Result
-from consilience.report.account import Account, Section, TextTable
 from consilience.report.contours import Surface, plot_contours
 from consilience.report.curves import Line, plot_lines
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.palette import looks_of
 from consilience.report.wording import Scale, say_level, say_list

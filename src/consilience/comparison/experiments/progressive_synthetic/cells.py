@@ -16,8 +16,8 @@ from consilience.comparison.experiments.study import measure_at_once
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
 from consilience.data import load_data
-from consilience.training.side_by_side import train_side_by_side
-from consilience.training.trials import Trials
+from consilience.training.stacked_data import Trials
+from consilience.training.stacked_training import train_side_by_side
 from consilience.version import __version__
 
 DATA = "progressive-synthetic"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from consilience.core.modalities import Modality
+from consilience.core.targets import Task
 from consilience.methods import Method, Spec, build
-from consilience.modalities import Modality
-from consilience.targets import Task
 
 HIDDEN = 16  # units of each of the two layers of a modality
 _EARLY = 26  # units of early fusion's two layers: as many parameters as the loop, to within 3 %

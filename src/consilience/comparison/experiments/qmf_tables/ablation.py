@@ -16,7 +16,7 @@ from consilience.comparison.experiments.qmf_tables.correlations import (
 )
 from consilience.comparison.experiments.qmf_tables.paper import PAPER, TABLE_2
 from consilience.comparison.experiments.qmf_tables.protocol import GAUSSIAN, ON_OTHER_SETS, SETS, part
-from consilience.report.account import Section, TextTable
+from consilience.report.document import Section, TextTable
 from consilience.report.wording import say_level
 
 LEVELS = (0.0, 5.0, 10.0, 20.0)

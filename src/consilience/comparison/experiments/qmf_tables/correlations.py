@@ -10,7 +10,7 @@ import numpy as np
 from consilience.comparison.comparison import Comparison
 from consilience.comparison.experiments.published import say_claim
 from consilience.comparison.statistics import Row, compare_to_reference, holm
-from consilience.evaluation.verdicts import signed
+from consilience.evaluation.trust_verdict import signed
 from consilience.report.wording import NOTHING, Scale
 
 _APART = Scale(decimals=3)

@@ -19,12 +19,12 @@ from consilience.comparison.experiments.qmf_tables.correlations import (
 from consilience.comparison.experiments.qmf_tables.paper import EPSILONS, PAPER, TABLE_3
 from consilience.comparison.experiments.qmf_tables.protocol import GAUSSIAN, ON_OTHER_SETS, SETS, part
 from consilience.comparison.statistics import compare_to_reference
-from consilience.evaluation.verdicts import signed
-from consilience.report.account import Section, TextTable
-from consilience.report.clouds import Cloud, plot_clouds
+from consilience.evaluation.trust_verdict import signed
+from consilience.report.document import Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.palette import looks_of
-from consilience.report.summary import summarise
+from consilience.report.scatter import Cloud, plot_clouds
+from consilience.report.seed_summary import summarise
 from consilience.report.wording import say_level
 
 NOISE = 10.0

@@ -14,7 +14,7 @@ from consilience.comparison.experiments.qmf_tables.protocol import (
     SETS,
     part,
 )
-from consilience.report.account import Section, TextTable
+from consilience.report.document import Section, TextTable
 from consilience.report.figures import draw_gap
 from consilience.report.wording import Scale, say_level, say_list
 

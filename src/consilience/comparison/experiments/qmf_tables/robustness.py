@@ -20,9 +20,9 @@ from consilience.comparison.experiments.qmf_tables.protocol import (
     published,
     single_modalities,
 )
-from consilience.report.account import Section, TextTable
-from consilience.report.summary import Block, Cell, Condition, summarise
-from consilience.report.tables import cell_text
+from consilience.report.document import Section, TextTable
+from consilience.report.result_tables import cell_text
+from consilience.report.seed_summary import Block, Cell, Condition, summarise
 from consilience.report.wording import say_level
 
 MVSA = TABLE_1["MVSA"]

@@ -1,0 +1,1 @@
+"""Bayesian fusion of opinions: the rule, calibration, dependence, reliability and priors, as functions."""

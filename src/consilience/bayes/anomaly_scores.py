@@ -1,0 +1,157 @@
+"""How unfamiliar a modality looks: scores that leave their usual range when it is broken, learned from sound inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from consilience.bayes.learned_buffers import Learned
+from consilience.preparation.transforms import FARTHEST
+
+NEIGHBOURS = 5
+# What a fitted `InputScores` keeps does not grow with the training set, nor with the size of an image.
+REFERENCES = 2000
+COMPONENTS = 256
+_TINY = 1e-12
+
+
+class InputScores(Learned):
+    """Four scores of an input x `[n, feature]`, each the logarithm of a size per dimension:
+
+    its norm; the mean distance to its nearest training inputs; its Mahalanobis distance from the training mean, and
+    from the nearest class mean. Covariances are shrunk by Ledoit and Wolf's rule. An input of more than `components`
+    features is first seen through as many principal components, and what these leave over is a fifth score.
+
+    Inputs are to be standardised, as `Preparation` does.
+
+    >>> x = np.random.default_rng(0).normal(size=(200, 3))
+    >>> scores = InputScores(3, classes=2).double().fit(x, np.arange(200) % 2)
+    >>> usual, broken = scores(torch.zeros(1, 3).double()), scores(torch.full((1, 3), 9.0).double())
+    >>> bool((broken > usual).all())
+    True
+    """
+
+    mean: Tensor
+    basis: Tensor
+    references: Tensor
+    whitening: Tensor
+    class_whitening: Tensor
+    class_means: Tensor
+
+    def __init__(self, features: int, classes: int, *, references: int = REFERENCES, components: int = COMPONENTS):
+        super().__init__()
+        self.features, self.classes, self.limit = features, classes, references
+        self.components = min(features, components)
+        width = self.components
+        self.learn(
+            mean=torch.zeros(features),
+            basis=torch.zeros(features, width) if self.reduced else torch.zeros(0, 0),
+            references=torch.zeros(NEIGHBOURS, width),
+            whitening=torch.eye(width),
+            class_whitening=torch.eye(width),
+            class_means=torch.zeros(classes, width),
+        )
+
+    @property
+    def reduced(self) -> bool:
+        """Whether inputs are seen through principal components."""
+        return self.components < self.features
+
+    @property
+    def count(self) -> int:
+        """How many scores there are."""
+        return 5 if self.reduced else 4
+
+    def fit(self, x: np.ndarray, y: np.ndarray, seed: int = 0) -> InputScores:
+        """Learn from sound inputs `[n, feature]` and their classes `[n]`."""
+        x = np.asarray(x, dtype=np.float64)
+        mean = x.mean(axis=0)
+        basis = _principal(x - mean, self.components) if self.reduced else np.zeros((0, 0))
+        inner = (x - mean) @ basis if self.reduced else x - mean
+        means = np.zeros((self.classes, self.components))
+        for one in np.unique(y):
+            means[one] = inner[y == one].mean(axis=0)
+        # A class of which nothing is here must attract nothing.
+        means[np.setdiff1d(np.arange(self.classes), y)] = np.inf
+        rows = np.arange(len(x))
+        if len(x) > self.limit:
+            rows = np.sort(np.random.default_rng(seed).choice(len(x), self.limit, replace=False))
+        self.learn(
+            mean=mean,
+            basis=basis,
+            references=inner[rows],
+            whitening=_whitening(inner),
+            class_whitening=_whitening(inner - means[y]),
+            class_means=means,
+        )
+        return self
+
+    def inner(self, x: Tensor) -> Tensor:
+        """Inputs about the training mean, as principal components where there are many: `[n, component]`."""
+        centred = x.clamp(-FARTHEST, FARTHEST) - self.mean
+        return centred @ self.basis if self.reduced else centred
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores `[n, score]` of inputs `[n, feature]`."""
+        x = x.clamp(-FARTHEST, FARTHEST)
+        inner = self.inner(x)
+        size = self.components**0.5
+        near = _distances(inner, self.references).topk(min(NEIGHBOURS, len(self.references)), largest=False).values
+        kinds = self.class_means.isfinite().all(dim=1)
+        to_class = _distances(inner @ self.class_whitening, self.class_means[kinds] @ self.class_whitening)
+        sizes = [
+            x.norm(dim=1) / self.features**0.5,
+            near.mean(dim=1) / size,
+            (inner @ self.whitening).norm(dim=1) / size,
+            to_class.amin(dim=1) / size,
+        ]
+        if self.reduced:
+            left = (x - self.mean).square().sum(dim=1) - inner.square().sum(dim=1)
+            sizes.append(left.clamp(min=0).sqrt() / (self.features - self.components) ** 0.5)
+        return torch.stack(sizes, dim=1).clamp(min=_TINY).log()
+
+
+def opinion_scores(opinions: Tensor) -> Tensor:
+    """What opinions alone say about their own soundness: `[..., class]` logits → `[..., 3]`.
+
+    Their logsumexp (the energy, which is 0 of log-probabilities), the logit of the largest probability, and the
+    entropy.
+
+    >>> opinion_scores(torch.tensor([2.0, 2.0]))
+    tensor([2.6931, 0.0000, 0.6931])
+    """
+    log_p = functional.log_softmax(opinions, dim=-1)
+    top = log_p.amax(dim=-1)
+    rest = torch.log(-torch.expm1(top.clamp(max=-_TINY)))
+    entropy = -(log_p.exp() * log_p.clamp(min=-1e4)).sum(dim=-1)
+    return torch.stack([torch.logsumexp(opinions, dim=-1), top - rest, entropy], dim=-1)
+
+
+def _distances(x: Tensor, references: Tensor) -> Tensor:
+    """Euclidean distances `[n, reference]` by one matrix product: no `[n, reference, feature]` comes into being."""
+    squares = x.square().sum(dim=1)[:, None] + references.square().sum(dim=1)
+    return torch.addmm(squares, x, references.T, alpha=-2).clamp(min=0).sqrt()
+
+
+def _principal(x: np.ndarray, count: int) -> np.ndarray:
+    """The first principal directions of centred inputs `[n, feature]`, as `[feature, count]`; zeros beyond n."""
+    n, features = x.shape
+    if n < features:
+        values, vectors = np.linalg.eigh(x @ x.T)
+        kept = np.argsort(values)[::-1][:count]
+        kept = kept[values[kept] > values[-1] * 1e-10]
+        directions = x.T @ (vectors[:, kept] / np.sqrt(values[kept]))
+    else:
+        directions = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
+    return np.pad(directions, ((0, 0), (0, count - directions.shape[1])))
+
+
+def _whitening(x: np.ndarray) -> np.ndarray:
+    """W `[feature, feature]` with W Wᵀ the Ledoit–Wolf precision: ‖xW‖ is the Mahalanobis size of x."""
+    from sklearn.covariance import ledoit_wolf
+
+    covariance = ledoit_wolf(x)[0]
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors / np.sqrt(np.maximum(values, values[-1] * 1e-8 + _TINY))

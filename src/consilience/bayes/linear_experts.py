@@ -1,0 +1,63 @@
+"""Linear experts fused are one linear classifier on their features side by side (the theorem's Remark 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from consilience.bayes.opinion_inputs import read_distribution, read_prior
+from consilience.core.errors import InputError
+
+
+def concatenate_classifiers(
+    weights: Sequence[Any], biases: Sequence[Any], prior: Any = None, *, target_prior: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """W `[class, Σ_j feature]` and b `[class]` such that softmax(W v + b) is the fusion of the experts W_j v_j + b_j.
+
+    weights: each expert's `[class, feature]` · biases: each expert's `[class]` · prior, target_prior: as for `fuse`.
+    W = [W_1 | … | W_N], b = Σ_j (b_j − ln π_j) + ln π_target, which is Σ_j b_j + (1 − N) ln π where all priors are one.
+    It needs no dependence between the modalities to be known (κ = 1), and is a good place from which to start fitting
+    a logistic regression that learns it.
+
+    One row and one bias, as scikit-learn keeps for two classes, stand for the log-odds of the second class, and come
+    back as one row and one bias.
+
+    >>> W, b = concatenate_classifiers([[[2.0], [0.0]], [[1.0], [3.0]]], [[0.0, 1.0], [0.5, 0.0]], [0.25, 0.75])
+    >>> W.tolist(), (b + np.log([0.25, 0.75])).round(12).tolist()
+    ([[2.0, 1.0], [0.0, 3.0]], [0.5, 1.0])
+    """
+    if len(weights) != len(biases) or not len(weights):
+        raise InputError(
+            f"classifiers need as many biases as weights, at least one, got {len(weights)} and {len(biases)}"
+        )
+    blocks = [_read(f"weights of expert {number}", one, 2) for number, one in enumerate(weights)]
+    offsets = [_read(f"bias of expert {number}", one, 1) for number, one in enumerate(biases)]
+    rows = len(blocks[0])
+    for number, (block, offset) in enumerate(zip(blocks, offsets)):
+        if len(block) != rows or len(offset) != rows:
+            raise InputError(
+                f"classifiers must agree on the classes: expert 0 has {rows} rows, expert {number} has weights "
+                f"{list(block.shape)} and bias {list(offset.shape)}"
+            )
+    log_odds = rows == 1
+    priors = read_prior(prior, len(blocks), 2 if log_odds else rows)
+    target = priors.mean(axis=0)
+    if target_prior is not None:
+        target = read_distribution("target_prior", target_prior, len(target))
+    if not (priors.all() and target.all()):
+        raise InputError("a linear classifier cannot exclude a class: every prior must be positive")
+    log_prior = np.log(np.broadcast_to(priors, (len(blocks), priors.shape[1]))).sum(axis=0)
+    shift = np.log(target) - log_prior
+    if log_odds:
+        shift = shift[1:] - shift[:1]
+    return np.concatenate(blocks, axis=1), np.sum(offsets, axis=0) + shift
+
+
+def _read(what: str, values: Any, ndim: int) -> np.ndarray:
+    array = values.detach().cpu().double().numpy() if hasattr(values, "detach") else np.asarray(values)
+    if array.ndim != ndim or array.dtype.kind not in "biuf" or not np.isfinite(array.astype(float)).all():
+        form = "[class, feature]" if ndim == 2 else "[class]"
+        raise InputError(f"{what} must be finite numbers of shape {form}, got {array.dtype} {list(array.shape)}")
+    return array.astype(np.float64)

@@ -1,0 +1,338 @@
+"""What `fuse` and `FusionState` are given: opinions, priors, one number per expert; checked and turned into tensors."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from consilience.core.errors import InputError, name_rows, unknown_name
+
+# Rounding of 32-bit softmaxes and of printed tables stays below this; unnormalised scores do not.
+SUM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Opinions:
+    """The experts' logits, rows first: `whole` `[row, expert, class]`, or `parts`, one `[row, class]` per expert.
+
+    leading: the shape the rows had · names: of the experts, None where they came as one array · dtype: of the answer ·
+    numpy: whether the answer is to be an array.
+    """
+
+    parts: tuple[Tensor, ...]
+    whole: Tensor | None
+    leading: tuple[int, ...]
+    names: tuple[str, ...] | None
+    dtype: torch.dtype
+    numpy: bool
+
+    @property
+    def experts(self) -> int:
+        """How many there are."""
+        return len(self.parts) if self.whole is None else self.whole.shape[1]
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return (self.parts[0] if self.whole is None else self.whole).shape[-1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the logits are."""
+        return (self.parts[0] if self.whole is None else self.whole).device
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient is to reach the logits."""
+        return any(part.requires_grad for part in (self.parts or (self.whole,)) if part is not None)
+
+    @property
+    def wide(self) -> torch.dtype:
+        """What to compute in: at least 32 bits."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    def __len__(self) -> int:
+        return math.prod(self.leading)
+
+    def rows(self, which: slice = slice(None)) -> Tensor:
+        """The logits of some rows, `[row, expert, class]`, in the precision they came in."""
+        if self.whole is not None:
+            return self.whole if which == slice(None) else self.whole[which]
+        return torch.stack([part[which].to(self.dtype) for part in self.parts], dim=1)
+
+    def label(self, expert: int) -> str:
+        """How a message calls an expert."""
+        return f"expert {expert if self.names is None else repr(self.names[expert])}"
+
+    def shaped(self, values: Tensor) -> Any:
+        """Values `[row, …]` with the leading dimensions restored, as what came in."""
+        values = values.reshape((*self.leading, *values.shape[1:]))
+        return values.numpy() if self.numpy else values
+
+
+def read_opinions(opinions: Any) -> Opinions:
+    """A mapping name → `[..., class]`, or one array or tensor `[..., expert, class]`."""
+    if not isinstance(opinions, Mapping):
+        if isinstance(opinions, list | tuple) and any(np.ndim(one) >= 2 for one in opinions):
+            raise InputError(
+                f"opinions came as a {type(opinions).__name__} of arrays, whose first axis would be read as samples, "
+                "not experts: give a mapping name → [..., class]"
+            )
+        whole = as_floats("opinions", opinions)
+        if whole.ndim < 2 or not whole.shape[-2]:
+            raise InputError(
+                f"opinions must have shape [..., expert, class] with at least one expert, got {list(whole.shape)}; "
+                "or give a mapping name → [..., class]"
+            )
+        _check_classes("opinions", whole)
+        flat = whole.reshape(-1, *whole.shape[-2:])
+        return Opinions((), flat, tuple(whole.shape[:-2]), None, whole.dtype, not isinstance(opinions, Tensor))
+    if not opinions:
+        raise InputError("opinions need at least one expert, got an empty mapping")
+    tensors = [isinstance(value, Tensor) for value in opinions.values()]
+    if any(tensors) and not all(tensors):
+        raise InputError(
+            "opinions must be all tensors or all arrays; tensors: "
+            f"{[name for name, one in zip(opinions, tensors) if one]}, not: "
+            f"{[name for name, one in zip(opinions, tensors) if not one]}"
+        )
+    _agree_on_class_names(opinions)
+    names = tuple(str(name) for name in opinions)
+    parts = [as_floats(f"opinions of {name!r}", value) for name, value in opinions.items()]
+    for name, part in zip(names, parts):
+        _check_classes(f"opinions of {name!r}", part)
+        if part.shape != parts[0].shape:
+            differ = "classes" if part.shape[:-1] == parts[0].shape[:-1] else "rows"
+            raise InputError(
+                f"experts must agree on rows and classes, [..., class]: {names[0]!r} has {list(parts[0].shape)} and "
+                f"{name!r} has {list(part.shape)}: they differ in their {differ}"
+            )
+        if part.device != parts[0].device:
+            raise InputError(f"{names[0]!r} is on {parts[0].device}, {name!r} on {part.device}: move one")
+    dtype = parts[0].dtype
+    for part in parts:
+        dtype = torch.promote_types(dtype, part.dtype)
+    flat_parts = tuple(part.reshape(-1, part.shape[-1]) for part in parts)
+    return Opinions(flat_parts, None, tuple(parts[0].shape[:-1]), names, dtype, not tensors[0])
+
+
+def as_floats(what: str, values: Any) -> Tensor:
+    """Any array, list, table or tensor of numbers as a floating-point tensor, without a copy where none is needed."""
+    if isinstance(values, Tensor):
+        if values.is_complex():
+            raise InputError(f"{what} must be real numbers, got {values.dtype}")
+        return values if values.is_floating_point() else values.to(torch.get_default_dtype())
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise InputError(f"{what} must be an array of numbers: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{what} must be numbers, got {array.dtype} of shape {list(array.shape)}")
+    if array.dtype not in (np.float16, np.float32, np.float64):
+        array = array.astype(np.float64)
+    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
+        array = array.astype(array.dtype.newbyteorder("="), order="C")
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    with warnings.catch_warnings():
+        # Arrays mapped from disk are read-only, and torch warns of that; nothing here writes into its input.
+        warnings.filterwarnings("ignore", message=".*not writable.*")
+        return torch.from_numpy(array)
+
+
+def to_logits(opinions: Opinions, heard: Tensor | None, *, check: bool = True) -> Opinions:
+    """The same experts' log-probabilities, NaN where negative, after checking those who are heard `[row, expert]`."""
+    p = opinions.rows()
+    if check:
+        _check_probabilities(p, opinions, heard)
+    some = p > 0
+    # log(0) is the −inf wanted, but its gradient is infinite: take the log of something else and put −inf after.
+    logs = torch.where(some, p, torch.ones_like(p)).log()
+    # NaN: of experts who are not heard, and where nothing was checked.
+    never = torch.full_like(p, -math.inf).masked_fill_((p >= 0).logical_not_(), math.nan)
+    return replace(opinions, parts=(), whole=torch.where(some, logs, never))
+
+
+@torch.no_grad()
+def _check_probabilities(p: Tensor, opinions: Opinions, heard: Tensor | None) -> None:
+    tolerance = max(SUM_TOLERANCE, 4 * torch.finfo(p.dtype).eps)
+    off = ((p.sum(-1, dtype=opinions.wide) - 1).abs() <= tolerance).logical_not_() | (p < 0).any(-1)  # NaN is off
+    off = off if heard is None else off & heard
+    if off.any():
+        expert = int(off.any(0).nonzero()[0])
+        rows = off[:, expert].nonzero().flatten().cpu().numpy()
+        values = p[rows[0], expert].to(torch.float64)
+        raise InputError(
+            f"probabilities of {opinions.label(expert)} must be ≥ 0 and sum to one: {name_rows(rows)} "
+            f"{'does' if len(rows) == 1 else 'do'} not (row {rows[0]} sums to {float(values.sum()):.6g}, its least "
+            f"is {float(values.min()):.6g}). Logits need no from_probabilities"
+        )
+
+
+def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) -> Tensor | None:
+    """One number per row and expert as `[row, expert]`, from `[..., expert]` or a mapping name → `[...]`.
+
+    Experts a mapping leaves out get the default.
+    """
+    if values is None:
+        return None
+    shape = (*opinions.leading, opinions.experts)
+    if isinstance(values, Mapping):
+        if opinions.names is None:
+            raise InputError(f"{what} is a mapping, but the opinions are one array: give {what} as [..., expert]")
+        for name in values:
+            if name not in opinions.names:
+                raise unknown_name("expert", name, opinions.names, f"It was given in {what}")
+        left_out = torch.full((), default, dtype=opinions.wide, device=opinions.device)
+        columns = [
+            _broadcast(f"{what} of {name!r}", values.get(name, left_out), opinions.leading, "[...]", opinions)
+            for name in opinions.names
+        ]
+        given = torch.stack(columns, dim=-1)
+    else:
+        given = _broadcast(what, values, shape, "[..., expert]", opinions)
+    return given.reshape(len(opinions), opinions.experts)
+
+
+def read_present(present: Any, opinions: Opinions, *, check: bool = True) -> Tensor | None:
+    """Who is there: booleans `[row, expert]`."""
+    shape = (*opinions.leading, opinions.experts)
+    if isinstance(present, Tensor) and present.dtype == torch.bool and present.shape == shape:
+        return present.to(opinions.device).reshape(len(opinions), opinions.experts)
+    given = read_per_expert("present", present, opinions, default=1.0)
+    if given is None:
+        return None
+    mask = given != 0
+    if check and not _are_booleans(present) and (other := mask & (given != 1)).any():
+        raise InputError(f"present must be booleans, got values such as {float(given[other][0]):.6g}")
+    return mask
+
+
+def read_weights(
+    what: str, values: Any, opinions: Opinions, present: Tensor | None, *, check: bool = True
+) -> Tensor | None:
+    """Weights (any finite number) or reliability (in [0, 1]) `[row, expert]`; what absent experts have is not read."""
+    given = read_per_expert(what, values, opinions, default=1.0)
+    if given is None:
+        return None
+    if present is not None:
+        given = torch.where(present, given, torch.zeros_like(given))
+    if not check:
+        return given
+    fine = given.isfinite() if what == "weights" else (given >= 0) & (given <= 1)
+    if not fine.all():
+        row, expert = (int(place) for place in fine.logical_not().nonzero()[0])
+        rows = fine[:, expert].logical_not().nonzero().flatten().cpu().numpy()
+        allowed = "finite numbers" if what == "weights" else "probabilities, from 0 to 1"
+        raise InputError(
+            f"{what} must be {allowed}: {opinions.label(expert)} has {float(given[row, expert]):.6g} "
+            f"({name_rows(rows)})"
+        )
+    return given
+
+
+def read_log_kappa(log_kappa: Any, opinions: Opinions, *, check: bool = True) -> Tensor | None:
+    """ln κ `[row, class]`; −inf excludes a class."""
+    if log_kappa is None:
+        return None
+    shape = (*opinions.leading, opinions.classes)
+    given = _broadcast("log_kappa", log_kappa, shape, "[..., class]", opinions)
+    given = given.reshape(len(opinions), opinions.classes)
+    if check and (broken := (given.isnan() | given.isposinf()).any(-1)).any():
+        raise InputError(f"log_kappa holds NaN or +inf ({name_rows(broken.nonzero().flatten().cpu().numpy())})")
+    return given
+
+
+def read_prior(prior: Any, experts: int, classes: int, names: Sequence[str] | None = None) -> np.ndarray:
+    """Each expert's prior `[expert, class]` in float64; `[1, class]` where they share one.
+
+    >>> read_prior([0.25, 0.75], experts=3, classes=2)
+    array([[0.25, 0.75]])
+    >>> read_prior(None, experts=3, classes=2)
+    array([[0.5, 0.5]])
+    """
+    if prior is None:
+        return np.full((1, classes), 1 / classes)
+    if isinstance(prior, Mapping):
+        if names is None:
+            raise InputError("prior is a mapping, but the opinions are one array: give prior as [expert, class]")
+        for name in prior:
+            if name not in names:
+                raise unknown_name("expert", name, names, "It was given in prior")
+        if left := [name for name in names if name not in prior]:
+            raise InputError(f"prior must name every expert, and leaves out {left}")
+        return np.stack([read_distribution(f"prior of {name!r}", prior[name], classes) for name in names])
+    given = as_floats("prior", prior)
+    if given.ndim != 2:
+        return read_distribution("prior", given, classes)[None]
+    if len(given) not in (1, experts):
+        raise InputError(
+            f"prior must have shape [class] = [{classes}] or [expert, class] = [{experts}, {classes}], got "
+            f"{list(given.shape)}"
+        )
+    return np.stack([read_distribution(f"prior of expert {number}", row, classes) for number, row in enumerate(given)])
+
+
+def read_distribution(what: str, values: Any, classes: int) -> np.ndarray:
+    """Probabilities `[class]` in float64, summing to exactly one as far as floating point goes.
+
+    >>> read_distribution("prior", [0.5, 0.6], 2)
+    Traceback (most recent call last):
+        ...
+    consilience.core.errors.InputError: prior must sum to one, it sums to 1.1: [0.5, 0.6]
+    """
+    given = as_floats(what, values).detach().to("cpu", torch.float64).numpy()
+    if given.shape != (classes,):
+        raise InputError(f"{what} must be one probability for each of {classes} classes, got shape {list(given.shape)}")
+    if (given >= 0).all() and abs((total := given.sum()) - 1) <= SUM_TOLERANCE:  # which NaN and infinity are not
+        return given / total
+    shown = np.array2string(given, precision=6, separator=", ", threshold=8)
+    if not np.isfinite(given).all() or (given < 0).any():
+        raise InputError(f"{what} must be finite and ≥ 0: {shown}")
+    raise InputError(f"{what} must sum to one, it sums to {given.sum():.6g}: {shown}")
+
+
+def log_of(probabilities: np.ndarray, opinions: Opinions) -> Tensor:
+    """ln of probabilities, −inf where they are zero, as the opinions are computed with."""
+    with np.errstate(divide="ignore"):
+        return torch.from_numpy(np.log(probabilities)).to(opinions.device, opinions.wide)
+
+
+def _are_booleans(present: Any) -> bool:
+    """Seen from the outside: looking at the values makes a GPU wait."""
+    values = present.values() if isinstance(present, Mapping) else [present]
+    return all(isinstance(one, bool) or getattr(one, "dtype", None) in (np.dtype(bool), torch.bool) for one in values)
+
+
+def _broadcast(what: str, values: Any, shape: tuple[int, ...], form: str, opinions: Opinions) -> Tensor:
+    given = as_floats(what, values).to(opinions.device, opinions.wide)
+    try:
+        return given.broadcast_to(shape)
+    except RuntimeError:
+        raise InputError(f"{what} must have shape {form} = {list(shape)}, got {list(given.shape)}") from None
+
+
+def _check_classes(what: str, values: Tensor) -> None:
+    if not values.ndim or values.shape[-1] < 2:
+        raise InputError(
+            f"{what} must have at least two classes in the last dimension, got shape {list(values.shape)}; a single "
+            "logit z of a binary expert is the pair (0, z)"
+        )
+
+
+def _agree_on_class_names(opinions: Mapping[Any, Any]) -> None:
+    """Tables name their classes; an expert with other names, or another order, would be misread."""
+    named = {name: list(value.columns) for name, value in opinions.items() if hasattr(value, "columns")}
+    for name, classes in named.items():
+        first, known = next(iter(named.items()))
+        if classes != known:
+            raise InputError(
+                f"experts must name the same classes in the same order: {first!r} has {known}, {name!r} has {classes}"
+            )

@@ -1,0 +1,112 @@
+"""Priors: the classes' shares before anything is seen, in the data learned from and in the data decided on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from consilience.bayes.fuse import fuse
+from consilience.bayes.opinion_inputs import as_floats, read_distribution
+from consilience.core.errors import InputError
+
+
+def empirical_prior(
+    y: np.ndarray, classes: int, smoothing: float = 1.0, *, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """The share of each class among labels `[n]` (class indices), each class seen `smoothing` times more: `[class]`.
+
+    weight: `[n]`, how much each label counts.
+
+    >>> empirical_prior(np.array([0, 0, 0, 1]), 3).round(3)
+    array([0.571, 0.286, 0.143])
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise InputError(f"prior: y must be class indices [n], got {labels.dtype} of shape {list(labels.shape)}")
+    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+        raise InputError(f"prior: labels go from {labels.min()} to {labels.max()}, the classes from 0 to {classes - 1}")
+    counts = np.bincount(labels, weights=weight, minlength=classes) + float(smoothing)
+    if not counts.sum() > 0:
+        raise InputError("prior: there are no labels to count")
+    return counts / counts.sum()
+
+
+def estimate_target_prior(
+    opinions: Any,
+    prior: Any,
+    *,
+    present: Any = None,
+    weights: Any = None,
+    log_kappa: Any = None,
+    from_probabilities: bool = False,
+    iterations: int = 10_000,
+    tolerance: float = 1e-9,
+) -> Any:
+    """The classes' shares in unlabelled data whose mix of classes differs from training: `[class]`.
+
+    opinions: a posterior `[n, class]` (logits, or probabilities with `from_probabilities`), or the opinions of
+    several experts as `fuse` takes them, which are fused first · prior: `[class]`, the shares under which they were
+    learned · present, weights, log_kappa: as for `fuse`.
+
+    Expectation maximisation: the mean of the posterior, corrected by the shares found so far, is the next estimate;
+    the likelihood rises at every step. It needs a posterior that is calibrated, which a fused one is more often than a
+    single expert's. Saerens et al. 2002, Adjusting the Outputs of a Classifier to New a Priori Probabilities.
+
+    >>> p = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
+    >>> estimate_target_prior(p, [0.5, 0.5], from_probabilities=True).round(4)  # (.75 − .1) / (.9 − .1)
+    array([0.8125, 0.1875])
+    """
+    if not isinstance(opinions, Mapping) and getattr(opinions, "ndim", np.ndim(opinions)) == 2:
+        # One expert, whose fusion is what it says.
+        opinions = (opinions if hasattr(opinions, "new_tensor") else np.asarray(opinions))[:, None]
+    fused, conflict = fuse(
+        opinions,
+        prior,
+        present=present,
+        weights=weights,
+        log_kappa=log_kappa,
+        from_probabilities=from_probabilities,
+        return_conflict=True,
+    )
+    posterior = _as_float(fused)
+    if posterior.ndim != 2 or not len(posterior):
+        raise InputError(f"target prior: the posterior must have shape [n, class], got {list(posterior.shape)}")
+    posterior = posterior[_as_float(conflict) == 0]  # where the prior had to answer, nothing was said of the shares
+    start = read_distribution("prior", prior, posterior.shape[1])
+    estimate = maximise(posterior, start, iterations, tolerance)
+    return fused.new_tensor(estimate) if hasattr(fused, "new_tensor") else estimate
+
+
+def maximise(log_posterior: np.ndarray, prior: np.ndarray, iterations: int, tolerance: float) -> np.ndarray:
+    """Expectation maximisation itself: log-posterior `[n, class]` under `prior` → the shares of largest likelihood.
+
+    Stops when no share moves by more than `tolerance`.
+    """
+    possible = prior > 0
+    # p(x | c) up to a factor per sample, which cancels; a class that training ruled out stays ruled out.
+    ratio = np.where(possible, log_posterior - _log(np.where(possible, prior, 1.0)), -np.inf)
+    top = ratio.max(axis=1, keepdims=True)
+    heard = np.isfinite(top[:, 0])  # a sample that rules out every class says nothing about their shares
+    if not heard.any():
+        raise InputError("target prior: no sample has a finite log-posterior")
+    likelihood = np.exp(ratio[heard] - top[heard])
+    shares = prior
+    for _ in range(iterations):
+        joint = likelihood * shares
+        moved = (joint / joint.sum(axis=1, keepdims=True)).mean(axis=0)
+        done = np.abs(moved - shares).max() <= tolerance
+        shares = moved
+        if done:
+            break
+    return shares / shares.sum()
+
+
+def _as_float(values: Any) -> np.ndarray:
+    return as_floats("the posterior", values).detach().cpu().double().numpy()
+
+
+def _log(values: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(values)

@@ -1,0 +1,99 @@
+"""From a modality's scores to the probability that it is sound: how far they lie from those of sound samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from consilience.bayes.learned_buffers import Learned
+
+FLOOR, CAP = 0.1, 0.9
+_BROKEN_SPREAD = 10.0
+_TINY = 1e-12
+
+
+def log_distance(scores: Tensor, centre: Tensor, scale: Tensor, precision: Tensor) -> Tensor:
+    """t = log uᵀPu with u = (scores − centre)/scale: `[n, score]` → `[n]`.
+
+    >>> round(log_distance(torch.tensor([[3.0, 4.0]]), torch.zeros(2), torch.ones(2), torch.eye(2)).exp().item(), 4)
+    25.0
+    """
+    u = (scores - centre) / scale
+    return torch.einsum("ns,st,nt->n", u, precision, u).clamp(min=_TINY).log()
+
+
+def excess(t: Tensor, median: Tensor | float, spread: Tensor | float) -> Tensor:
+    """ζ = max(0, (t − median)/spread): only what is farther out than usual is suspicious.
+
+    >>> excess(torch.tensor([1.0, 5.0]), 2.0, 1.5).tolist()
+    [0.0, 2.0]
+    """
+    return ((t - median) / spread).clamp(min=0)
+
+
+def soundness(zeta: Tensor) -> Tensor:
+    """ρ₀ = 1.1 q/(1+q), q = 10·exp(−.495 ζ²): from 1 at ζ = 0 down to 0.
+
+    q is the likelihood ratio of N(0, 1) (sound) to N(0, 10²) (broken: anywhere) at ζ, and 1.1 makes the best
+    possible value 1.
+
+    >>> soundness(torch.tensor([0.0, 2.0, 10.0]))
+    tensor([1.0000e+00, 6.3795e-01, 3.4980e-21])
+    """
+    q = _BROKEN_SPREAD * torch.exp(-0.5 * (1 - _BROKEN_SPREAD**-2) * zeta.square())
+    return (1 + 1 / _BROKEN_SPREAD) * q / (1 + q)
+
+
+def bounded(rho: Tensor, floor: float = FLOOR, cap: float = CAP) -> Tensor:
+    """floor + (cap − floor)·ρ: no one is taken to be broken for certain, nor sound.
+
+    The cap is what keeps a loud broken modality from winning alone; the floor is what lets a modality that only looks
+    strange still be heard where all others agree with it.
+
+    >>> bounded(torch.tensor([0.0, 0.5, 1.0]).double()).tolist()
+    [0.1, 0.5, 0.9]
+    """
+    return floor + (cap - floor) * rho
+
+
+class Density(Learned):
+    """ρ₀ of one modality from its scores `[n, score]`. Before `fit` everything is sound."""
+
+    centre: Tensor
+    scale: Tensor
+    precision: Tensor
+    median: Tensor
+    spread: Tensor
+
+    def __init__(self, scores: int):
+        super().__init__()
+        self.learn(
+            centre=torch.zeros(scores),
+            scale=torch.ones(scores),
+            precision=torch.zeros(scores, scores),
+            median=torch.tensor(0.0),
+            spread=torch.tensor(1.0),
+        )
+
+    def fit(self, scores: np.ndarray) -> Density:
+        """Learn what is usual from out-of-fold scores `[n, score]` of sound samples."""
+        from sklearn.covariance import ledoit_wolf
+
+        scores = np.asarray(scores, dtype=np.float64)
+        centre, scale = np.median(scores, axis=0), scores.std(axis=0)
+        # A score that never varies has no scale of its own: in units of 1 it stays silent until it moves.
+        scale = np.where(scale > _TINY, scale, 1.0)
+        u = (scores - centre) / scale
+        precision = np.linalg.pinv(ledoit_wolf(u)[0])
+        self.learn(centre=centre, scale=scale, precision=precision)
+        t = np.log(np.einsum("ns,st,nt->n", u, precision, u).clip(min=_TINY))
+        median = np.median(t)
+        spread = max(1.4826 * np.median(np.abs(t - median)), 0.5 * t.std())
+        self.learn(median=median, spread=max(spread, _TINY))
+        return self
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """ρ₀ `[n]`."""
+        t = log_distance(scores, self.centre, self.scale, self.precision)
+        return soundness(excess(t, self.median, self.spread))

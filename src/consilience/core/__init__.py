@@ -1,0 +1,1 @@
+"""What every other room builds on: samples, modalities, batches, targets, settings, errors."""

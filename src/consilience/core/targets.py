@@ -1,0 +1,252 @@
+"""What is to be predicted: classes or numbers, checked at the door and turned into what a network learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.core.errors import InputError, SavedModelError, name_rows
+from consilience.core.modalities import is_missing, to_numpy
+
+TaskKind = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """The task a method is trained for.
+
+    A classification knows its classes, in the order of the output's columns. A regression knows the mean and scale
+    of each target on the training data, so that networks learn standardised targets and users see their own units.
+
+    >>> task = Task.of_labels(np.array(["cat", "dog", "cat"]))
+    >>> task.outputs, task.encode(np.array(["dog", "cat"])).tolist()
+    (2, [1, 0])
+    """
+
+    kind: TaskKind
+    outputs: int
+    classes: np.ndarray | None = None
+    mean: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    flat: bool = True  # regression: targets came as [n], so predictions leave as [n]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Task) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.outputs, self.flat))
+
+    @property
+    def classification(self) -> bool:
+        """Whether the output's columns are classes."""
+        return self.kind == "classification"
+
+    @classmethod
+    def of(cls, y: np.ndarray, kind: TaskKind | None = None, weight: np.ndarray | None = None) -> Task:
+        """Learn the task from the training targets; without `kind`, fractional numbers mean regression."""
+        kind = kind or infer_task_kind(y)
+        return cls.of_labels(y) if kind == "classification" else cls.of_numbers(y, weight)
+
+    @classmethod
+    def of_labels(cls, y: np.ndarray) -> Task:
+        """Learn the classes from training labels `[n]` of integers, strings or booleans."""
+        labels = check_labels(y)
+        classes = np.unique(labels)
+        if len(classes) < 2:
+            raise InputError(
+                "classification needs at least two classes in the training targets, got one class: "
+                f"{classes[0].item()!r}. Check the target column and the split"
+            )
+        return cls("classification", len(classes), classes=classes)
+
+    @classmethod
+    def of_numbers(cls, y: np.ndarray, weight: np.ndarray | None = None) -> Task:
+        """Learn mean and scale of training targets `[n]` or `[n, target]`."""
+        flat = np.asarray(y).ndim == 1
+        numbers = check_numbers(y)
+        # Measured from one of its own values, a constant target has a spread of exactly 0, without a trace of rounding.
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = numbers - numbers[0]
+            mean = np.average(away, axis=0, weights=weight)
+            scale = np.sqrt(np.average((away - mean) ** 2, axis=0, weights=weight))
+        if not np.isfinite(scale).all():
+            raise InputError(
+                f"regression targets spread from {numbers.min():.3g} to {numbers.max():.3g}, too far to square: use "
+                "other units, or their logarithm"
+            )
+        # A constant target is learned as it is: dividing by zero would make it nan.
+        scale = np.where(scale > 0, scale, 1.0)
+        return cls("regression", numbers.shape[1], mean=numbers[0] + mean, scale=scale, flat=flat)
+
+    @classmethod
+    def none(cls) -> Task:
+        """Nothing to predict, a regression of no targets: for what learns from samples alone.
+
+        >>> Task.none().outputs
+        0
+        """
+        return cls("regression", 0, mean=np.zeros(0), scale=np.zeros(0))
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Turn targets into class indices `[n]` (int64) or standardised numbers `[n, target]` (float64)."""
+        if not self.classification:
+            numbers = check_numbers(y)
+            if numbers.shape[1] != self.outputs:
+                raise InputError(
+                    f"targets have {numbers.shape[1]} columns, the model was trained to predict {self.outputs}"
+                )
+            return (numbers - self.mean) / self.scale
+        assert self.classes is not None
+        labels = check_labels(y)
+        try:
+            position = np.searchsorted(self.classes, labels).clip(max=len(self.classes) - 1)
+            unseen = self.classes[position] != labels
+        except TypeError:  # labels of a type that cannot be ordered against the classes
+            position, unseen = np.zeros(len(labels), int), np.ones(len(labels), bool)
+        if np.any(unseen):
+            rows = np.flatnonzero(unseen)
+            raise InputError(
+                f"label {labels[rows[0]].item()!r} ({name_rows(rows)}) does not occur in the training targets; "
+                f"the classes are {_listed(self.classes)}. Put at least one such sample into training, or drop the rows"
+            )
+        return position.astype(np.int64)
+
+    def decode(self, output: np.ndarray) -> np.ndarray:
+        """Turn a method's output `[n, output]` into predicted labels `[n]` or numbers in the user's units."""
+        if self.classification:
+            assert self.classes is not None
+            return self.classes[np.argmax(output, axis=1)]
+        assert self.mean is not None
+        assert self.scale is not None
+        numbers = output.astype(np.float64) * self.scale + self.mean
+        return numbers[:, 0] if self.flat else numbers
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything about the task in plain JSON values."""
+        described: dict[str, Any] = {"kind": self.kind, "outputs": self.outputs, "flat": self.flat}
+        if self.classification:
+            assert self.classes is not None
+            dtype = self.classes.dtype
+            # JSON has no bytes; Latin-1 gives every byte a character of its own.
+            classes = np.char.decode(self.classes, "latin-1") if dtype.kind == "S" else self.classes
+            described |= {"classes": classes.tolist(), "dtype": dtype.str}
+        else:
+            assert self.mean is not None
+            assert self.scale is not None
+            described |= {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
+        return described
+
+    @classmethod
+    def from_json(cls, described: dict[str, Any]) -> Task:
+        """Rebuild what `to_json` wrote."""
+        try:
+            kind, outputs = described["kind"], int(described["outputs"])
+            if kind == "classification":
+                dtype = np.dtype(described["dtype"])
+                classes = np.array(described["classes"])
+                classes = np.char.encode(classes, "latin-1") if dtype.kind == "S" else classes.astype(dtype)
+                task = cls(kind, outputs, classes=classes)
+                sound = dtype.kind in "biufUS" and classes.shape == (outputs,)
+            else:
+                mean, scale = np.array(described["mean"], float), np.array(described["scale"], float)
+                task = cls(kind, outputs, mean=mean, scale=scale, flat=described["flat"])
+                sound = kind == "regression" and mean.shape == scale.shape == (outputs,)
+        except (KeyError, TypeError, ValueError) as error:
+            raise SavedModelError(f"the saved task cannot be read: {type(error).__name__}: {error}") from error
+        if not sound:
+            raise SavedModelError(f"the saved task contradicts itself: a {kind} with {outputs} outputs, {described}")
+        return task
+
+
+def infer_task_kind(y: np.ndarray) -> TaskKind:
+    """Fractional numbers or several columns of floats are a regression; everything else is a classification.
+
+    >>> infer_task_kind(np.array([0.5, 1.25])), infer_task_kind(np.array(["a", "b"]))
+    ('regression', 'classification')
+    """
+    values = np.asarray(y)
+    if values.dtype.kind == "f" and (values.ndim == 2 or np.any(values != np.round(values))):
+        return "regression"
+    return "classification"
+
+
+def check_labels(y: np.ndarray) -> np.ndarray:
+    """Accept labels `[n]` of integers, strings, booleans or whole-numbered floats; refuse the rest by name."""
+    labels = _as_array(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise InputError(
+            f"classification targets must be one label a sample, shape [n], got shape {list(labels.shape)}; "
+            + _ONE_LABEL
+        )
+    if not len(labels):
+        raise InputError("there are no targets: the set is empty")
+    if labels.dtype.kind in "OT":
+        labels = _unbox_labels(labels.tolist())
+    if labels.dtype.kind == "f":
+        if not np.isfinite(labels).all():
+            rows = np.flatnonzero(~np.isfinite(labels))
+            raise InputError(f"Input y contains NaN or infinity ({name_rows(rows)}); drop or mend these targets")
+        if np.any(labels != np.round(labels)):
+            raise InputError(
+                "Unknown label type: continuous targets for a classifier, for example "
+                f"{labels[labels != np.round(labels)][0]}. Use a regressor, or turn the targets into classes"
+            )
+    if labels.dtype.kind not in "biufUS":
+        raise InputError(f"targets of type {labels.dtype} are not labels: use integers, strings or booleans")
+    return labels
+
+
+def check_numbers(y: np.ndarray) -> np.ndarray:
+    """Accept finite numbers `[n]` or `[n, target]` and return `[n, target]` in float64."""
+    values = _as_array(y)
+    if values.dtype.kind not in "biuf":
+        try:
+            if values.dtype.kind not in "OUST":  # a date or a complex number would become a number that means nothing
+                raise TypeError
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"regression targets must be numbers, got values of type {values.dtype}") from None
+    if values.ndim not in (1, 2):
+        raise InputError(f"regression targets must have shape [n] or [n, target], got {list(values.shape)}")
+    if not values.size:
+        raise InputError(f"there are no targets: the set is empty, its shape is {list(values.shape)}")
+    numbers = values.astype(np.float64).reshape(len(values), -1)
+    broken = ~np.isfinite(numbers).all(axis=1)
+    if broken.any():
+        raise InputError(
+            f"Input y contains NaN or infinity ({name_rows(np.flatnonzero(broken))}); drop or mend these targets"
+        )
+    return numbers
+
+
+_ONE_LABEL = "multi-label targets are not supported: train one classifier per label"
+
+
+def _as_array(y: Any) -> np.ndarray:
+    try:
+        return to_numpy("targets", y)
+    except InputError:
+        raise InputError(f"targets must have one label or the same number of values a sample; {_ONE_LABEL}") from None
+
+
+def _unbox_labels(labels: list[Any]) -> np.ndarray:
+    """Labels that came as Python objects as an array of one type."""
+    missing = np.flatnonzero([is_missing(label) for label in labels])
+    if len(missing):
+        raise InputError(f"targets contain missing labels ({name_rows(missing)})")
+    several = np.flatnonzero([isinstance(label, list | tuple | set | frozenset | np.ndarray) for label in labels])
+    if len(several):
+        raise InputError(f"targets hold several labels ({name_rows(several)}); {_ONE_LABEL}")
+    if len({isinstance(label, str) for label in labels}) > 1:
+        types = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise InputError(f"targets mix strings with other labels (types {types}): make all labels strings")
+    return np.array(labels)
+
+
+def _listed(classes: np.ndarray, limit: int = 10) -> str:
+    shown = ", ".join(repr(one) for one in classes.tolist()[:limit])
+    return shown + (f" and {len(classes) - limit} more" if len(classes) > limit else "")

@@ -1,0 +1,119 @@
+"""What a corruption is, and the registry of all of them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.samples import KINDS, Kind, Modality
+from consilience.corruption.reference import Reference
+from consilience.corruption.seeded_noise import Noise
+
+NUMBERS: tuple[Kind, ...] = ("vector", "image", "sequence")
+DEFAULT: dict[Kind, str] = {
+    "vector": "gaussian",
+    "image": "gaussian",
+    "sequence": "gaussian",
+    "tokens": "blank",
+    "text": "blank",
+}
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Some samples of one modality on their way through a corruption. All of them have the modality and are to be hit.
+
+    values: `[rows, *shape]`, its own copy, of at least 32-bit floats for numbers; padding is zero · index: `[rows]`,
+    who is who · lengths: `[rows]` of sequences and tokens · present: `[rows]`, all True before.
+    """
+
+    modality: Modality
+    values: np.ndarray
+    index: np.ndarray
+    lengths: np.ndarray | None
+    present: np.ndarray
+    noise: Noise
+    reference: Reference
+
+    def having(self, values: np.ndarray, lengths: np.ndarray | None = None) -> Portion:
+        """The same samples with other values, and other lengths if given."""
+        return replace(self, values=values, lengths=self.lengths if lengths is None else lengths)
+
+    def uniform(self, shape: tuple[int, ...] = (), part: str = "") -> np.ndarray:
+        """Random numbers from [0, 1), `[rows, *shape]`; `part` names one of several streams of a corruption."""
+        return (self.noise.within(part) if part else self.noise).uniform(self.index, shape)
+
+    def statistic(self, what: Literal["std", "low", "high"]) -> np.ndarray:
+        """The reference's std, minimum or maximum, in a shape that stretches over `values`."""
+        return self.reference.statistics(self.modality.name).around(self.modality, what)
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """A named way for a modality to go wrong.
+
+    function: (portion, level, **options) → portion · kinds: what it applies to · level: what its level means, in one
+    sentence · options: what else the function takes · hides: it only makes samples missing, without reading values.
+    """
+
+    name: str
+    function: Callable[..., Portion]
+    kinds: tuple[Kind, ...]
+    level: str
+    options: tuple[str, ...]
+    hides: bool
+
+
+_REGISTRY: dict[str, Corruption] = {}
+
+
+def register_corruption(
+    name: str, *, kinds: tuple[Kind, ...], level: str, hides: bool = False
+) -> Callable[[Callable[..., Portion]], Callable[..., Portion]]:
+    """Make a function of (portion, level, *, options…) known as a corruption.
+
+    At level 0 it is never called. To make curves over levels smooth, draw the same random numbers at every level and
+    let the level only scale or threshold them.
+
+        @register_corruption("upside-down", kinds=("image",), level="turned over at any level above 0")
+        def upside_down(portion: Portion, level: float) -> Portion:
+            return portion.having(portion.values[:, :, ::-1])
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise ConsilienceError(f"a corruption is named in lower case with hyphens, got {name!r}")
+    if name in _REGISTRY:
+        raise ConsilienceError(f"the corruption {name!r} is registered twice")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise unknown_name("kind", kind, KINDS, f"The corruption {name!r} was registered for it")
+
+    def register(function: Callable[..., Portion]) -> Callable[..., Portion]:
+        parameters = list(inspect.signature(function).parameters)
+        if len(parameters) < 2:
+            raise ConsilienceError(f"the corruption {name!r} must take (portion, level), got {parameters}")
+        _REGISTRY[name] = Corruption(name, function, tuple(kinds), level, tuple(parameters[2:]), hides)
+        return function
+
+    return register
+
+
+def find_corruption(name: str) -> Corruption:
+    """The corruption of this name."""
+    if name not in _REGISTRY:
+        raise unknown_name("corruption", name, _REGISTRY)
+    return _REGISTRY[name]
+
+
+def corruption_names(kind: Kind | None = None) -> tuple[str, ...]:
+    """The names of all corruptions, or of those that apply to a kind.
+
+    >>> corruption_names("text")
+    ('blank', 'drop', 'missing', 'qmf-gaussian', 'qmf-salt-and-pepper', 'structured-drop', 'swapped')
+    """
+    return tuple(sorted(name for name, one in _REGISTRY.items() if kind is None or kind in one.kinds))

@@ -1,0 +1,68 @@
+"""Values that are gone: blanked, dropped one by one or in a stretch, or missing altogether."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from consilience.core.errors import InputError
+from consilience.core.samples import KINDS
+from consilience.corruption.corruptions import NUMBERS, Portion, register_corruption
+from consilience.corruption.regions import block, share_of, stretch
+from consilience.corruption.text_corruption import blank_words, count_words, remove_words
+
+
+@register_corruption("blank", kinds=KINDS, level="tenths of the words, or of a number's size, that are lost")
+def blank(portion: Portion, level: float, *, unknown: int = 1) -> Portion:
+    """Each word becomes "_" with probability level/10; numbers fade towards zero, (1 − level/10)·x.
+
+    A token becomes the id `unknown`: 1 stands for a word not seen in training wherever this library numbers words.
+    """
+    kind, share = portion.modality.kind, share_of(level)
+    if kind in NUMBERS:
+        return portion.having(portion.values * portion.values.dtype.type(1.0 - share))
+    if kind == "text":
+        words = count_words(portion.values).max(initial=0)
+        return portion.having(blank_words(portion.values, portion.uniform((words,)) < share))
+    if unknown < 0:
+        raise InputError(f"blank: unknown must be a token id ≥ 0, got {unknown}")
+    hit = portion.uniform(portion.modality.shape) < share
+    return portion.having(np.where(hit, portion.values.dtype.type(unknown), portion.values))
+
+
+@register_corruption("drop", kinds=KINDS, level="tenths of the entries that are lost")
+def drop(portion: Portion, level: float) -> Portion:
+    """Each number or token becomes 0 with probability level/10; a word is left out of its text.
+
+    A token of 0 is padding, which says nothing. A text may come out empty; it is not missing then.
+    """
+    if portion.modality.kind == "text":
+        words = count_words(portion.values).max(initial=0)
+        return portion.having(remove_words(portion.values, portion.uniform((words,)) < share_of(level)))
+    return _zeroed(portion, portion.uniform(portion.modality.shape) < share_of(level))
+
+
+@register_corruption("structured-drop", kinds=KINDS, level="tenths of the time, area, features or words that are lost")
+def structured_drop(portion: Portion, level: float) -> Portion:
+    """One stretch of time, block of area, run of features or run of words is lost, a share level/10 of the whole."""
+    share, modality = share_of(level), portion.modality
+    if modality.kind == "text":
+        words = count_words(portion.values)
+        return portion.having(remove_words(portion.values, stretch(portion, share, words, words.max(initial=0))))
+    if modality.kind == "image":
+        return _zeroed(portion, block(portion, share))
+    steps = modality.shape[0]
+    lengths = np.full(len(portion.index), steps) if portion.lengths is None else portion.lengths
+    hit = stretch(portion, share, lengths, steps)
+    return _zeroed(portion, hit[..., None] if modality.kind == "sequence" else hit)
+
+
+@register_corruption("missing", kinds=KINDS, level="tenths of the samples hit that go missing", hides=True)
+def missing(portion: Portion, level: float) -> Portion:
+    """The modality is missing with probability level/10."""
+    return replace(portion, present=portion.uniform() >= share_of(level))
+
+
+def _zeroed(portion: Portion, hit: np.ndarray) -> Portion:
+    return portion.having(np.where(hit, portion.values.dtype.type(0), portion.values))

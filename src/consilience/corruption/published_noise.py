@@ -1,0 +1,68 @@
+"""Noise at the scale of published tables, so that a level means what it means there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.core.samples import KINDS
+from consilience.corruption.additive_noise import gaussian, salt_and_pepper
+from consilience.corruption.corruptions import Portion, register_corruption
+from consilience.corruption.missing_values import blank
+from consilience.corruption.seeded_noise import Noise
+
+# Of the paper's code: ε is ten grey values of 255, and a tenth of the pixels of an image that is hit jumps.
+_GREY_VALUES, _WHITE, _DENSITY = 10.0, 255.0, 0.1
+
+
+@register_corruption("qmf-gaussian", kinds=KINDS, level="ε of Zhang et al.: 10·ε of 255 grey values, ε/10 of the words")
+def qmf_gaussian(portion: Portion, level: float) -> Portion:
+    """Zhang et al., "Provable Dynamic Fusion for Low-Quality Multimodal Data", table 1, as its image–text code has it.
+
+    Images: Gaussian noise with a standard deviation of 10·ε grey values, where black and white are the reference's
+    minimum and maximum, and clipped to these. Text and tokens: each word is blanked with probability ε/10. The paper
+    has no vectors or sequences: they get `gaussian`, ε standard deviations.
+    """
+    if portion.modality.kind in ("text", "tokens"):
+        return blank(portion, level)
+    if portion.modality.kind != "image":
+        return gaussian(portion, level)
+    black, white = portion.statistic("low"), portion.statistic("high")
+    size = (level * _GREY_VALUES / _WHITE * (white - black)).astype(portion.values.dtype)
+    noisy = portion.values + size * portion.noise.normal(portion.index, portion.modality.shape)
+    return portion.having(np.clip(noisy, black, white).astype(portion.values.dtype))
+
+
+@register_corruption(
+    "qmf-salt-and-pepper",
+    kinds=KINDS,
+    level="ε of Zhang et al.: ε/10 of the images, a tenth of whose pixels jump; ε/10 of the words",
+)
+def qmf_salt_and_pepper(portion: Portion, level: float) -> Portion:
+    """The same paper's table 6: one image in 10/ε has a tenth of its pixels turned black or white; words are blanked.
+
+    Vectors and sequences are treated like images, entry by entry.
+    """
+    if portion.modality.kind in ("text", "tokens"):
+        return blank(portion, level)
+    return salt_and_pepper(portion, level, density=_DENSITY)
+
+
+@register_corruption(
+    "multibench-series",
+    kinds=("sequence",),
+    level="p of Liang et al.: noise of deviation p, a share p of the entries lost, a share p of the time steps lost",
+)
+def multibench_series(portion: Portion, level: float) -> Portion:
+    """Liang et al., "MultiBench: Multiscale Benchmarks for Multimodal Representation Learning": its noise on series.
+
+    As its code has it, three faults at once: to all that is measured at a time step, whatever the modality, one draw
+    from N(0, p²) is added, in the values' own units; then each entry becomes 0 with probability p, and each time step
+    becomes 0 in all modalities with probability p.
+    """
+    steps = portion.modality.shape[0]
+    # A stream without the modality's name: what befalls a time step befalls it in all modalities.
+    shared = Noise(portion.noise.seed, "multibench-series")
+    noisy = portion.values + level * shared.within("noise").normal(portion.index, (steps, 1))
+    lost = portion.uniform(portion.modality.shape) < level
+    lost |= shared.within("lost").uniform(portion.index, (steps, 1)) < level
+    return portion.having(np.where(lost, 0, noisy).astype(portion.values.dtype))

@@ -1,0 +1,84 @@
+"""Bag of words: the default for tokens. Word vectors are learned, or begin as those of a file."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from consilience.core.errors import InputError
+from consilience.core.samples import Modality
+from consilience.core.settings import whole_number, yes_or_no
+from consilience.encoders.choice import register_encoder
+from consilience.encoders.encoder import Encoded, Encoder, blank_padding, masked_mean
+from consilience.encoders.mlp import dense_block
+from consilience.encoders.tokens import token_mask, token_vectors
+from consilience.encoders.word_vectors import read_vectors
+
+
+@register_encoder("bag")
+class Bag(Encoder):
+    """The mean of word vectors over real tokens → Linear → LayerNorm → ReLU → dropout; the order is ignored.
+
+    The one stage is `embed`; its word vectors are the features' parts. width: of word vectors and features. vectors: a
+    file of word vectors (word2vec or GloVe, as text) to begin from, of any width; words that it does not have begin at
+    random, in its spread. freeze: whether word vectors stay as they are. rebuilt: what a saved model has in place of
+    the file, its width; not to be given by hand.
+    """
+
+    reads = ("tokens",)
+    size = "width"
+    argument = "vectors"
+
+    def __init__(
+        self,
+        modality: Modality,
+        *,
+        width: int = 64,
+        dropout: float = 0.1,
+        vectors: str | None = None,
+        freeze: bool = False,
+        rebuilt: int | None = None,
+    ):
+        super().__init__()
+        self.width = whole_number("width", width, least=2)  # a norm over one number leaves nothing of it
+        if yes_or_no("freeze", freeze) and vectors is None:
+            raise InputError("freeze=True needs vectors, a file of them: those to be learned begin at random")
+        if vectors is not None and rebuilt is None:
+            embed = vectors_of_file(modality, vectors)
+        else:
+            embed = token_vectors(modality, self.width if rebuilt is None else whole_number("rebuilt", rebuilt))
+        embed.weight.requires_grad_(not freeze)
+        self._from_file = None if vectors is None else embed.embedding_dim
+        # Parts are as wide as features. Without a bias, so that padding stays zero.
+        same = embed.embedding_dim == self.width
+        fitted = embed if same else nn.Sequential(embed, nn.Linear(embed.embedding_dim, self.width, bias=False))
+        self.stages = nn.ModuleDict({"embed": fitted})
+        self.block = dense_block(self.width, self.width, dropout=dropout)
+
+    def saved(self) -> int | None:
+        """The width of a file's vectors: they are among the weights, so that the file is not needed again."""
+        return self._from_file
+
+    def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The ids with 0 for padding, and what is not padding."""
+        mask = token_mask(x, lengths)
+        return blank_padding(x, mask), mask
+
+    def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
+        """The words, and what is made of their mean."""
+        assert mask is not None
+        return Encoded(self.block(masked_mean(hidden, mask)), hidden, mask)
+
+
+def vectors_of_file(modality: Modality, path: str) -> nn.Embedding:
+    """Word vectors that begin as a file has them; id 0, padding, is zeros, id 1, an unknown word, the words' mean."""
+    if modality.words is None:
+        raise InputError(f"vectors are of words, and {modality.describe()} holds token ids: give the text itself")
+    read, found = read_vectors(path, modality.words)
+    embed = nn.Embedding(len(modality.words) + 2, read.shape[1], padding_idx=0)
+    known = torch.from_numpy(read[found])
+    with torch.no_grad():
+        embed.weight[2:] *= known.std() if found.sum() > 1 else 1.0
+        embed.weight[1] = known.mean(dim=0) if len(known) else 0.0
+        embed.weight[2:][torch.from_numpy(found.copy())] = known
+    return embed

@@ -1,0 +1,116 @@
+"""One 2-D table as several modalities: which columns belong to which, by slice, positions, names or globs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from consilience.core.errors import InputError
+from consilience.core.modalities import unbox
+from consilience.data.files.column_globs import choose_columns
+
+Columns = Mapping[str, slice | int | str | Sequence[int] | Sequence[str]]
+
+
+def split_columns(columns: Columns | None, width: int, header: Sequence[str] = ()) -> dict[str, list[int]]:
+    """Modality → the positions of its columns; without `columns` the table is one modality, "x".
+
+    >>> split_columns({"audio": slice(0, 2), "rest": [2, -1]}, width=4)
+    {'audio': [0, 1], 'rest': [2, 3]}
+    >>> split_columns({"audio": "mfcc_*"}, width=3, header=["mfcc_0", "mfcc_1", "age"])
+    {'audio': [0, 1]}
+    """
+    if columns is None:
+        return {"x": list(range(width))}
+    if not isinstance(columns, Mapping) or not columns:
+        raise InputError(f"columns must be a mapping of modality → columns, got {columns!r}")
+    split: dict[str, list[int]] = {}
+    owner: dict[int, str] = {}
+    for modality, chosen in columns.items():
+        split[modality] = _positions(modality, chosen, width, header)
+        for position in split[modality]:
+            if position in owner:
+                column = repr(header[position]) if header else position
+                whose = (
+                    f"is twice in modality {modality!r}"
+                    if owner[position] == modality
+                    else f"is in two modalities, {owner[position]!r} and {modality!r}"
+                )
+                raise InputError(f"columns: column {column} {whose}")
+            owner[position] = modality
+    return split
+
+
+def is_frame(table: Any) -> bool:
+    """Whether a table is a pandas or polars DataFrame, whose columns may differ in type."""
+    return hasattr(table, "columns") and hasattr(table, "to_numpy")
+
+
+def take_columns(table: Any, modality: str, positions: Sequence[int]) -> np.ndarray:
+    """The columns of one modality: numbers `[n, column]`, or of a DataFrame a single column of text `[n, 1]`."""
+    if not is_frame(table):
+        return table[:, positions]
+    values = unbox((table.iloc[:, positions] if hasattr(table, "iloc") else table[:, positions]).to_numpy())
+    if values.dtype.kind in "OUT" and len(positions) > 1:
+        text = next(place for place, column in zip(positions, values.T) if unbox(column).dtype.kind in "OUT")
+        raise InputError(
+            f"modality {modality!r}: column {table.columns[text]!r} does not hold numbers. A modality is columns of "
+            "numbers, or one column of text: encode this one, or leave it out"
+        )
+    return values
+
+
+def _positions(modality: str, chosen: Any, width: int, header: Sequence[str]) -> list[int]:
+    what = f"columns of modality {modality!r}"
+    if isinstance(chosen, slice):
+        positions = list(range(width))[chosen]
+    else:
+        wanted = np.atleast_1d(np.asarray(chosen))
+        if any(isinstance(one, str) for one in wanted.flat):
+            return _named(what, modality, chosen, header)
+        if wanted.dtype.kind == "b" and wanted.shape == (width,):
+            wanted = np.flatnonzero(wanted)
+        if wanted.size and (wanted.dtype.kind not in "iu" or wanted.ndim != 1):
+            raise InputError(
+                f"{what} must be a slice, positions, a mask of all {width} columns, names or globs, got {chosen!r} "
+                f"(n_features = {width})"
+            )
+        beyond = wanted[(wanted < -width) | (wanted >= width)]
+        if beyond.size:
+            raise InputError(f"{what}: no column {beyond[0]} (n_features = {width})")
+        positions = [int(one) % width for one in wanted]
+    if not positions:
+        raise InputError(f"{what}: {chosen!r} selects no column (n_features = {width})")
+    return positions
+
+
+def _named(what: str, modality: str, chosen: Any, header: Sequence[str]) -> list[int]:
+    if not header:
+        raise InputError(f"{what} are names ({chosen!r}), but the table has none: give a DataFrame, or positions")
+    places = {name: position for position, name in enumerate(header)}
+    return [places[name] for name in choose_columns(header, {modality: chosen}, reserved=())[modality]]
+
+
+def describe_columns(columns: Columns | None) -> Any:
+    """`columns` as JSON values, for `restore_columns`.
+
+    >>> describe_columns({"audio": slice(0, 2), "rest": range(2, 4)})
+    {'audio': {'slice': [0, 2, None]}, 'rest': [2, 3]}
+    """
+    if columns is None:
+        return None
+    return {
+        name: {"slice": [chosen.start, chosen.stop, chosen.step]}
+        if isinstance(chosen, slice)
+        else np.asarray(chosen).tolist()
+        for name, chosen in columns.items()
+    }
+
+
+def restore_columns(described: Any) -> Columns | None:
+    """What `describe_columns` wrote, back again."""
+    if described is None:
+        return None
+    return {name: slice(*chosen["slice"]) if isinstance(chosen, dict) else chosen for name, chosen in described.items()}

@@ -1,0 +1,281 @@
+"""Bayesian fusion of opinions that lie in files: checked, fused and scored batch by batch.
+
+Nothing is scored on samples that a fusion was fitted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.special import log_softmax
+
+from consilience.bayes.fuse import fuse
+from consilience.bayes.opinion_inputs import SUM_TOLERANCE
+from consilience.bayes.priors import estimate_target_prior
+from consilience.core.errors import InputError, name_rows
+from consilience.data.files.opinion_files import OpinionFiles
+from consilience.data.files.opinion_labels import LabelFile
+from consilience.estimators.bayes_fusion import BayesFusion
+from consilience.evaluation.streaming_metrics import RunningScores
+
+CELLS = 1 << 20  # numbers in a batch of all experts together: ten megabytes or so, several times while they are fused
+EM_ROWS = 200_000  # enough for shares within .001; more would only cost memory
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some rows: expert → logits `[row, class]`, class numbers y `[row]` if known, and each row's lot in [0, 1)."""
+
+    logits: Mapping[str, np.ndarray]
+    y: np.ndarray | None
+    lot: np.ndarray
+
+    @property
+    def present(self) -> dict[str, np.ndarray]:
+        """Expert → whether it has an opinion `[row]`; all NaN means that it has none."""
+        return {name: ~np.isnan(said).all(axis=1) for name, said in self.logits.items()}
+
+    def rows(self, which: np.ndarray) -> Batch:
+        """Some of the rows, by a mask `[row]`."""
+        logits = {name: said[which] for name, said in self.logits.items()}
+        return Batch(logits, None if self.y is None else self.y[which], self.lot[which])
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Opinions in files, and their labels if there are any.
+
+    rounded: the decimals that probabilities were rounded to, if they were · place_of: label → class number · seed: of
+    the lots.
+    """
+
+    opinions: OpinionFiles
+    probabilities: bool = False
+    rounded: int | None = None
+    labels: LabelFile | None = None
+    place_of: Mapping[Any, int] = field(default_factory=dict)
+    seed: int = 0
+
+    def batches(self) -> Iterator[Batch]:
+        """All rows in order. Lots are the same in every pass."""
+        rows = max(1, CELLS // (self.opinions.width * len(self.opinions.names)))
+        rng = np.random.default_rng(self.seed)
+        labels = None if self.labels is None else self.labels.batches(self.place_of, rows)
+        done = 0
+        for said in self.opinions.batches(rows):
+            own = len(next(iter(said.values())))
+            y = None if labels is None else next(labels, np.empty(0, int))
+            if y is not None and len(y) != own:
+                raise self._lacking(done + len(y), done + own)
+            logits = {name: self._logits(name, values, done) for name, values in said.items()}
+            yield Batch(logits, y, rng.random(own))
+            done += own
+        if not done:
+            raise InputError(f"{self.opinions.files[0].path.name} has no rows")
+        if labels is not None and len(next(labels, ())):
+            raise self._lacking(done + 1, done)
+
+    def _lacking(self, labels: int, rows: int) -> InputError:
+        assert self.labels is not None
+        some, others = (f"{labels} labels", f"{rows} rows or more")
+        if labels > rows:
+            some, others = f"{labels} labels or more", f"{rows} rows"
+        return InputError(f"{self.labels.path.name} has {some}, the opinions have {others}")
+
+    def _logits(self, name: str, values: np.ndarray, start: int) -> np.ndarray:
+        """Checked, and of probabilities the logarithm."""
+        there = ~np.isnan(values).all(axis=1)
+        faults = [(np.isnan(values).any(axis=1), "opinions are NaN in part; a row that is all NaN or empty is missing")]
+        if self.probabilities:
+            tolerance = SUM_TOLERANCE + self._half_a_digit() * values.shape[1]
+            off = ~(np.abs(values.sum(axis=1, dtype=np.float64) - 1) <= tolerance) | (values < 0).any(axis=1)
+            faults.append((off, "probabilities must be ≥ 0 and sum to one"))
+        else:
+            faults.append((np.isposinf(values).any(axis=1), "logits hold +inf; they are finite, or −inf"))
+            faults.append((np.isneginf(values).all(axis=1), "logits rule out every class"))
+        for broken, why in faults:
+            if (broken & there).any():
+                rows = np.flatnonzero(broken & there)
+                shown = np.array2string(values[rows[0]], precision=4, separator=", ", threshold=6, edgeitems=3)
+                first = f"the first of them {shown}"
+                if why.startswith("probabilities"):
+                    advice = "If they were rounded, to two decimals say: --rounded 2" if self.rounded is None else ""
+                    first += (
+                        f"; it sums to {values[rows[0]].sum():.4g}. Logits need no --probabilities. {advice}".rstrip()
+                    )
+                raise InputError(f"{self._place(name)}: {why} ({name_rows(rows + start)}, {first})")
+        if not self.probabilities:
+            return values
+        if self.rounded is not None:  # nobody ruled a class out: the middle of what is rounded to 0
+            values = np.where(values == 0, self._half_a_digit() / 2, values)
+            values = values / values.sum(axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            return np.log(values)
+
+    def _half_a_digit(self) -> float:
+        """The most by which rounding moved a probability."""
+        return 0.0 if self.rounded is None else 0.5 * 10.0**-self.rounded
+
+    def _place(self, name: str) -> str:
+        owners = [(file.path.name, len(file.experts)) for file in self.opinions.files for _ in file.experts]
+        file, experts = owners[self.opinions.names.index(name)]
+        return f"{file}, expert {name!r}" if experts > 1 else file
+
+    def look_like_probabilities(self) -> list[str]:
+        """Experts given as logits whose first rows are all ≥ 0 and sum to one, which logits hardly ever do."""
+        suspects = []
+        for name, said in next(self.opinions.batches(1000), {}).items():
+            spoken = said[~np.isnan(said).any(axis=1)]
+            off = np.abs(spoken.sum(axis=1, dtype=np.float64) - 1) > SUM_TOLERANCE
+            if len(spoken) and (spoken >= 0).all() and not off.any():
+                suspects.append(name)
+        return suspects
+
+
+class Rule(Protocol):
+    """A way to fuse."""
+
+    @property
+    def prior(self) -> np.ndarray:
+        """The classes' shares under which it was learned, `[class]`."""
+
+    def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
+        """The log-posterior `[row, class]`."""
+
+    def unseen(self, batch: Batch) -> np.ndarray:
+        """Whether a row had no part in the fit of what fuses it, `[row]`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Theorem:
+    """The theorem as it stands: experts calibrated, and independent given the class. priors: `[1 or expert, class]`."""
+
+    priors: np.ndarray
+
+    @property
+    def prior(self) -> np.ndarray:
+        """The mean of the experts' priors."""
+        return self.priors.mean(axis=0)
+
+    def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
+        """The log-posterior `[row, class]`."""
+        return fuse(batch.logits, self.priors, target_prior=target_prior, present=batch.present)
+
+    def unseen(self, batch: Batch) -> np.ndarray:
+        """Nothing was fitted."""
+        return np.ones(len(batch.lot), dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """`BayesFusion` that was fitted: one for all rows, or for each fold one that was fitted on the others.
+
+    share: rows whose lot is below it were fitted on.
+    """
+
+    models: tuple[BayesFusion, ...]
+    share: float = 0.0
+
+    @property
+    def prior(self) -> np.ndarray:
+        """The classes' shares of fitting, those of the folds averaged."""
+        return np.mean([model.rule_.prior.numpy() for model in self.models], axis=0)
+
+    def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
+        """The log-posterior `[row, class]`."""
+        folds = fold_of(batch, len(self.models))
+        whole = np.empty(next(iter(batch.logits.values())).shape)
+        for fold, model in enumerate(self.models):
+            model.set_params(target_prior=target_prior)
+            if (own := folds == fold).any():
+                whole[own] = model.predict_log_proba(batch.rows(own).logits)
+        return whole
+
+    def unseen(self, batch: Batch) -> np.ndarray:
+        """Rows that were not in the share to fit on."""
+        return batch.lot >= self.share
+
+
+def fold_of(batch: Batch, folds: int) -> np.ndarray:
+    """Which fold each row is in, `[row]`."""
+    return (batch.lot * folds).astype(int)
+
+
+def fit(evidence: Evidence, *, share: float = 1.0, folds: int = 1, **settings: Any) -> Fitted:
+    """Fit `BayesFusion(**settings)` on labelled opinions: all rows, a share of them, or each fold's complement.
+
+    With a share below 1 or folds, `evidence` is what will be fused; without, other samples.
+    """
+    kept = [batch.rows(batch.lot < share) for batch in evidence.batches()]
+    logits = {name: np.concatenate([batch.logits[name] for batch in kept]) for name in evidence.opinions.names}
+    y = np.concatenate([batch.y for batch in kept if batch.y is not None])
+    if not len(y):
+        raise InputError("there is nothing to fit on: the share left no row")
+    fold = np.concatenate([fold_of(batch, folds) for batch in kept])
+    models = []
+    for number in range(folds):
+        learned = fold != number if folds > 1 else np.ones(len(y), dtype=bool)
+        model = BayesFusion(classes=np.arange(evidence.opinions.width), **settings)
+        models.append(model.fit({name: said[learned] for name, said in logits.items()}, y[learned]))
+    return Fitted(tuple(models), share if share < 1 else 0.0)
+
+
+def estimate_target(evidence: Evidence, rule: Rule, limit: int = EM_ROWS) -> tuple[np.ndarray, int]:
+    """The classes' shares in the files by expectation maximisation, `[class]`, and from how many rows.
+
+    Beyond `limit` rows a random part of them is kept; rows without an opinion say nothing and are left out.
+    """
+    rng = np.random.default_rng(evidence.seed)
+    kept, share, prior = np.empty((0, evidence.opinions.width)), 1.0, rule.prior
+    for batch in evidence.batches():
+        spoken = np.any(list(batch.present.values()), axis=0)
+        chosen = spoken & (rng.random(len(spoken)) < share)
+        kept = np.concatenate([kept, rule.log_posterior(batch.rows(chosen), prior)])
+        while len(kept) > limit:
+            kept, share = kept[rng.random(len(kept)) < 0.5], share / 2
+    if not len(kept):
+        raise InputError("the target prior cannot be estimated: no row has an opinion")
+    return estimate_target_prior(kept, prior), len(kept)
+
+
+class FusedFiles(NamedTuple):
+    """What fusing files gave: the experts' scores, those of the fusion, how many rows there are, and how many of them
+    have no opinion at all.
+    """
+
+    experts: dict[str, RunningScores]
+    fused: RunningScores
+    rows: int
+    unheard: int
+
+
+def fuse_files(
+    evidence: Evidence,
+    rule: Rule,
+    target_prior: np.ndarray | None,
+    write: Callable[[np.ndarray], None] | None = None,
+) -> FusedFiles:
+    """Fuse every row.
+
+    write: receives log-posteriors `[row, class]` in order. An expert is scored where it has an opinion; all are scored
+    only on labelled rows that had no part in a fit.
+    """
+    experts = {name: RunningScores() for name in evidence.opinions.names}
+    fused, rows, unheard = RunningScores(), 0, 0
+    for batch in evidence.batches():
+        rows += len(batch.lot)
+        unheard += int((~np.any(list(batch.present.values()), axis=0)).sum())
+        posterior = rule.log_posterior(batch, target_prior)
+        if write is not None:
+            write(posterior.astype(np.result_type(*batch.logits.values())))
+        if batch.y is not None:
+            unseen = rule.unseen(batch)
+            fused.update(batch.y[unseen], np.exp(posterior[unseen]))
+            for name, there in batch.present.items():
+                own = there & unseen
+                said = batch.logits[name][own].astype(np.float64)
+                experts[name].update(batch.y[own], np.exp(log_softmax(said, axis=1)))
+    return FusedFiles(experts, fused, rows, unheard)

@@ -1,0 +1,323 @@
+"""What the loop of progressive fusion does: how deep to unroll it, where it should join, what each pass adds.
+
+The analyses of Shankar, Thompson and Fiterau 2022 (Progressive Fusion for Multimodal Integration) as functions that
+give tables; `consilience.report.loop_figures` draws them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.samples import Samples
+from consilience.data import DataSet
+from consilience.evaluation.metrics import Metric, find_metric
+
+if TYPE_CHECKING:
+    import polars
+
+    from consilience.encoders import EncoderChoice
+    from consilience.training import Model, Trainer
+
+Into = str | Mapping[str, str] | None
+
+
+def step_features(
+    model: Any, samples: Samples, *, batch_size: int = 512, device: str = "auto"
+) -> list[dict[str, np.ndarray]]:
+    """Each modality's features as the fusion hears them, pass by pass: a list over passes of name → `[n, width]`.
+
+    model: a trained `Model`, or a fitted estimator, of a method that joins features; one without a loop has one pass.
+    Where a modality is missing its features are zeros.
+    """
+    import torch
+
+    from consilience.methods import JointMethod
+    from consilience.methods.progressive.progressive_method import Progressive
+    from consilience.training.devices import resolve_device
+    from consilience.training.feed import Feed
+    from consilience.training.trainer import input_type
+
+    trained: Model = getattr(model, "model_", model)
+    method = trained.method
+    if not isinstance(method, JointMethod):
+        raise UnsupportedError(f"method {trained.name!r} joins no features, so there are none to look at")
+    target = resolve_device(device)
+    method.to(target).eval()
+    parts: list[list[dict[str, np.ndarray]]] = []
+    with torch.no_grad():
+        for batch in Feed(samples, trained.preparation, target, dtype=input_type(method)).in_order(batch_size):
+            passes = (
+                [features for features, _ in method.passes(batch)]
+                if isinstance(method, Progressive)
+                else [method.represent(batch)]
+            )
+            parts.append(
+                [
+                    {name: encoded.pooled.float().cpu().numpy() for name, encoded in features.items()}
+                    for features in passes
+                ]
+            )
+    return [
+        {name: np.concatenate([part[step][name] for part in parts]) for name in parts[0][step]}
+        for step in range(len(parts[0]))
+    ]
+
+
+def probe_steps(
+    model: Any,
+    train: Samples,
+    test: Samples,
+    *,
+    penalty: float = 1.0,
+    batch_size: int = 512,
+    device: str = "auto",
+) -> polars.DataFrame:
+    """What a linear probe reads in each modality's features at every pass (figure 6 and section G of the paper).
+
+    A probe is trained on the features of the training samples that have the modality, standardised, and scored on
+    those of the test samples: a logistic regression by its accuracy, for a regression ridge by the share of variance
+    explained, R². penalty: on the probe's squared weights. A score that grows from pass to pass says that the encoder
+    of one modality has come to use what the others know.
+
+    One row for each modality and pass: `modality`, `step` (from 1), `metric`, `value`, `samples` (test ones scored).
+    """
+    import polars
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 < penalty < float("inf"):
+        raise InputError(f"penalty must be a number > 0, got {penalty!r}")
+    task = getattr(model, "model_", model).task
+    for role, samples in (("training", train), ("test", test)):
+        if samples.y is None:
+            raise InputError(f"a probe needs targets: the {role} samples have no y")
+    learned, judged = (step_features(model, samples, batch_size=batch_size, device=device) for samples in (train, test))
+    rows = []
+    for step, (inputs, held_out) in enumerate(zip(learned, judged), start=1):
+        for name in inputs:
+            there, kept = (_has(samples, name) for samples in (train, test))
+            if not there.any() or not kept.any():
+                raise InputError(f"a probe of modality {name!r} needs training and test samples that have it")
+            probe = make_pipeline(
+                StandardScaler(),
+                LogisticRegression(C=1 / penalty, max_iter=1000) if task.classification else Ridge(alpha=penalty),
+            )
+            probe.fit(inputs[name][there], task.encode(train.y[there]))  # type: ignore[index]
+            rows.append(
+                {
+                    "modality": name,
+                    "step": step,
+                    "metric": "accuracy" if task.classification else "r2",
+                    "value": float(probe.score(held_out[name][kept], task.encode(test.y[kept]))),  # type: ignore[index]
+                    "samples": int(kept.sum()),
+                }
+            )
+    return polars.DataFrame(rows)
+
+
+def depth_curve(
+    data: DataSet,
+    method: str = "concat",
+    *,
+    steps: Sequence[int] = (1, 2, 3, 4),
+    seeds: int | Iterable[int] = 3,
+    settings: Mapping[str, Any] | None = None,
+    encoders: Mapping[str, EncoderChoice] | None = None,
+    metric: str | Metric | None = None,
+    trainer: Trainer | None = None,
+) -> polars.DataFrame:
+    """`pro:METHOD` trained with growing numbers of passes: what it scores, and what it costs (figure 10b).
+
+    steps: numbers of passes, 1 being the method itself. seeds: how many, from 0, or which; each has its own split,
+    where the set's is drawn, and its own start. settings: of the method and of its loop. metric: of the test samples,
+    accuracy or mse by default. trainer: how to train, its seed aside.
+
+    One row for each number of passes and seed: `method`, `steps`, `seed`, `metric`, `value`, `epoch_seconds` (of
+    training, the fastest), `prediction_seconds` (of the test samples, the fastest of three), `parameters`.
+    """
+    runs = [({"steps": count}, {"steps": count}) for count in steps]
+    return _measure_all(data, method, runs, seeds, settings, encoders, metric, trainer)
+
+
+def joining_curve(
+    data: DataSet,
+    method: str = "concat",
+    *,
+    into: Sequence[Into] | None = None,
+    steps: int = 2,
+    seeds: int | Iterable[int] = 3,
+    settings: Mapping[str, Any] | None = None,
+    encoders: Mapping[str, EncoderChoice] | None = None,
+    metric: str | Metric | None = None,
+    trainer: Trainer | None = None,
+) -> polars.DataFrame:
+    """`pro:METHOD` trained with the feedback joining at each stage of the encoders in turn (figure 10a).
+
+    into: what to try, each as the setting `into`; by default every stage, the first of all encoders together, then the
+    second, and so on to their ends; an encoder that has no further stage stays with its last. The others as for
+    `depth_curve`.
+
+    One row for each of them and seed: `method`, `position` (from 0), `stage` in words, and the columns of `depth_curve`
+    from `seed` on.
+    """
+    tried = joining_points(data, method, settings, encoders) if into is None else list(into)
+    runs = [
+        ({"position": place, "stage": stage}, {"steps": steps, "into": one})
+        for place, (one, stage) in enumerate(zip(tried, say_stages(tried)))
+    ]
+    return _measure_all(data, method, runs, seeds, settings, encoders, metric, trainer)
+
+
+def joining_points(
+    data: DataSet,
+    method: str,
+    settings: Mapping[str, Any] | None = None,
+    encoders: Mapping[str, EncoderChoice] | None = None,
+) -> list[dict[str, str]]:
+    """Where feedback may join the encoders of a method, from their beginnings to their ends: modality → stage, each."""
+    from consilience.core.targets import Task
+    from consilience.encoders import own_transforms
+    from consilience.methods import Spec, build
+    from consilience.methods.progressive.looped_encoder import END
+    from consilience.preparation import Preparation
+
+    task = Task.of(data.y, data.task)
+    preparation = Preparation.fit(data.train, task, own_transforms(data.modalities, encoders or {}))
+    spec = Spec(preparation.modalities, task, dict(encoders or {}))
+    looped: Any = build(f"pro:{method}", spec, {**(settings or {}), "steps": 1, "into": None})
+    # What is concatenated needs a layer to read it, and after the last stage there is none.
+    end = [] if (settings or {}).get("mode") == "concat" else [END]
+    stages = {}
+    for name, encoder in looped.encoders.items():
+        # Token ids are no numbers to be added to: feedback joins at the earliest where they have become vectors.
+        ids = preparation.modalities[name].kind == "tokens"
+        stages[name] = [*encoder.stages, *end][int(ids) :]
+        if not stages[name]:
+            raise UnsupportedError(
+                f"the encoder of modality {name!r} in method {method!r} has no layer that could read a context beside "
+                "its input: mode='concat' joins nowhere, use mode='add'"
+            )
+    return step_through(stages)
+
+
+def step_through(stages: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+    """The first stage of every encoder together, then the second, …; one that has no further stays with its last.
+
+    >>> step_through({"image": ["conv1", "end"], "audio": ["conv1", "conv2", "end"]})[1:]
+    [{'image': 'end', 'audio': 'conv2'}, {'image': 'end', 'audio': 'end'}]
+    """
+    longest = max(map(len, stages.values()))
+    return [{name: each[min(place, len(each) - 1)] for name, each in stages.items()} for place in range(longest)]
+
+
+def say_stages(tried: Sequence[Into]) -> list[str]:
+    """Where feedback joins, in words; of modalities for which it is always the same stage nothing is said.
+
+    >>> say_stages([{"image": "conv1", "audio": "conv1"}, {"image": "conv2", "audio": "end"}, None])
+    ['conv1', 'image conv2, audio end', 'input']
+    >>> say_stages([{"image": "conv1", "text": "end"}, {"image": "conv2", "text": "end"}])
+    ['conv1', 'conv2']
+    """
+    mappings = [one for one in tried if isinstance(one, Mapping)]
+    fixed = {
+        name
+        for one in mappings
+        for name in one
+        if len(mappings) > 1 and len({str(each.get(name)) for each in mappings}) == 1
+    }
+    said = []
+    for one in tried:
+        if not isinstance(one, Mapping):
+            said.append(one or "input")
+            continue
+        told = {name: stage for name, stage in one.items() if name not in fixed} or one
+        stages = list(told.values())
+        same = len(set(stages)) == 1
+        said.append(stages[0] if same else ", ".join(f"{name} {stage}" for name, stage in told.items()))
+    return said
+
+
+def _measure_all(
+    data: DataSet,
+    method: str,
+    runs: Sequence[tuple[dict[str, Any], dict[str, Any]]],
+    seeds: int | Iterable[int],
+    settings: Mapping[str, Any] | None,
+    encoders: Mapping[str, EncoderChoice] | None,
+    metric: str | Metric | None,
+    trainer: Trainer | None,
+) -> polars.DataFrame:
+    """runs: what names a row, and the settings of the loop."""
+    import polars
+
+    from consilience.training import Trainer
+
+    chosen = find_metric(metric or ("accuracy" if data.task == "classification" else "mse"), data.task)
+    numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
+    if not runs or not numbers:
+        raise InputError(f"nothing to measure: {len(runs)} settings of the loop and {len(numbers)} seeds were given")
+    rows = []
+    for seed in numbers:
+        split = data.resplit(seed)
+        how = replace(trainer or Trainer(), seed=seed, logs=[])
+        for about, loop in runs:
+            measured = _measure(split, f"pro:{method}", {**(settings or {}), **loop}, encoders, chosen, how)
+            rows.append({"method": method, **about, "seed": seed, "metric": chosen.name, **measured})
+    return polars.DataFrame(rows)
+
+
+def _measure(
+    data: DataSet,
+    name: str,
+    settings: Mapping[str, Any],
+    encoders: Mapping[str, EncoderChoice] | None,
+    metric: Metric,
+    trainer: Trainer,
+) -> dict[str, Any]:
+    from consilience.training import Model
+
+    model = Model.fit(
+        name, data.train, data.validation, settings=settings, encoders=encoders, task=data.task, trainer=trainer
+    )
+    return measure_model(model, data.test, metric, device=trainer.device, resident=trainer.resident)
+
+
+def measure_model(
+    model: Model, test: Samples, metric: Metric, *, device: str = "auto", resident: bool | None = None
+) -> dict[str, Any]:
+    """What a trained model scores and costs: the columns of `depth_curve` from `value` on.
+
+    Test samples that lie on the device (resident, None: if they fit) are prepared before the time is taken.
+    """
+    from consilience.training.devices import resolve_device
+    from consilience.training.feed import Feed
+    from consilience.training.trainer import input_type, predict
+
+    target = resolve_device(device)
+    feed = Feed(test, model.preparation, target, resident, input_type(model.method))
+    method = model.method.to(target)
+    waits = []
+    for _ in range(3):
+        began = time.perf_counter()
+        output = predict(method, feed, 512).output  # on the CPU, so that a device has come to its end
+        waits.append(time.perf_counter() - began)
+    decided = model.task.decode(output.numpy())
+    probabilities = output.double().softmax(dim=1).numpy() if model.task.classification else None
+    return {
+        "value": metric(test.y, decided, probabilities, classes=model.task.classes),
+        "epoch_seconds": min(row["seconds"] for row in model.logs[-1].rows),  # a busy machine only ever adds
+        "prediction_seconds": min(waits),
+        "parameters": sum(one.numel() for one in model.method.parameters()),
+    }
+
+
+def _has(samples: Samples, name: str) -> np.ndarray:
+    """Who has a modality `[n]`; nobody has one that the samples do not know."""
+    return samples.present_in(name) if name in samples else np.zeros(len(samples), dtype=bool)

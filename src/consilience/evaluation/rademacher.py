@@ -1,0 +1,112 @@
+"""Rademacher complexity of linear heads: how well the best of them would fit labels that are drawn by lot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from consilience.core.errors import InputError
+from consilience.evaluation.metric_inputs import as_array
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class Complexity(NamedTuple):
+    """estimate: over random labels, with its standard error · ceiling: a closed form that its mean cannot exceed."""
+
+    estimate: float
+    error: float
+    ceiling: float
+
+
+def linear_complexity(
+    features: Any, radius: float, *, outputs: int = 1, draws: int = 100, random_state: int = 0
+) -> Complexity:
+    """The empirical Rademacher complexity of x ↦ Wx with ‖W‖_F ≤ radius on features `[n, width]`.
+
+    (1/n)·E sup_W Σ_i ⟨σ_i, W x_i⟩ over random labels σ_i in {−1, +1}^outputs. For this class the best W is known, the
+    one along Σ_i σ_i x_iᵀ, so the supremum is exact, radius·‖Σ_i σ_i x_iᵀ‖_F, and only the labels are sampled. By
+    Jensen it is at most radius·√(outputs·Σ‖x_i‖²)/n, the ceiling.
+
+    >>> found = linear_complexity(np.eye(4), radius=2.0)
+    >>> found.estimate, found.ceiling
+    (1.0, 1.0)
+    """
+    x = as_array(features).astype(np.float64)
+    if x.ndim != 2 or not len(x) or not np.isfinite(x).all():
+        raise InputError(f"features must be finite, of shape [n, width] with n ≥ 1, got shape {list(x.shape)}")
+    if not 0 <= radius < math.inf or outputs < 1 or draws < 2:
+        raise InputError(
+            f"a complexity needs 0 ≤ radius, outputs ≥ 1 and draws ≥ 2, got {radius!r}, {outputs!r} and {draws!r}"
+        )
+    rng = np.random.default_rng(random_state)
+    lengths = np.empty(draws)
+    for draw in range(draws):  # one draw at a time: all of them would be `[draws, outputs, n]`
+        labels = rng.integers(0, 2, size=(outputs, len(x)), dtype=np.int8) * 2.0 - 1.0
+        lengths[draw] = np.linalg.norm(labels @ x)
+    scale = radius / len(x)
+    ceiling = scale * math.sqrt(outputs * float(np.square(x).sum()))
+    return Complexity(scale * float(lengths.mean()), scale * float(lengths.std(ddof=1)) / math.sqrt(draws), ceiling)
+
+
+def head_complexity(features: Any, weight: Any, bias: Any = None, **how: Any) -> Complexity:
+    """ℜ of eq. 2 for an expert with a linear head: weight `[class, width]`, bias `[class]`, on features `[n, width]`.
+
+    The class is that of all heads no larger than this one, measured without what softmax does not see (a vector added
+    to every class); the bias is one more feature, 1. As in Bartlett and Mendelson's definition, which the paper uses, a
+    factor of 2 is in it. Two classes: their difference is the paper's f, and the logistic loss has slope at most 1:
+    2·ℜ(radius ‖w₁ − w₀‖). More: the cross entropy is √2-Lipschitz in the logits, and Maurer's vector contraction gives
+    another √2: 2·√2·√2·ℜ of the vector-valued class.
+
+    The radius is the trained head's, as if it had been fixed beforehand, and the encoder counts as given: the figure is
+    a lower estimate of the complexity of the expert as a whole.
+    """
+    x, w = as_array(features).astype(np.float64), as_array(weight).astype(np.float64)
+    if x.ndim != 2 or w.ndim != 2 or w.shape[0] < 2 or w.shape[1] != x.shape[1]:
+        raise InputError(
+            "a head needs a weight [class, width] with at least two classes for features [n, width], got "
+            f"{list(w.shape)} and {list(x.shape)}"
+        )
+    if bias is not None:
+        w = np.concatenate([w, as_array(bias).astype(np.float64)[:, None]], axis=1)
+        x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    if len(w) == 2:
+        factor, plain = 2.0, linear_complexity(x, float(np.linalg.norm(w[1] - w[0])), **how)
+    else:
+        centred = w - w.mean(axis=0)
+        factor, plain = 4.0, linear_complexity(x, float(np.linalg.norm(centred)), outputs=len(w), **how)
+    return Complexity(*(factor * part for part in plain))
+
+
+def linear_heads(method: Any, names: tuple[str, ...]) -> dict[str, nn.Linear] | None:
+    """The linear head of each modality's expert, or None where some expert has none."""
+    from torch import nn
+
+    heads: Any = getattr(method, "heads", None)
+    experts: Any = getattr(method, "experts", None)
+    try:
+        found = {name: heads[name] if heads is not None else experts[name].head for name in names}
+    except (AttributeError, KeyError, TypeError, InputError):
+        return None
+    return found if all(type(head) is nn.Linear for head in found.values()) else None
+
+
+@contextmanager
+def seen_by(heads: Mapping[str, nn.Linear]) -> Iterator[dict[str, list[Tensor]]]:
+    """While this is open, keep the features `[batch, width]` that reach each head."""
+    seen: dict[str, list[Tensor]] = {name: [] for name in heads}
+
+    def keep(name: str) -> Any:
+        return lambda module, inputs: seen[name].append(inputs[0].detach().float().cpu())
+
+    hooks = [head.register_forward_pre_hook(keep(name)) for name, head in heads.items()]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()

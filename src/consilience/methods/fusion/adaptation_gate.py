@@ -1,0 +1,235 @@
+"""MAG: a gate in a text model lets what was seen and heard shift the meaning of each word, within bounds.
+
+Rahman et al. 2020: at every word, each other modality proposes a shift, gated by how well it fits the word; their sum
+is scaled so that it is at most β times as long as the word's own vector. What reads the shifted words is the rest of
+the text model, pretrained or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from consilience.core.batches import Batch
+from consilience.core.errors import InputError, unknown_name
+from consilience.core.samples import Modality
+from consilience.core.settings import dropout_rate, whole_number
+from consilience.encoders import Encoded, Encoder, Pretrained, Transformer, masked_mean
+from consilience.encoders.pretrained import somewhere
+from consilience.methods import JointMethod, PerModality, Spec, register
+from consilience.methods.fusion.bitransformer import BertWords, Words, as_parts, is_bert, split_bert
+from consilience.methods.fusion.time_steps import Steps, without_steps
+
+
+@register(
+    "mag",
+    paper="Rahman et al. 2020, Integrating Multimodal Information in Large Pretrained Transformers",
+    equation="h = Σ_m ReLU(U_m [v_m; t]) ⊙ W_m v_m; t ← LayerNorm(t + min(β ‖t‖ / ‖h‖, 1) h)",
+)
+class Mag(JointMethod):
+    """A text model whose words are shifted by what the other modalities say.
+
+    host: the modality that is shifted, by default the first of tokens, else the first sequence. Its encoder is the
+    model: `transformer` unless one is chosen; a BERT or an XLNet by `encoders`. layer: the gate comes after so many of
+    the model's layers, 0 is right after the embeddings. beta: how long a shift may be, in lengths of what it shifts.
+    dropout: after the gate.
+    """
+
+    def __init__(self, spec: Spec, *, host: str | None = None, layer: int = 0, beta: float = 1.0, dropout: float = 0.5):
+        name = choose_host(spec.modalities, host)
+        if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < math.inf:
+            raise InputError(f"beta must be a number > 0, got {beta!r}")
+        super().__init__(spec.preferring({name: "transformer"}))
+        encoders: dict[str, Encoder] = dict(self.encoders.items())
+        encoders[name], reader = split_host(encoders[name], spec.modalities[name])
+        self.encoders = PerModality(encoders)
+        if whole_number("layer", layer, least=0) > reader.gateable:
+            raise InputError(
+                f"layer must be a whole number from 0 to {reader.gateable} with this encoder of {name!r}, got {layer!r}"
+            )
+        sides = {one: encoder.width for one, encoder in encoders.items() if one != name}
+        timed = tuple(one for one in sides if spec.modalities[one].timed)
+        width = encoders[name].width if layer == 0 else reader.width
+        gate = AdaptationGate(width, sides, float(beta), dropout_rate(dropout))
+        self.fusion = GatedReader(name, reader, gate, layer, timed)
+        self.head = nn.Linear(reader.width, spec.task.outputs)
+
+    @classmethod
+    def reason_against(cls, spec: Spec) -> str | None:
+        """There must be words, or at least steps, to shift."""
+        return super().reason_against(spec) or without_steps(spec.modalities)
+
+
+class AdaptationGate(nn.Module):
+    """Words `[batch, part, width]` shifted by the other modalities: the gate itself."""
+
+    def __init__(self, width: int, sides: Mapping[str, int], beta: float, dropout: float):
+        """sides: the width of each other modality's features."""
+        super().__init__()
+        self.beta = beta
+        self.gates = PerModality({name: nn.Linear(side + width, width) for name, side in sides.items()})
+        self.shifts = PerModality({name: nn.Linear(side, width) for name, side in sides.items()})
+        self.norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, words: Tensor, sides: Mapping[str, Tensor], present: Mapping[str, Tensor], own: Tensor) -> Tensor:
+        """sides: name → `[batch, part, width_m]`. present: name → `[batch]`. own: who has words at all, `[batch]`.
+
+        Where there are no words there is no meaning to keep, and the shift is not scaled.
+        """
+        total = torch.zeros_like(words)
+        for name, gate in self.gates.items():
+            fits = gate(torch.cat([sides[name].to(words.dtype), words], dim=2)).relu()
+            total = total + present[name][:, None, None] * fits * self.shifts[name](sides[name])
+        scale = torch.where(own[:, None, None], shift_scale(words, total, self.beta), 1.0)
+        return self.dropout(self.norm(words + scale * total))
+
+
+def shift_scale(words: Tensor, shift: Tensor, beta: float) -> Tensor:
+    """min(β ‖t‖ / ‖h‖, 1) for words t and shifts h `[…, width]`: `[…, 1]`; 1 where there is no shift.
+
+    >>> shift_scale(torch.tensor([[3.0, 4.0], [3.0, 4.0]]), torch.tensor([[0.0, 20.0], [1.0, 0.0]]), 1.0).tolist()
+    [[0.25], [1.0]]
+    """
+    lengths = torch.linalg.vector_norm(shift, dim=-1, keepdim=True)
+    allowed = beta * torch.linalg.vector_norm(words, dim=-1, keepdim=True)
+    return torch.where(lengths > allowed, allowed / torch.where(lengths > 0, lengths, 1.0), 1.0)
+
+
+class GatedReader(nn.Module):
+    """The host's first vectors through its model, with the gate on the way: `[batch, width]`."""
+
+    def __init__(self, host: str, reader: Reader, gate: AdaptationGate, layer: int, timed: tuple[str, ...]):
+        """timed: the other modalities that may go along with the host step by step."""
+        super().__init__()
+        self.host, self.reader, self.gate, self.layer, self.timed = host, reader, gate, layer, timed
+
+    def forward(self, features: Mapping[str, Encoded], batch: Batch) -> Tensor:
+        """A sample without words is read as one empty word, which the others shift."""
+        own = batch.present_in(self.host)
+        words, mask = as_parts(features[self.host], own, None)
+        sides = {name: beside(features[name], mask, name in self.timed) for name in features if name != self.host}
+        present = {name: batch.present_in(name) for name in sides}
+        real = somewhere(mask)
+        hidden = self.reader.embed(words)
+        for place in range(len(self.reader.layers) + 1):
+            if place == self.layer:
+                hidden = self.gate(hidden, sides, present, own)
+            if place < len(self.reader.layers):
+                hidden = self.reader.advance(place, hidden, real)
+        return self.reader.finish(hidden, real)
+
+
+def beside(encoded: Encoded, mask: Tensor, timed: bool) -> Tensor:
+    """A modality's features at each of the host's parts: `[batch, part, width]`; mask: the host's, `[batch, part]`.
+
+    Step by step for the samples whose steps are as many as the host's, if it has any; otherwise pooled, at every part.
+    """
+    pooled = encoded.pooled[:, None].expand(-1, mask.shape[1], -1)
+    if not timed or encoded.sequence is None or encoded.mask is None or encoded.mask.shape != mask.shape:
+        return pooled
+    return torch.where((encoded.mask == mask).all(1)[:, None, None], encoded.sequence, pooled)
+
+
+class Reader(nn.Module):
+    """What reads the host's first vectors: here nothing, the encoder has made them all it can.
+
+    layers: what it consists of after the embeddings. gateable: the last of them that the gate may come after. width: of
+    what comes out.
+    """
+
+    layers: tuple[str, ...] = ()
+    gateable: int = 0
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.width = width
+
+    def embed(self, vectors: Tensor) -> Tensor:
+        """Vectors of words or steps `[batch, part, width]` as the first layer reads them."""
+        return vectors
+
+    def advance(self, place: int, hidden: Tensor, mask: Tensor) -> Tensor:
+        """One layer."""
+        raise NotImplementedError
+
+    def finish(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """All parts as one: `[batch, width]`."""
+        return masked_mean(hidden, mask)
+
+
+class LayeredReader(Reader):
+    """Our transformer or a BERT without its word vectors."""
+
+    def __init__(self, encoder: Encoder):
+        super().__init__(encoder.width)
+        self.encoder = encoder
+        self.first, *layers = encoder.stages
+        self.layers, self.gateable = tuple(layers), len(layers)
+
+    def embed(self, vectors: Tensor) -> Tensor:
+        """Positions added."""
+        embed = self.encoder.stages[self.first]
+        return embed(inputs_embeds=vectors) if isinstance(self.encoder, Pretrained) else embed(vectors)
+
+    def advance(self, place: int, hidden: Tensor, mask: Tensor) -> Tensor:
+        """One layer of attention."""
+        return self.encoder.advance(self.layers[place], hidden, mask)
+
+    def finish(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """As the encoder pools."""
+        return self.encoder.finish(hidden, mask).pooled
+
+
+class WholeReader(LayeredReader):
+    """An XLNet, or any other model of transformers that takes vectors in place of words and runs as one."""
+
+    def __init__(self, encoder: Encoder):
+        Reader.__init__(self, encoder.width)
+        self.encoder, self.layers = encoder, ("model",)
+
+    def embed(self, vectors: Tensor) -> Tensor:
+        """As they are: the model adds positions itself."""
+        return vectors
+
+    def advance(self, place: int, hidden: Tensor, mask: Tensor) -> Tensor:
+        """All of the model."""
+        return self.encoder.stages["model"](inputs_embeds=hidden, attention_mask=mask.long()).last_hidden_state
+
+
+def split_host(encoder: Encoder, modality: Modality) -> tuple[Encoder, Reader]:
+    """An encoder of words or steps taken apart: what makes their first vectors, and what reads those.
+
+    One that cannot be taken apart stays whole, and the gate comes after it.
+    """
+    if isinstance(encoder, Transformer):
+        embed: Any = encoder.stages["embed"]
+        content, embed.content = embed.content, nn.Identity()
+        opening: Encoder = (Words if modality.kind == "tokens" else Steps)(modality, encoder.width)
+        opening.stages[next(iter(opening.stages))] = content
+        return opening, LayeredReader(encoder)
+    if is_bert(encoder):
+        _, words, _ = split_bert(encoder)
+        return words, LayeredReader(encoder)
+    if isinstance(encoder, Pretrained) and modality.kind == "tokens":
+        body: Any = encoder.stages["model"]
+        vectors = body.get_input_embeddings()
+        body.set_input_embeddings(nn.Identity())
+        return BertWords(vectors, vectors.embedding_dim), WholeReader(encoder)
+    return encoder, Reader(encoder.width)
+
+
+def choose_host(modalities: Mapping[str, Modality], host: str | None) -> str:
+    """The modality to be shifted: the one asked for, or the first of tokens, or the first sequence."""
+    if host is not None:
+        if host not in modalities:
+            raise unknown_name("modality", host, modalities, "It was given as host")
+        if not modalities[host].timed:
+            raise InputError(f"host must be tokens or a sequence, whose parts can be shifted: {host!r} is neither")
+        return host
+    timed = [name for name, modality in modalities.items() if modality.timed]
+    return next((name for name in timed if modalities[name].kind == "tokens"), timed[0])

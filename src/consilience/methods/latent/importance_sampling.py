@@ -1,0 +1,147 @@
+"""Likelihoods by importance sampling: of any modalities given any others, with how far each number is to be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from consilience.core.batches import Batch
+from consilience.methods.latent.proposals import refined
+
+if TYPE_CHECKING:
+    from consilience.methods.latent.latent_model import LatentModel
+
+# Numbers of a decoder's widest layer that are computed at once, so that they stay in a processor's caches; the fewest
+# and the most pairs of a sample and a draw that this may mean, and how many times as many elsewhere.
+NUMBERS_AT_ONCE, LEAST_PAIRS, MOST_PAIRS, TIMES_ON_A_DEVICE = 2**19, 2**10, 2**13, 64
+# Rounds that refine the proposal, each of a sixth of the draws asked for but of no fewer than this. Where fewer are
+# asked for altogether, refining would cost more than it finds.
+ROUNDS, LEAST_PILOT = 5, 100
+
+
+@dataclass(frozen=True)
+class LogLikelihood:
+    """Estimated log-likelihoods `[n]`, in nats.
+
+    standard_error: `[n]`, of the estimate · effective_samples: `[n]`, how many independent draws from the exact
+    posterior the weighted draws are worth. A few of a thousand mean that log p(x_S) rests on those few and tends to lie
+    too low, and a conditional that it is subtracted from too high; standard errors, made of the same draws, do not show
+    it. Of a conditional it is that of the worse of its two estimates.
+    """
+
+    value: Tensor
+    standard_error: Tensor
+    effective_samples: Tensor
+
+    def given(self, condition: LogLikelihood) -> LogLikelihood:
+        """log p(T | S) = log p(S ∪ T) − log p(S), two independent estimates; the fewer effective samples are kept."""
+        return LogLikelihood(
+            self.value - condition.value,
+            torch.hypot(self.standard_error, condition.standard_error),
+            torch.minimum(self.effective_samples, condition.effective_samples),
+        )
+
+    def where(self, something: Tensor, samples: int) -> LogLikelihood:
+        """These where a sample `[n]` has something; the likelihood of nothing is 1, without any draw."""
+        return LogLikelihood(
+            self.value.masked_fill(~something, 0),
+            self.standard_error.masked_fill(~something, 0),
+            self.effective_samples.masked_fill(~something, samples),
+        )
+
+
+class WeightSums:
+    """Running sums of importance weights and of their squares, over draws that come in pieces: all `[batch]`.
+
+    >>> sums = WeightSums()
+    >>> sums.add(torch.tensor([[0.0], [math.log(3)]]))
+    >>> sums.add(torch.tensor([[math.log(2)]]))
+    >>> found = sums.estimate()
+    >>> round(found.value.exp().item(), 4), round(found.effective_samples.item(), 4)
+    (2.0, 2.5714)
+    """
+
+    def __init__(self) -> None:
+        self.draws = 0
+        self._log_sum: Tensor | None = None
+        self._log_squares: Tensor | None = None
+
+    def add(self, log_weights: Tensor) -> None:
+        """Count some more draws: `[draw, batch]`."""
+        self.draws += len(log_weights)
+        log_weights = log_weights.double()  # sums of a thousand weights, of which squares are compared
+        total, squares = log_weights.logsumexp(0), (2 * log_weights).logsumexp(0)
+        self._log_sum = total if self._log_sum is None else torch.logaddexp(self._log_sum, total)
+        self._log_squares = squares if self._log_squares is None else torch.logaddexp(self._log_squares, squares)
+
+    def estimate(self) -> LogLikelihood:
+        """log of the mean weight, its standard error by the delta method, and Kish's effective number of draws."""
+        assert self._log_sum is not None
+        assert self._log_squares is not None
+        concentration = (self._log_squares - 2 * self._log_sum).exp()  # Σw² / (Σw)², 1/K at best
+        spread = (self.draws * concentration - 1).clamp(min=0) / max(self.draws - 1, 1)
+        error = spread.sqrt() if self.draws > 1 else torch.full_like(spread, math.nan)
+        return LogLikelihood(self._log_sum - math.log(self.draws), error, 1 / concentration)
+
+
+@torch.no_grad()
+def log_likelihood(
+    model: LatentModel,
+    batch: Batch,
+    of: Sequence[str],
+    given: Sequence[str] = (),
+    samples: int = 1000,
+    generator: torch.Generator | None = None,
+) -> LogLikelihood:
+    """log p(x_of | x_given) of each sample `[batch]`; what a sample lacks is left out of both.
+
+    log p(x_S)       ≈ log 1/K Σ_k p(z_k) Π_{m∈S} p(x_m | z_k) / g(z_k),        z_k ~ g, a mixture around q(z | x_S)
+    log p(x_T | x_S) = log p(x_{S∪T}) − log p(x_S)
+    """
+    both = [name for name in model.names if name in of or name in given]
+    joint = log_evidence(model, batch, both, samples, generator)
+    return joint if not given else joint.given(log_evidence(model, batch, list(given), samples, generator))
+
+
+@torch.no_grad()
+def log_evidence(
+    model: LatentModel,
+    batch: Batch,
+    names: Sequence[str],
+    samples: int = 1000,
+    generator: torch.Generator | None = None,
+) -> LogLikelihood:
+    """log p(x_S) of each sample `[batch]`, S being what it has of the names; all samples and draws in few calls.
+
+    The draws come from a proposal that others have refined before (see `proposals`).
+    """
+    at_once = max(1, pairs_at_once(model, batch.device) // max(len(batch), 1))
+
+    def target(z: Tensor) -> Tensor:
+        return torch.cat([log_joint(model, batch, names, piece) for piece in z.split(at_once)])
+
+    rounds = [max(LEAST_PILOT, samples // 6)] * ROUNDS if samples >= LEAST_PILOT else []
+    proposal = refined(model.posterior(batch, names), target, rounds, generator)
+    sums = WeightSums()
+    while sums.draws < samples:
+        z = proposal.draw(min(at_once, samples - sums.draws), generator)
+        sums.add(target(z) - proposal.log_density(z))
+    return sums.estimate().where(torch.stack([batch.present_in(name) for name in names]).any(0), samples)
+
+
+def pairs_at_once(model: LatentModel, device: torch.device) -> int:
+    """How many pairs of a sample and a draw are decoded in one call."""
+    widest = max((weight.shape[0] for weight in model.decoders.parameters() if weight.ndim), default=1)
+    pairs = min(max(NUMBERS_AT_ONCE // widest, LEAST_PAIRS), MOST_PAIRS)
+    return pairs * (1 if device.type == "cpu" else TIMES_ON_A_DEVICE)
+
+
+def log_joint(model: LatentModel, batch: Batch, names: Sequence[str], z: Tensor) -> Tensor:
+    """log p(z) + Σ_m log p(x_m | z) over the names that are present: z `[draw, batch, latent]` → `[draw, batch]`."""
+    prior = -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
+    return prior + sum(model.log_densities(model.decode(z, names), batch).values())

@@ -1,0 +1,257 @@
+"""A trained latent model with everything needed to use it on samples in the user's units."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from consilience.core.batches import Batch
+from consilience.core.errors import CollapseWarning, InputError, SavedModelError, name_rows, unknown_name
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
+from consilience.encoders import EncoderChoice, as_chosen, describe_choice, describe_encoders
+from consilience.encoders import own_transforms as encoders_transforms
+from consilience.methods import Spec
+from consilience.methods.latent.diagonal_gaussian import kl
+from consilience.methods.latent.importance_sampling import LogLikelihood, log_likelihood
+from consilience.methods.latent.latent_model import LatentModel
+from consilience.methods.latent.likelihoods import default_likelihood
+from consilience.methods.latent.unit_conversion import in_users_units, log_volume, own_transforms
+from consilience.preparation import Preparation
+from consilience.training import Log, Trainer
+from consilience.training.devices import resolve_device
+from consilience.training.feed import Feed
+from consilience.training.memory import kept_memory
+from consilience.training.seeding import seeded
+from consilience.training.trainer import input_type
+
+# Samples that are encoded at once, and numbers that are generated at once.
+BATCH, GENERATED = 256, 2**24
+# Nats that z must tell of a sample, on the mean of at most so many, once training had the epochs for it.
+LEAST_TOLD, JUDGED, ENOUGH_EPOCHS = 0.1, 1000, 20
+_MODEL, _PREPARATION = "model.", "preparation."
+
+
+@dataclass
+class TrainedLatent:
+    """What training leaves: the latent model, what it was built from, and the fitted preparation.
+
+    settings: the keyword-only arguments of `LatentModel`.
+    """
+
+    model: LatentModel
+    preparation: Preparation
+    settings: dict[str, Any] = field(default_factory=dict)
+    encoders: dict[str, EncoderChoice] = field(default_factory=dict)
+    logs: list[Log] = field(default_factory=list)
+
+    @classmethod
+    def fit(
+        cls,
+        train: Samples,
+        validation: Samples | None = None,
+        *,
+        encoders: Mapping[str, EncoderChoice] | None = None,
+        trainer: Trainer | None = None,
+        **settings: Any,
+    ) -> TrainedLatent:
+        """Choose likelihoods where none are given, prepare, build and train; targets are not looked at."""
+        given = dict(settings.pop("likelihoods", None) or {})
+        for name in given:
+            if name not in train.modalities:
+                raise unknown_name("modality", name, train.modalities, "It was given in likelihoods")
+        likelihoods = {
+            name: given.get(name) or default_likelihood(one, train) for name, one in train.modalities.items()
+        }
+        own = encoders_transforms(train.modalities, encoders or {}) | own_transforms(train.modalities, likelihoods)
+        preparation = Preparation.fit(train, Task.none(), own)
+        trainer = replace(trainer or Trainer(), preparation=preparation, logs=[])
+        spec = Spec(preparation.modalities, preparation.task, dict(encoders or {}))
+        chosen = {**settings, "likelihoods": likelihoods}
+        with seeded(trainer.seed):
+            model = LatentModel(spec, **chosen)
+        model.fit(train, validation, trainer)
+        trainer.forget()
+        trained = cls(model, preparation, chosen, dict(encoders or {}), trainer.logs)
+        if sum(len(log.rows) for log in trainer.logs) >= ENOUGH_EPOCHS:
+            trained._warn_of_collapse(train if validation is None else validation, trainer.device)
+        return trained
+
+    @torch.no_grad()
+    def _warn_of_collapse(self, samples: Samples, device: str) -> None:
+        """Say so where the posterior of all that a sample has is hardly other than the prior."""
+        told = torch.cat([kl(self.model.posterior(one)) for one in self._batches(samples[:JUDGED], device)]).mean()
+        if told < LEAST_TOLD:
+            epochs = sum(len(log.rows) for log in self.logs)
+            warnings.warn(
+                f"the latent model says nothing of its data: after {epochs} epochs z holds {told:.3f} nats of a "
+                "sample, and what is generated is the same whatever is given. Training may have stopped on the plateau "
+                "before it begins to learn: raise patience and epochs, let the divergences grow slowly (beta_warmup=30 "
+                "of a MultimodalVAE, warmup elsewhere), take fewer latent dimensions, or of m2vae bound='tight'",
+                CollapseWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The modalities' names."""
+        return self.model.names
+
+    @torch.no_grad()
+    def encode(
+        self, samples: Samples, given: Sequence[str] | None = None, device: str = "auto"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of q(z | what each sample has of the given): `[n, latent]` each; of nothing, the prior."""
+        found = [self.model.posterior(batch, given) for batch in self._batches(samples, device)]
+        mean, variance = (torch.cat(parts) for parts in zip(*((one.mean, one.variance) for one in found)))
+        return mean.float().cpu().numpy(), variance.float().cpu().numpy()
+
+    @torch.no_grad()
+    def generate(
+        self,
+        samples: Samples,
+        names: Sequence[str] | None = None,
+        given: Sequence[str] | None = None,
+        *,
+        draws: int | None = None,
+        noise: bool = True,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> dict[str, np.ndarray]:
+        """Modalities of each sample from what it has of the given: name → `[n, *shape]`, in the user's units.
+
+        They are the decoders' means at the posterior's mean, or with draws `[draws, n, *shape]` drawn from
+        p(x | x_given): z from the posterior, and x from its likelihood unless noise is False.
+        """
+        generator = self._generator(seed, device)
+        size = BATCH if draws is None else max(1, min(BATCH, GENERATED // (draws * self._numbers(names))))
+        parts = []
+        for batch in self._batches(samples, device, size):
+            posterior = self.model.posterior(batch, given)
+            z = posterior.mean if draws is None else posterior.draw(generator, draws)
+            parts.append(self.write(z, names, generator if draws is not None and noise else None))
+        return {
+            name: np.concatenate([part[name] for part in parts], axis=0 if draws is None else 1) for name in parts[0]
+        }
+
+    @torch.no_grad()
+    def write(
+        self, z: Tensor, names: Sequence[str] | None = None, generator: torch.Generator | None = None
+    ) -> dict[str, np.ndarray]:
+        """Decoded z `[..., latent]` in the user's units: the means, or with a generator draws from the likelihoods."""
+        written = {}
+        for name, decoded in self.model.decode(z, self._known(names)).items():
+            likelihood = self.model.likelihoods[name]
+            made = likelihood.mean(decoded) if generator is None else likelihood.draw(decoded, generator)
+            written[name] = in_users_units(self.preparation.transforms[name], made)
+        return written
+
+    @torch.no_grad()
+    def sample(
+        self, n: int, names: Sequence[str] | None = None, *, noise: bool = True, seed: int = 0, device: str = "auto"
+    ) -> dict[str, np.ndarray]:
+        """Samples that the model makes up, z from the prior: name → `[n, *shape]`."""
+        generator = self._generator(seed, device)
+        like = next(self.model.to(resolve_device(device)).eval().parameters())
+        z = torch.randn(n, self.model.latent, generator=generator, dtype=like.dtype, device=like.device)
+        parts = [self.write(part, names, generator if noise else None) for part in z.split(4 * BATCH)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def log_likelihood(
+        self,
+        samples: Samples,
+        of: Sequence[str] | None = None,
+        given: Sequence[str] = (),
+        *,
+        draws: int = 1000,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> LogLikelihood:
+        """log p(x_of | x_given) of each sample `[n]` in the user's units, by importance sampling, on the CPU.
+
+        What a sample lacks is left out of both; one that has nothing of `of` has no likelihood and is refused.
+        """
+        given = self._known(given)
+        of = [name for name in self._known(of) if name not in given]
+        if not of:
+            raise InputError("log_likelihood needs modalities that it is of, beside those given")
+        nothing = np.flatnonzero(~np.any([_has(samples, name) for name in of], axis=0))
+        if len(nothing):
+            raise InputError(f"log_likelihood: there is nothing of {', '.join(of)} in {name_rows(nothing)}")
+        self.model.check(samples.only([name for name in samples.names if name in (*of, *given)]), "given")
+        generator = self._generator(seed, device)
+        parts = []
+        with kept_memory(generator.device.type == "cpu"):
+            for batch in self._batches(samples, device):
+                found = log_likelihood(self.model, batch, of, given, draws, generator)
+                volume = sum(
+                    log_volume(self.preparation.transforms[name], len(batch), batch.lengths.get(name))
+                    * batch.present_in(name).cpu()
+                    for name in of
+                )
+                parts.append((found.value.cpu() - volume, found.standard_error.cpu(), found.effective_samples.cpu()))
+        return LogLikelihood(*(torch.cat(each) for each in zip(*parts)))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and JSON for `TrainedLatent.from_state`."""
+        learned, prepared = self.preparation.state()
+        tensors = {_MODEL + key: value for key, value in self.model.state_dict().items()}
+        tensors |= {_PREPARATION + key: value for key, value in learned.items()}
+        decoders = {name: describe_choice(choice) for name, choice in (self.settings.get("decoders") or {}).items()}
+        described = {
+            "settings": {**self.settings, "decoders": decoders or None},
+            "encoders": describe_encoders(self.encoders, self.model),
+            "preparation": prepared,
+        }
+        return tensors, described
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> TrainedLatent:
+        """Rebuild what `state` gave, in which modules of the user's own have been put back."""
+        try:
+            preparation = Preparation.from_state(_part(tensors, _PREPARATION), described["preparation"])
+            settings, encoders = dict(described["settings"]), dict(described["encoders"])
+            with seeded(0):  # what is drawn here is overwritten at once
+                model = LatentModel(Spec(preparation.modalities, preparation.task, encoders), **settings)
+            state = _part(tensors, _MODEL)
+            if any(value.dtype == torch.float64 for value in state.values()):
+                model.double()
+            model.load_state_dict(state)
+        except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise SavedModelError(f"the latent model cannot be rebuilt as it was saved: {error}") from error
+        return cls(model, preparation, settings, as_chosen(encoders))
+
+    def _batches(self, samples: Samples, device: str, size: int = BATCH) -> Iterator[Batch]:
+        target = resolve_device(device)
+        self.model.to(target).eval()
+        return Feed(samples, self.preparation, target, dtype=input_type(self.model)).in_order(size)
+
+    def _known(self, names: Sequence[str] | None) -> list[str]:
+        if names is None:
+            return list(self.names)
+        if isinstance(names, str):
+            raise InputError(f"modalities are given as a list, got the string {names!r}: write [{names!r}]")
+        for name in names:
+            if name not in self.names:
+                raise unknown_name("modality", name, self.names)
+        return list(names)
+
+    def _numbers(self, names: Sequence[str] | None) -> int:
+        return sum(self.model.likelihoods[name].outputs for name in self._known(names))
+
+    def _generator(self, seed: int, device: str) -> torch.Generator:
+        return torch.Generator(resolve_device(device)).manual_seed(seed)
+
+
+def _has(samples: Samples, name: str) -> np.ndarray:
+    return samples.present_in(name) if name in samples else np.zeros(len(samples), dtype=bool)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}

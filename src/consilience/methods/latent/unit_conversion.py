@@ -1,0 +1,82 @@
+"""Between the user's units and a likelihood's: which numbers a likelihood speaks about, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from consilience.core.modalities import Modality
+from consilience.core.samples import Samples
+from consilience.methods.latent.likelihoods import LikelihoodChoice, find_likelihood
+from consilience.preparation.transforms import Standardise, Transform, Words, read_moments, register_transform
+
+
+class AsIs(Standardise):
+    """Numbers as they are, for likelihoods that speak about the raw ones: a count, a probability, a class.
+
+    Their moments and range are learned all the same: a corruption's level is measured by them.
+    """
+
+    name: ClassVar[str] = "as-is"
+
+    def __init__(self, output: Modality, mean: Tensor, std: Tensor, low: Tensor, high: Tensor):
+        super().__init__(output, mean, std, low, high)
+        self._shift, self._scale = torch.zeros_like(mean), torch.ones_like(std)
+
+
+@register_transform(AsIs.name)
+def _load_as_is(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
+    return AsIs(output, **read_moments(output, tensors))
+
+
+def own_transforms(
+    modalities: Mapping[str, Modality], likelihoods: Mapping[str, LikelihoodChoice]
+) -> dict[str, Callable[[Samples, str], Transform]]:
+    """For `Preparation.fit`: the modalities of numbers whose likelihood speaks about them as they are."""
+    found: dict[str, Callable[[Samples, str], Transform]] = {}
+    for name, modality in modalities.items():
+        speaks_of_raw = not find_likelihood(modality, likelihoods.get(name))[0].standardised
+        if speaks_of_raw and modality.kind in ("vector", "image", "sequence"):
+            found[name] = partial(AsIs.fit, weight=None)
+    return found
+
+
+def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
+    """Prepared values `[..., *shape]` as the user gave them: numbers in float32, ids, or texts `[...]`."""
+    if isinstance(transform, Words):
+        known = np.array(["", "?", *transform.words], dtype=object)
+        ids = values.cpu().numpy()
+        texts = [" ".join(filter(None, known[row])) for row in ids.reshape(-1, ids.shape[-1])]
+        return np.array(texts, dtype=object).reshape(ids.shape[:-1])
+    if not isinstance(transform, Standardise):
+        return values.cpu().numpy()
+    shift, scale = _affine(transform)
+    return (values.double().cpu() * scale + shift).float().numpy()
+
+
+def log_volume(transform: Transform, n: int, lengths: Tensor | None = None) -> Tensor:
+    """log |dx / dx'| of each sample `[n]`, x' being the prepared x: log p(x) = log p(x') − log_volume.
+
+    Without it the likelihood would depend on how far the training data spread, and no two models could be compared.
+    """
+    if not isinstance(transform, Standardise):
+        return torch.zeros(n, dtype=torch.float64)
+    _, scale = _affine(transform)
+    modality = transform.output
+    if modality.kind == "sequence":
+        steps = torch.full((n,), modality.shape[0]) if lengths is None else lengths.cpu()
+        return scale.log().sum() * steps.double()
+    return scale.expand(modality.shape).log().sum().expand(n)
+
+
+def _affine(transform: Standardise) -> tuple[Tensor, Tensor]:
+    around = (-1, 1, 1) if transform.output.kind == "image" else (-1,)
+    shift, scale = transform.mean, torch.where(transform.std > 0, transform.std, 1)
+    if isinstance(transform, AsIs):
+        shift, scale = torch.zeros_like(shift), torch.ones_like(scale)
+    return shift.view(around), scale.view(around)

@@ -1,0 +1,145 @@
+"""One modality at a time: the experts alone, and the best of them. What every fusion has to beat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from consilience.core.batches import Batch
+from consilience.core.errors import unknown_name
+from consilience.core.samples import Samples
+from consilience.methods import (
+    Method,
+    PerModality,
+    Prediction,
+    Spec,
+    Step,
+    encode,
+    expert_losses,
+    register,
+    task_losses,
+    weighted_mean,
+)
+from consilience.training import Log, Trainer
+
+
+@register("unimodal:")
+class Unimodal(Method):
+    """The expert of one modality, `unimodal:NAME`. Where its modality is missing it knows nothing but its bias."""
+
+    def __init__(self, spec: Spec, modality: str):
+        super().__init__(spec)
+        if modality not in spec.modalities:
+            raise unknown_name("modality", modality, spec.modalities, "It was given in 'unimodal:NAME'")
+        self.modality = modality
+        self.encoder = spec.build_encoder(modality)
+        self.head = nn.Linear(self.encoder.width, spec.task.outputs)
+
+    def forward(self, batch: Batch) -> Prediction:
+        """Encode the one modality, read out."""
+        encoded = encode(self.encoder, batch, self.modality)
+        return Prediction(self.head(encoded.pooled), features={self.modality: encoded}, joint=encoded.pooled)
+
+    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
+        """The task's loss on the samples that have the modality."""
+        losses = task_losses(self.task, prediction.output, batch) * batch.present_in(self.modality)
+        return {"task": weighted_mean(losses, batch.weight)}
+
+    def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
+        """Learn from the samples that have the modality, and stop by them: the others say nothing about the expert."""
+        self.run(train, validation, trainer)
+
+    def run(self, train: Samples, validation: Samples | None, trainer: Trainer) -> Log:
+        """`fit`, and how it went."""
+        seen = having(train, self.modality)
+        return trainer.run(self, seen or train, None if validation is None else having(validation, self.modality))
+
+    @classmethod
+    def arguments(cls, modalities: Iterable[str]) -> list[str]:
+        """Any modality."""
+        return list(modalities)
+
+
+class SeparateExperts(Method):
+    """A method whose experts are trained alone, one for each modality; what joins them is learned afterwards."""
+
+    def __init__(self, spec: Spec):
+        super().__init__(spec)
+        self.spec = spec
+        self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
+
+    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
+        """Each expert's own loss, for a loop of one's own; `fit` trains them one by one."""
+        assert prediction.opinions is not None
+        losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
+        return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
+
+    def cross_fit(
+        self, train: Samples, validation: Samples | None, trainer: Trainer, folds: int
+    ) -> Iterator[tuple[np.ndarray, Sequence[Method], np.ndarray]]:
+        """Train one expert after the other, and cross-fit each for as many epochs as that took.
+
+        Yields its out-of-fold opinions `[n, class]`, the experts of the folds, and each sample's fold `[n]`. An
+        interruption ends it before all have spoken.
+        """
+        for name, expert in self.experts.items():
+            log = expert.run(train, validation, trainer)
+            if trainer.interrupted:
+                return
+            same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
+            try:
+                held_out, of_folds, fold_of = same.cross_fit(partial(Unimodal, self.spec, name), train, folds)
+            except KeyboardInterrupt:
+                if trainer.on_interrupt == "raise":
+                    raise
+                return
+            yield held_out.output.double().numpy(), of_folds, fold_of
+
+
+@register("best-unimodal")
+class BestUnimodal(SeparateExperts):
+    """Every expert trained alone; the one with the lowest validation loss decides, or the next best that is present."""
+
+    ranking: Tensor
+
+    def __init__(self, spec: Spec):
+        super().__init__(spec)
+        self.register_buffer("ranking", torch.arange(len(self.experts)))
+
+    def forward(self, batch: Batch) -> Prediction:
+        """The opinion of the best expert whose modality is present."""
+        opinions = torch.stack([expert(batch).output for expert in self.experts.values()], dim=1)
+        ranked = batch.present[:, self.ranking]
+        chosen = self.ranking[ranked.to(torch.uint8).argmax(dim=1)]
+        weights = functional.one_hot(chosen, len(self.experts)).to(opinions.dtype) * batch.present
+        output = opinions[torch.arange(len(batch), device=batch.device), chosen]
+        return Prediction(output, opinions=opinions, weights=weights)
+
+    def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
+        """Train each expert with its own early stopping, then rank them by validation loss (or training loss)."""
+        scores = []
+        for expert in self.experts.values():
+            rows = expert.run(train, validation, trainer).rows
+            judged = [row["validation_loss"] for row in rows if "validation_loss" in row]
+            if judged:  # the weights of the best epoch stayed
+                scores.append(min(judged))
+            elif rows and validation is None:  # those of the last one did
+                scores.append(rows[-1]["task"])
+            else:  # interrupted before it began, or nothing to judge it by: it comes last
+                scores.append(math.inf)
+        self.ranking.copy_(torch.tensor(scores, dtype=torch.float64).argsort(stable=True))
+
+
+def having(samples: Samples, modality: str) -> Samples | None:
+    """The samples that have a modality; None if none has it."""
+    present = samples.present_in(modality)
+    if present.all():
+        return samples
+    return samples[present] if present.any() else None

@@ -1,0 +1,189 @@
+"""What an experiment found that is no comparison of methods: words, tables and figures, as a page and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.core.errors import unknown_name
+from consilience.report.drawing import Drawing
+from consilience.report.latex import latex_table
+from consilience.report.page import environment, remove_others, write_file
+from consilience.report.palette import SERIES_ON_DARK
+from consilience.report.result_tables import markdown_escape, markdown_table
+from consilience.report.wording import fill_lines, one_line
+from consilience.version import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+QUICK = "Quick form (`--quick`): fewer seeds, often smaller sets and shorter training than at full size."
+_OF_FIGURES = ("name", "caption", "alt")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table as text: names in the first column, numbers in the others. marked: rows to be told from the others."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page. name: its anchor · figures stand below the words and the tables · links: (text, address)."""
+
+    name: str
+    title: str
+    words: tuple[str, ...] = ()
+    tables: tuple[TextTable, ...] = ()
+    figures: tuple[Drawing, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Account:
+    """An experiment's findings. answer: the sentences to read first · paper: what was reproduced, "" for nothing."""
+
+    title: str
+    answer: tuple[str, ...]
+    sections: tuple[Section, ...]
+    command: str = ""
+    paper: str = ""
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def tables(self) -> list[TextTable]:
+        """All tables in order."""
+        return [table for section in self.sections for table in section.tables]
+
+    def to_json(self) -> dict[str, Any]:
+        """Words and tables in plain values; of figures, their names and what they show."""
+        told = asdict(replace(self, sections=tuple(replace(one, figures=()) for one in self.sections)))
+        for section, one in zip(self.sections, told["sections"]):
+            one["figures"] = [{name: getattr(each, name) for name in _OF_FIGURES} for each in section.figures]
+        return told
+
+    def table(self, format: str = "console") -> Any:
+        """The tables: "console" gives something for rich to print, "markdown" and "latex" give text."""
+        drawers: dict[str, Callable[[list[TextTable]], Any]] = {
+            "console": _console,
+            "markdown": _markdown,
+            "latex": _latex,
+        }
+        if format not in drawers:
+            raise unknown_name("format", format, drawers)
+        return drawers[format](self.tables)
+
+
+def write_account(account: Account, folder: str | Path) -> Path:
+    """Write `report.html`, `report.md`, `report.json` and every figure as SVG and PNG under `figures/`.
+
+    Returns the page's path.
+    """
+    folder = Path(folder)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    drawings = [drawing for section in account.sections for drawing in section.figures]
+    for drawing in drawings:
+        write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
+        write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
+    told = account.to_json()
+    write_file(folder / "report.md", account_markdown(told).encode("utf-8", "replace"))
+    kept = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    write_file(folder / "report.json", kept.encode("utf-8", "replace"))
+    page = write_file(folder / "report.html", render_account(account).encode("utf-8", "replace"))
+    remove_others(folder / "figures", {drawing.name for drawing in drawings})
+    return page
+
+
+def render_account(account: Account) -> str:
+    """The page as text."""
+    template = environment().get_template("account.html.jinja")
+    quick = QUICK if "--quick" in account.command.split() else None
+    return template.render(
+        account=account, title=account.title, quick=quick, version=__version__, dark_series=SERIES_ON_DARK
+    )
+
+
+def account_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
+    """The same in Markdown. told: an account in plain values, as `to_json` and `report.json` have it · figures: where
+    those of a name lie.
+    """
+    parts = [f"# {markdown_escape(one_line(told['title']))}", *told["answer"]]
+    if "--quick" in told["command"].split():
+        parts.insert(1, QUICK)
+    for section in told["sections"]:
+        parts += [f"## {markdown_escape(one_line(section['title']))}", *section["words"]]
+        parts += [_markdown([TextTable(**table)]).rstrip("\n") for table in section["tables"]]
+        for figure in section["figures"]:
+            parts += [f"![{markdown_escape(one_line(figure['alt']))}]({figures.format(figure['name'])})"]
+            parts += [figure["caption"]]
+        parts += [f"[{markdown_escape(one_line(text))}]({address})" for text, address in section["links"]]
+    return "\n\n".join([*parts, f"    {one_line(told['command'])}"]) + "\n"
+
+
+def _console(tables: list[TextTable]) -> RenderableType:
+    from rich.console import Group
+
+    return Group(*(_Fitting(one) for one in tables))
+
+
+class _Fitting:
+    """A table that fits the terminal it is printed on: its columns in as many blocks as needed, each with the first.
+
+    Headings are broken between words; a cell only where it alone is wider than the terminal.
+    """
+
+    def __init__(self, table: TextTable):
+        self.table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
+
+        first, *others = zip(self.table.header, *self.table.rows)
+        names = min(max(map(cell_len, first)), options.max_width // 3)
+        room = options.max_width - names - 2
+        needs = [max(map(cell_len, (*heading.split(), *cells)), default=1) for heading, *cells in others]
+        widths = [max(1, min(need, room - 3)) for need in needs]
+        for part in fill_lines([3 + width for width in widths], room):
+            yield self._block(names, {1 + place: widths[place] for place in part})
+
+    def _block(self, names: int, widths: Mapping[int, int]) -> RenderableType:
+        """The first column and some others, by their places and least widths."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        one = self.table
+        table = Table(
+            box=box.SIMPLE_HEAD, title=Text(one.caption), title_justify="left", title_style="bold", pad_edge=False
+        )
+        table.add_column(Text(one.header[0]), overflow="fold", max_width=names)
+        for place, width in widths.items():
+            table.add_column(Text(one.header[place]), justify="right", overflow="fold", min_width=width)
+        for number, row in enumerate(one.rows):
+            cells = (Text(row[place]) for place in (0, *widths))
+            table.add_row(*cells, style="bold" if number in one.marked else "")
+        return table
+
+
+def _markdown(tables: list[TextTable]) -> str:
+    parts = []
+    for one in tables:
+        rows = [[markdown_escape(cell) for cell in row] for row in one.rows]
+        for place in one.marked:
+            rows[place] = [f"**{cell}**" if cell else "" for cell in rows[place]]
+        header = [markdown_escape(name) for name in one.header]
+        parts += [f"**{markdown_escape(one.caption)}**", markdown_table(header, rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _latex(tables: list[TextTable]) -> str:
+    written = [latex_table(one.caption, one.header, one.rows) for one in tables]
+    return "\n\n".join(["% needs \\usepackage{booktabs}", *written]) + "\n"

@@ -1,0 +1,92 @@
+"""What a fusion of opinions is worth, beside its experts: the console's table, and a page with reliability diagrams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from consilience.evaluation.streaming_metrics import RunningScores
+from consilience.report.drawing import Drawing
+from consilience.report.method_panels import NARROW, WIDE, Bins, plot_reliability
+from consilience.report.page import environment
+from consilience.report.palette import SERIES_ON_DARK
+from consilience.report.wording import NOTHING, Scale, one_line
+from consilience.version import __version__
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+FUSED = "fused"
+HEADER = ("", "samples", "accuracy %", "NLL", "ECE")
+
+
+def score_rows(experts: Mapping[str, RunningScores], fused: RunningScores) -> list[tuple[str, ...]]:
+    """Name, samples, accuracy in per cent, NLL and ECE of every expert and of the fusion, as text."""
+    percent, plain = Scale.of("accuracy"), Scale.of("nll")
+    return [
+        (
+            one_line(name),
+            str(scores.samples),
+            percent.number(scores.accuracy),
+            plain.number(scores.nll),
+            plain.number(scores.ece),
+        )
+        for name, scores in [*experts.items(), (FUSED, fused)]
+    ]
+
+
+def score_table(experts: Mapping[str, RunningScores], fused: RunningScores) -> RenderableType:
+    """The scores for a console."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, heading in enumerate(HEADER):
+        table.add_column(heading, justify="right" if place else "left", overflow="fold", no_wrap=bool(place))
+    *others, last = score_rows(experts, fused)
+    for row in others:
+        table.add_row(*map(Text, row))
+    table.add_row(*(Text(cell, style="bold") for cell in last))
+    return table
+
+
+def render_fusion(
+    experts: Mapping[str, RunningScores], fused: RunningScores, remarks: Sequence[str], title: str, command: str
+) -> str:
+    """The page as text: the table, a reliability diagram of each expert and of the fusion, how it was made."""
+    rows = score_rows(experts, fused)
+    panels = [(name, [_filled(scores)]) for name, scores in [*experts.items(), (FUSED, fused)] if scores.samples]
+    drawing = Drawing(
+        "reliability",
+        "Accuracy against confidence, the probability of the most probable class, in 15 bins of equal width; a dot's "
+        "area is the share of the samples in its bin. On the dashed line confidence can be taken at its word; below "
+        "it, it is too high.",
+        "Reliability diagrams. " + "; ".join(f"{name}: ECE {ece}" for name, *_, ece in rows if ece != NOTHING),
+        plot_reliability(panels, (), WIDE),
+        plot_reliability(panels, (), NARROW),
+    )
+    return (
+        environment()
+        .get_template("fused.html.jinja")
+        .render(
+            title=title,
+            version=__version__,
+            header=HEADER,
+            rows=rows,
+            remarks=remarks,
+            drawing=drawing,
+            command=command,
+            created=datetime.now(UTC).isoformat(),
+            dark_series=SERIES_ON_DARK,
+        )
+    )
+
+
+def _filled(scores: RunningScores) -> Bins:
+    bins = scores.bins
+    some = np.flatnonzero(bins.share > 0)
+    return Bins(bins.confidence[some].tolist(), bins.accuracy[some].tolist(), bins.share[some].tolist(), bins.error)

@@ -1,0 +1,70 @@
+"""From results to findings: what does not show in a comparison of one set."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import rankdata
+
+from consilience.comparison.gather_results import _rank, misplaced_trust
+from consilience.comparison.plan import Job
+from consilience.comparison.store import Result
+from report.factory import make_findings
+
+METHODS = ["late", "concat", "early"]
+
+
+def of_two_sets(labels):
+    """Findings of two sets, each with the corruptions it has met; clean stands under each of them."""
+    findings = make_findings(METHODS, sets=("one", "two"), corruptions=("gaussian", "blank"), skipped=())
+    rng = np.random.default_rng(0)
+    clean = {(name, method): float(rng.random()) for name in labels for method in METHODS}
+    rows = [
+        {"set": name, "method": method, "seed": seed, "corruption": corruption, "level": level, "metric": "accuracy"}
+        | {"value": clean[name, method] - 0.01 * level + (0.001 * seed if level else 0)}
+        for name, corruptions in labels.items()
+        for method in METHODS
+        for seed in range(2)
+        for corruption in corruptions
+        for level in (0.0, 5.0)
+    ]
+    findings.values = pl.DataFrame(rows)
+    findings.ranks = findings.ranks.clear()
+    table = np.array([[clean[name, method] for method in METHODS] for name in labels])
+    return findings, dict(zip(METHODS, rankdata(-table, axis=1).mean(axis=0)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "under"),
+    [
+        ({"one": ["gaussian"], "two": ["gaussian"]}, {"gaussian": {0.0, 5.0}}),
+        ({"one": ["gaussian"], "two": ["blank"]}, {"gaussian": {0.0}}),
+        ({"one": ["gaussian", "blank"], "two": ["blank"]}, {"blank": {0.0, 5.0}}),
+    ],
+    ids=["the same", "none shared", "one shared"],
+)
+def test_clean_ranks_do_not_depend_on_what_goes_wrong_afterwards(labels, under):
+    findings, expected = of_two_sets(labels)
+    _rank(findings)
+    clean = findings.ranks.filter(pl.col("level") == 0)
+    for corruption, levels in under.items():
+        assert set(findings.ranks.filter(pl.col("corruption") == corruption)["level"]) == levels
+        found = clean.filter(pl.col("corruption") == corruption)
+        assert dict(zip(found["method"], found["rank"])) == pytest.approx(expected)
+        assert set(found["sets"]) == {2}
+    assert set(findings.ranks["corruption"]) == set(under)
+
+
+def job_of(method, seed):
+    return Job("handwritten", method, seed, data="", key=f"{method}-{seed}")
+
+
+def test_misplaced_trust_is_told_once_where_half_of_the_seeds_have_it():
+    found = [{"pix": 0.31, "fou": 0.2}, {}, {"pix": 0.42, "mor": 0.5}, {"fou": 0.1}]
+    finished = [(job_of("qmf", seed), Result({"misplaced_trust": one})) for seed, one in enumerate(found)]
+    once = [{}, {"pix": 0.3}, {}]
+    finished += [(job_of("late", seed), Result({"misplaced_trust": one})) for seed, one in enumerate(once)]
+    finished += [(job_of("concat", 0), Result({}))]  # measured before trust was looked at
+    (note,) = misplaced_trust(finished)
+    assert note.startswith("qmf on handwritten trusts pix, fou more when wrong")
+    assert "r up to +0.42, in 3 of 4 seeds" in note
+    assert note.endswith(".")

@@ -1,0 +1,67 @@
+"""A comparison whose seeds are trained side by side finds what it finds one seed after another."""
+
+import numpy as np
+import pytest
+
+from consilience import compare
+from consilience.comparison import stacked_jobs as together
+from consilience.comparison.comparison import read_finished
+from consilience.core.errors import TrainingError
+from consilience.core.samples import Samples
+from consilience.data import DataSet
+from consilience.data.splits import draw_split
+
+ENCODER = {"name": "mlp", "hidden": [4], "dropout": 0.0}
+PROTOCOL = {
+    "levels": (0,),
+    "seeds": 2,
+    "reference": "concat",
+    "encoders": {"a": ENCODER, "b": ENCODER},
+    "settings": {"concat": {"dropout": 0.0, "width": 4}, "concat@wider": {"dropout": 0.0, "width": 6}},
+    "training": {"epochs": 2, "device": "cpu"},
+    "verbose": 0,
+}
+METHODS = ["concat", "concat@wider", "unimodal:a"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    random = np.random.default_rng(0)
+    y = np.arange(120) % 2
+    values = {name: random.normal(y[:, None], 1, size=(120, 3)).astype(np.float32) for name in "ab"}
+    return DataSet("small", Samples.of(values, y), "classification", *draw_split(y, "classification"))
+
+
+def results(comparison):
+    written = comparison.store.read_plan()
+    return {(job.method, job.seed): result for job, result in read_finished(comparison.store, written)}
+
+
+def test_the_findings_are_the_same(data, tmp_path):
+    alone = compare(data, METHODS, **PROTOCOL, out=tmp_path / "alone")
+    beside = compare(data, METHODS, **PROTOCOL, out=tmp_path / "beside", side_by_side=True)
+    first, second = results(alone), results(beside)
+    assert first.keys() == second.keys()
+    for key, result in second.items():
+        # The expert of one modality has a training of its own: the engine does it.
+        assert result.about.get("side_by_side") == (None if key[0] == "unimodal:a" else 2)
+        assert (result.about["epochs"], result.about["parameters"]) == (2, first[key].about["parameters"])
+        np.testing.assert_allclose(result.arrays["output/0"], first[key].arrays["output/0"], atol=1e-5)
+    assert (beside.bests["small"] / "job.key").read_text() == (alone.bests["small"] / "job.key").read_text()
+
+
+def test_what_breaks_is_left_to_the_engine(data, tmp_path, monkeypatch, caplog):
+    def fail(*given, **how):
+        raise TrainingError("training concat side by side: with seed 1 the loss broke")
+
+    monkeypatch.setattr("consilience.training.stacked_seeds.train_side_by_side", fail)
+    found = compare(data, ["concat"], **{**PROTOCOL, "settings": {}}, out=tmp_path / "run", side_by_side=True)
+    assert len(results(found)) == 2
+    assert "the loss broke; its seeds are trained one by one" in caplog.text
+
+
+def test_a_single_open_seed_is_no_group(data, tmp_path, monkeypatch):
+    compare(data, ["concat"], **{**PROTOCOL, "settings": {}, "seeds": 1}, out=tmp_path / "run")
+    monkeypatch.setattr(together, "fit", lambda *given: pytest.fail("one seed was trained side by side with itself"))
+    found = compare(data, ["concat"], **{**PROTOCOL, "settings": {}}, out=tmp_path / "run", side_by_side=True)
+    assert len(results(found)) == 2

@@ -1,0 +1,177 @@
+"""The method `bayes-robust`: what is broken is found, without ever having been seen."""
+
+import numpy as np
+import pytest
+import torch
+
+from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.reliability import Reliability
+from consilience.core.samples import Modality
+from consilience.corruption import Corruptor
+from consilience.data import load_data
+from consilience.methods import Spec
+from consilience.methods.opinions.bayes_robust import Alarm, BayesRobust, view, view_size
+from consilience.training import Model, Trainer, load_model
+from toy_batches import CLASSES, VECTORS, batch_of
+
+
+def trainer(**settings):
+    return Trainer(**{"epochs": 6, "lr": 0.01, "device": "cpu", **settings})
+
+
+def accuracy(model, samples):
+    return np.mean(model.task.decode(model.predict(samples, device="cpu").output.numpy()) == samples.y)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_data("digits")
+
+
+@pytest.fixture(scope="module")
+def model(digits):
+    return Model.fit("bayes-robust", digits.train, trainer=trainer())
+
+
+@pytest.fixture(scope="module")
+def noisy(digits):
+    hit = ["top_left", "top_right"]
+    return Corruptor(digits.train).apply(digits.test, "gaussian", 10, modalities=hit, probability=1)
+
+
+def test_before_fitting_it_is_the_theorem_with_everyone_nearly_reliable():
+    method = BayesRobust(Spec(VECTORS, CLASSES)).eval()
+    found = method(batch_of(5))
+    assert found.extra["reliability"].detach().numpy() == pytest.approx(0.9)
+    rule = BayesRule(2, 3, kappa="none")
+    low, high = (rule(found.opinions, reliability=torch.full((5, 2), rho)).exp() for rho in (0.9, 1.0))
+    output = found.output.double().exp()
+    torch.testing.assert_close(output.sum(1), torch.ones(5).double())
+    assert ((output - low) * (high - output) >= -1e-7).all()
+
+
+def test_one_sound_sample_in_200_may_raise_an_alarm():
+    random = np.random.default_rng(0)
+    whole = torch.from_numpy(random.beta(0.5, 0.2, size=2001))
+    sound, broken = Alarm().double().fit(whole)(whole)
+    torch.testing.assert_close(sound.exp() + broken.exp(), torch.ones_like(whole))
+    assert (broken > sound).sum() == 10
+    assert (sound.argsort() == whole.argsort()).all()
+
+
+def test_an_alarm_is_never_easier_to_raise_than_by_even_odds():
+    whole = torch.linspace(0.8, 1, 50).double()
+    fitted, fresh = (alarm(torch.tensor([0.0, 0.7, 1.0])) for alarm in (Alarm().fit(whole), Alarm()))
+    torch.testing.assert_close(fitted, fresh)
+    assert fresh[0].exp().numpy() == pytest.approx([0, 0.7, 1], abs=1e-6)
+    assert all(one.isfinite().all() for one in fresh)
+
+
+def test_on_sound_samples_it_decides_as_bayes_does(model, digits):
+    said = model.predict(digits.test, device="cpu")
+    alone = model.method.rule(said.opinions)
+    assert (said.output.argmax(1) == alone.argmax(1)).float().mean() > 0.98
+    assert model.method.alarm.threshold < 0
+
+
+def test_noise_costs_little(model, digits, noisy):
+    experts = torch.softmax(model.predict(noisy, device="cpu").opinions, dim=2)
+    theorem = experts.log().sum(dim=1).argmax(dim=1).numpy()
+    assert accuracy(model, digits.test) > 0.85
+    assert accuracy(model, noisy) > np.mean(theorem == noisy.y) + 0.1
+    without = digits.test.only(["bottom_left", "bottom_right"])
+    assert accuracy(model, noisy) > accuracy(model, without) - 0.05
+
+
+def test_trust_says_who_is_broken(model, digits, noisy):
+    clean, broken = (model.predict(samples, device="cpu").weights for samples in (digits.test, noisy))
+    assert clean.mean() > 0.75
+    assert broken[:, :2].mean() < 0.2
+    assert broken[:, 2:].mean() > 0.75
+
+
+def test_missing_is_the_same_as_never_having_been_there(model, digits):
+    present = np.ones(digits.test.present.shape, dtype=bool)
+    present[:, 1] = False
+    hidden = model.predict(digits.test.replaced({}, present=present), device="cpu")
+    without = model.predict(digits.test.only(["top_left", "bottom_left", "bottom_right"]), device="cpu")
+    assert torch.equal(hidden.output, without.output)
+    assert (hidden.weights[:, 1] == 0).all()
+
+
+def test_without_anything_it_says_the_prior(model, digits):
+    nothing = digits.test.replaced({}, present=np.zeros_like(digits.test.present))
+    output = model.predict(nothing, device="cpu").output
+    torch.testing.assert_close(output, model.method.rule.prior.log().expand_as(output))
+
+
+def test_the_number_of_references_is_bounded(digits):
+    settings = {"references": 50, "folds": 2, "pairs": False}
+    model = Model.fit("bayes-robust", digits.train[:200], settings=settings, trainer=trainer(epochs=1))
+    assert {len(one.references) for one in model.method.reliability.scores} == {50}
+
+
+def test_saved_in_64_bits(tmp_path, digits):
+    model = Model.fit(
+        "bayes-robust", digits.train[:100], settings={"folds": 2}, trainer=trainer(epochs=1, precision="64")
+    )
+    again, _ = load_model(model.save(tmp_path / "model"))
+    before, after = (one.predict(digits.test, device="cpu") for one in (model, again))
+    assert before.output.dtype == torch.float64
+    assert torch.equal(before.output, after.output)
+
+
+@pytest.mark.parametrize("name", ["captions", "sequences"])
+def test_images_tokens_and_sequences(name):
+    data = load_data(name, n=300)
+    model = Model.fit("bayes-robust", data.train, settings={"folds": 2}, trainer=trainer(epochs=2))
+    prediction = model.predict(data.test, device="cpu")
+    assert prediction.output.isfinite().all()
+    assert prediction.weights.mean() > 0.5
+
+
+def test_features_of_tokens_are_those_of_the_experts_who_have_not_seen_them(monkeypatch):
+    data, asked = load_data("captions", n=100), []
+    fit = Reliability.fit
+
+    def spy(self, views, *rest):
+        asked.extend(views(fold) for fold in (0, 1, None))
+        return fit(self, views, *rest)
+
+    monkeypatch.setattr(Reliability, "fit", spy)
+    model = Model.fit("bayes-robust", data.train, settings={"folds": 2}, trainer=trainer(epochs=1))
+    tokens = [one.kind for one in model.method.spec.modalities.values()].index("tokens")
+    first, second, final = (views[tokens] for views in asked)
+    assert np.abs(first - second).max() > 0.01
+    expected = Trainer(model.preparation, device="cpu").predict(model.method.experts.each[tokens], data.train).joint
+    np.testing.assert_array_equal(final, expected.double())
+    assert np.abs(final - first).max() > 0.01
+
+
+def test_an_interruption_in_cross_fitting_keeps_the_experts(monkeypatch, digits):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "cross_fit", interrupt)
+    model = Model.fit("bayes-robust", digits.train[:100], trainer=trainer(epochs=1))
+    assert model.predict(digits.test, device="cpu").output.isfinite().all()
+    with pytest.raises(KeyboardInterrupt):
+        Model.fit("bayes-robust", digits.train[:100], trainer=trainer(epochs=1, on_interrupt="raise"))
+
+
+def test_views():
+    batch = batch_of(3)
+    assert torch.equal(view(VECTORS["image"], batch, None), batch["image"])
+    sound = Modality("sound", "sequence", (4, 2))
+    batch = batch_of(2, modalities={"sound": sound}, present=[[True], [True]])
+    batch.lengths["sound"] = torch.tensor([4, 3])
+    batch.values["sound"][1, 3] = 1e6  # padding
+    found = view(sound, batch, None)
+    assert found.shape == (2, view_size(sound, 99)) == (2, 4)
+    real = batch["sound"][1, :3]
+    torch.testing.assert_close(found[1], torch.cat([real.mean(0), real.std(0, correction=0)]))
+    words = Modality("words", "tokens", (7,), vocabulary=5)
+    features = torch.randn(3, 6)
+    assert view(words, batch, features) is features
+    assert view_size(words, 6) == 6
+    assert view_size(Modality("photo", "image", (3, 4, 5)), 6) == 60

@@ -1,0 +1,106 @@
+"""Accounts of experiments: tables in every format, a page and Markdown with what they say; contours on round levels."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from consilience.core.errors import UnknownNameError
+from consilience.report.contours import Surface, contour_levels, plot_contours
+from consilience.report.document import Account, Section, TextTable, account_markdown, render_account
+
+TABLE = TextTable("A <table>", ("net", "gain_%"), (("a|b", "1"), ("c", "2")), marked=(1,))
+ACCOUNT = Account("A & B", ("It `works`.",), (Section("one", "One <thing>", ("Said.",), (TABLE,)),), "consilience x")
+
+
+def test_tables_in_every_format():
+    assert ACCOUNT.table("markdown").splitlines()[2:] == [
+        "| net   | gain\\_% |",
+        "| ----- | ------: |",
+        "| a\\|b  |       1 |",
+        "| **c** |   **2** |",
+    ]
+    assert "net & gain\\_\\% \\\\" in ACCOUNT.table("latex")
+    assert "\\caption{A \\textless{}table\\textgreater{}}" in ACCOUNT.table("latex")
+    with pytest.raises(UnknownNameError, match="format"):
+        ACCOUNT.table("word")
+
+
+def printed(table, width):
+    """The lines of a table on a terminal of this width."""
+    console = Console(width=width, file=io.StringIO())
+    console.print(Account("", (), (Section("one", "", tables=(table,)),)).table())
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+words = st.lists(st.text("abc9", min_size=1, max_size=6), min_size=1, max_size=3).map(" ".join)
+
+
+@given(st.integers(30, 90), st.integers(0, 4), st.data())
+def test_on_a_terminal_no_line_is_too_long_and_no_number_broken(width, columns, data):
+    header = ("method", *data.draw(st.lists(words, min_size=columns, max_size=columns)))
+    cells = st.floats(-9, 9).map("{:.2f} ± 0.10".format)
+    rows = data.draw(st.lists(st.tuples(words, *[cells] * columns), max_size=3))
+    lines = printed(TextTable("A table", header, tuple(rows)), width)
+    assert all(cell_len(line) <= width for line in lines)
+    for row in rows:
+        for cell in row[1:]:
+            assert any(cell in line for line in lines)
+
+
+def test_columns_that_do_not_fit_stand_below():
+    table = TextTable(
+        "A table", ("method", "clean", "noise of 5"), (("best-unimodal", "98.80 ± 0.26", "63.91 ± 1.43"),)
+    )
+    assert len([line for line in printed(table, 80) if "best-unimodal" in line]) == 1
+    below = printed(table, 40)
+    assert len([line for line in below if "best-unimodal" in line]) == 2
+    assert not any("98.80" in line and "63.91" in line for line in below)
+
+
+def test_the_page_and_the_markdown():
+    page = render_account(ACCOUNT)
+    for text in ("<h1>A &amp; B</h1>", "It <code>works</code>.", '<a href="#one">One &lt;thing&gt;</a>', "a|b"):
+        assert text in page
+    assert page.count('class="reference"') == 1
+    markdown = account_markdown(ACCOUNT.to_json())
+    assert markdown.startswith("# A \\& B\n\nIt `works`.\n\n## One \\<thing\\>\n\nSaid.\n")
+    assert markdown.endswith("    consilience x\n")
+
+
+def test_the_quick_form_says_so_first():
+    quick = replace(ACCOUNT, command="consilience x --quick")
+    assert account_markdown(quick.to_json()).startswith("# A \\& B\n\nQuick form (`--quick`): fewer seeds")
+    assert "Quick form (<code>--quick</code>)" in render_account(quick)
+    assert "Quick form" not in render_account(ACCOUNT)
+
+
+def test_an_empty_cell_of_a_marked_row_stays_empty():
+    told = TextTable("A", ("net", "gain"), (("c", ""),), marked=(0,))
+    assert (
+        Account("A", (), (Section("one", "One", (), (told,)),)).table("markdown").splitlines()[-1] == "| **c** |      |"
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=5))
+def test_contour_levels_are_few_round_and_around_all_values(values):
+    levels = contour_levels(np.array(values))
+    assert 0 in levels
+    assert levels[0] <= min(values) + 1e-9
+    assert levels[-1] >= max(values) - 1e-9
+    assert 2 <= len(levels) <= 12
+    np.testing.assert_allclose(np.diff(levels), levels[1] - levels[0])
+
+
+def test_contours_share_one_scale():
+    surfaces = [Surface(str(k), (0, 1), (0, 1, 2), np.full((3, 2), 4.0) * k + np.eye(3, 2)) for k in (-1, 1)]
+    figure = plot_contours(surfaces, "x", "y", 2)
+    first, second = figure.axes
+    assert (first.get_xlabel(), second.get_title(loc="left")) == ("x", "1")
+    assert figure.get_figwidth() > plot_contours(surfaces, "x", "y", 1).get_figwidth()
