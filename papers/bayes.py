@@ -15,8 +15,8 @@ import yaml
 from consilience.comparison.plan import Source
 from consilience.comparison.statistics import compare_to_reference, reachable, too_few_seeds
 from consilience.comparison.study import load_script, run_from_command_line, run_study
-from consilience.report.account import Account, Section, TextTable
 from consilience.report.curves import Dots, Line, plot_dots, plot_lines
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.palette import looks_of
 from consilience.report.wording import NOTHING, Scale, say_list, say_number

@@ -8,26 +8,26 @@ import time
 import numpy as np
 import torch
 
-from consilience.batches import Batch
 from consilience.comparison.plan import Source
 from consilience.comparison.statistics import compare_to_reference, too_few_seeds
 from consilience.comparison.store import Result
 from consilience.comparison.study import run_from_command_line, run_study
-from consilience.generative.importance import LogLikelihood, WeightSums, log_joint, pairs_at_once
-from consilience.generative.model import LatentModel
-from consilience.generative.subset_encoders import OwnEncoder
-from consilience.generative.trained import BATCH, TrainedLatent
-from consilience.generative.units import own_transforms
+from consilience.core.batches import Batch
+from consilience.core.samples import Samples
+from consilience.core.targets import Task
 from consilience.methods import Spec
+from consilience.methods.latent.importance_sampling import LogLikelihood, WeightSums, log_joint, pairs_at_once
+from consilience.methods.latent.latent_model import LatentModel
+from consilience.methods.latent.subset_encoders import OwnEncoder
+from consilience.methods.latent.trained_latent_model import BATCH, TrainedLatent
+from consilience.methods.latent.unit_conversion import own_transforms
 from consilience.preparation import Preparation
-from consilience.report.account import Account, Section, TextTable
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.wording import NOTHING, Scale, say_list, say_number
-from consilience.samples import Samples
-from consilience.targets import Task
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 from consilience.training.feed import Feed
-from consilience.training.randomness import seeded
+from consilience.training.seeding import seeded
 
 TITLE = "JMVAE on images and labels of MNIST: the published log-likelihood"
 PAPER = "Suzuki, Nakayama and Matsuo 2016, Joint Multimodal Learning with Deep Generative Models"

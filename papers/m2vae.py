@@ -23,13 +23,13 @@ from consilience.comparison.plan import Source
 from consilience.comparison.statistics import compare_to_reference, too_few_seeds
 from consilience.comparison.store import Result, Store
 from consilience.comparison.study import Cell, run_from_command_line, run_study
-from consilience.generative.judging import linear_probe
-from consilience.generative.trained import TrainedLatent
-from consilience.report.account import Account, Section, TextTable
+from consilience.core.samples import Samples
+from consilience.methods.latent.generation_metrics import linear_probe
+from consilience.methods.latent.trained_latent_model import TrainedLatent
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.svg import drawing_style
 from consilience.report.wording import Scale, say_list, say_number
-from consilience.samples import Samples
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 

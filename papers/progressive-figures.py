@@ -8,26 +8,25 @@ import time
 from dataclasses import replace
 from functools import cache, partial
 
-import numpy as np
 import polars
 import torch
 
 from consilience.comparison.store import Result
 from consilience.comparison.study import run_from_command_line, run_study
+from consilience.core.modalities import Modality
+from consilience.core.targets import Task
 from consilience.data import load_data
 from consilience.encoders import build_encoder
-from consilience.evaluation.loops import probe_steps, say_stages, step_through
-from consilience.feedback.looped import END
+from consilience.evaluation.loop_diagnostics import probe_steps, say_stages, step_through
 from consilience.methods import Spec, Step, build
-from consilience.modalities import Modality
+from consilience.methods.progressive.looped_encoder import END
 from consilience.preparation import Preparation
-from consilience.report.account import Account, Section, TextTable
-from consilience.report.loops import draw_depth, draw_joining, draw_probes
+from consilience.report.document import Account, Section, TextTable
+from consilience.report.loop_figures import draw_depth, draw_joining, draw_probes
 from consilience.report.wording import Scale, say_count, say_list, say_number
-from consilience.targets import Task
 from consilience.training import Model, Trainer
 from consilience.training.devices import resolve_device
-from consilience.training.together import fit_together
+from consilience.training.stacked_seeds import fit_together
 
 TITLE = "Inside the loop: what each pass adds, where feedback should join, how deep to unroll"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, figures 6, 10a and 10b"
@@ -46,8 +45,15 @@ INTO = "conv4"  # the stage of both encoders that receives the feedback, unless 
 FULL = {
     "build": {"components": 4, "noise": 800.0},
     "training": {
-        **{"epochs": 16, "batch_size": 256, "lr": 0.1, "optimizer": "sgd", "weight_decay": 1e-4, "clip": 1.0},
-        **{"patience": 4, "resident": True, "cuda_graphs": True},
+        "epochs": 16,
+        "batch_size": 256,
+        "lr": 0.1,
+        "optimizer": "sgd",
+        "weight_decay": 1e-4,
+        "clip": 1.0,
+        "patience": 4,
+        "resident": True,
+        "cuda_graphs": True,
     },
     "seeds": 10,
     "probed": ("lowrank", "mfm", "refnet"),

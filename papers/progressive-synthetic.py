@@ -15,18 +15,18 @@ from scipy.integrate import trapezoid
 
 from consilience.comparison.store import Result
 from consilience.comparison.study import run_from_command_line, run_study
+from consilience.core.modalities import Modality
+from consilience.core.targets import Task
 from consilience.data import load_data
 from consilience.methods import Spec, build
-from consilience.modalities import Modality
-from consilience.report.account import Account, Section, TextTable
 from consilience.report.contours import Surface, plot_contours
 from consilience.report.curves import Line, plot_lines
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.palette import looks_of
 from consilience.report.wording import Scale, say_level, say_list
-from consilience.targets import Task
-from consilience.training.side_by_side import train_side_by_side
-from consilience.training.trials import Trials
+from consilience.training.stacked_data import Trials
+from consilience.training.stacked_training import train_side_by_side
 
 TITLE = "Progressive fusion on synthetic data: when does feeding the fused features back help?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, B.1"

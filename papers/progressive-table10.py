@@ -7,11 +7,11 @@ import torch
 
 from consilience.comparison.store import Result
 from consilience.comparison.study import run_from_command_line, run_study
+from consilience.core.modalities import Modality
+from consilience.core.targets import Task
 from consilience.methods import Spec, build
-from consilience.modalities import Modality
-from consilience.report.account import Account, Section, TextTable
+from consilience.report.document import Account, Section, TextTable
 from consilience.report.wording import say_count
-from consilience.targets import Task
 
 TITLE = "How many parameters does progressive fusion add?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, table 10"

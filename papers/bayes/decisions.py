@@ -13,9 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from consilience import BayesFusion, estimate_target_prior, fuse, load_data
+from consilience.bayes.calibration import fit_temperature
+from consilience.bayes.priors import empirical_prior
 from consilience.comparison.store import Result
-from consilience.decision.calibration import fit_temperature
-from consilience.decision.priors import empirical_prior
 from consilience.evaluation.classification import accuracy, ece, nll
 
 # The ways to decide.

@@ -22,8 +22,8 @@ from consilience.comparison.plan import Job, digest, to_json
 from consilience.comparison.reproduction import Reproduction, run_folder
 from consilience.comparison.resolution import versions_used
 from consilience.comparison.store import Result, Store, writing
-from consilience.errors import InputError
-from consilience.report.account import Account, Section, write_account
+from consilience.core.errors import InputError
+from consilience.report.document import Account, Section, write_account
 from consilience.report.wording import say_versions
 from consilience.version import __version__
 
