@@ -25,11 +25,10 @@ TITLE = "Fusing the opinions of experts: which way?"
 PAPER = "Jørgensen, Tětková, Hansen 2024, Image classification with symbolic hints using limited resources"
 NAMES = ("bayes-digits", "bayes-handwritten", "bayes-predictions")
 ways = load_script(Path(__file__).with_name("bayes") / "decisions.py")
+STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "bayes.yaml").read_text(encoding="utf-8"))
 # The ways that the answer compares with the reference, and those of the curve over n; tables have all of them.
-RIVALS = (
-    *(ways.THEOREM, ways.CONCAT, ways.DROPOUT, ways.STACKED),
-    *("centralnet", "centralnet, calibrated", ways.TOLD, ways.RELIABLE),
-)
+RIVALS = (ways.THEOREM, ways.CONCAT, ways.DROPOUT, ways.STACKED, ways.TOLD, ways.RELIABLE)
+RIVALS += ("centralnet", "centralnet, calibrated")
 DRAWN = (ways.OURS, ways.ROBUST, ways.THEOREM, ways.CONCAT, ways.STACKED)
 PERCENT, LOSS, FINE, APART = Scale(100.0, 1, " %"), Scale(1.0, 3), Scale(1.0, 4), Scale(100.0, 0, " %")
 
@@ -76,10 +75,8 @@ class Findings:
 
 def describe(settings, results):
     conditions = settings["conditions"]
-    every = [
-        Findings(condition, results[place :: len(conditions)], settings.get("published", {}))
-        for place, condition in enumerate(conditions)
-    ]
+    published, step = settings.get("published", {}), len(conditions)
+    every = [Findings(conditions[place], results[place::step], published) for place in range(step)]
     sections = []
     for findings in every:
         first = findings is every[0]
@@ -134,13 +131,13 @@ def say_shares(findings):
     right, wrong = (
         PERCENT.number(findings.scores(way, "accuracy").mean()) for way in (ways.TRUE_NAIVE, ways.PUBLISHED)
     )
-    sign = "+" if apart.mean() > 0 else ""
-    return (
-        f"{findings.title}: with shares estimated by EM the log-loss is {findings.loss(ways.EM)}, "
-        f"{sign}{LOSS.over_seeds(apart)} from that with the true ones, and "
-        f"{LOSS.number(findings.scores(ways.KEPT).mean())} with the old ones kept. The theorem with κ = 1 is right on "
-        f"{right} % with the true shares in their place, and on {wrong} % with the new shares in all of −(N − 1) ln π, "
-        "as the code published with the paper has it."
+    return STUDY["shares"].format(
+        title=findings.title,
+        em=findings.loss(ways.EM),
+        apart=("+" if apart.mean() > 0 else "") + LOSS.over_seeds(apart),
+        kept=LOSS.number(findings.scores(ways.KEPT).mean()),
+        right=right,
+        wrong=wrong,
     )
 
 
@@ -149,10 +146,7 @@ def share_errors(findings, published):
         LOSS.over_seeds([result.about["off"][whose] for result in findings.results]) for whose in ("fused", "alone")
     )
     beside = "" if published is None else " When the recipe was chosen: {:.2f} and {:.2f}.".format(*published)
-    return (
-        f"The shares that EM finds are off by {fused} from the fused posterior and by {alone} from the best expert's "
-        f"alone (the sum over classes of the differences).{beside}"
-    )
+    return STUDY["share_errors"].format(fused=fused, alone=alone) + beside
 
 
 def table(findings):
@@ -204,8 +198,7 @@ def curve(every):
     ends = "; ".join(f"{line.label} {LOSS.number(line.means[0])} to {LOSS.number(line.means[-1])}" for line in lines)
     return Drawing(
         "over-n",
-        "Log-loss against the number of samples that experts and fusion learn from together: mean, and standard "
-        "deviation over seeds as a band. Less is better.",
+        STUDY["curve"],
         f"Log-loss against n, from {sizes[0]:.0f} to {sizes[-1]:.0f}: {ends}",
         figure,
     )
@@ -226,38 +219,18 @@ def dots(findings):
 
 def legend(findings):
     caution = too_few_seeds(findings.seeds, len(findings.ways) - 1)
-    return (
-        f"Mean ± standard deviation over {say_number(findings.seeds, 'seed')}, each with rows of its own. An arrow "
-        "marks a difference in log-loss to the way in bold that is significant at 5 % (paired bootstrap over seeds and "
-        "test samples, Holm over the ways): ↑ better, ↓ worse. The interval of a difference is by the same bootstrap, "
-        "for one way by itself. ECE is the calibration error." + (f" {caution}" if caution else "")
-    )
+    legend = STUDY["legend"].format(seeds=say_number(findings.seeds, "seed"))
+    return f"{legend} {caution}" if caution else legend
 
 
 def how_measured(data, every):
     tested = say_list(f"{len(findings.results[0].arrays['index'])} ({findings.name})" for findings in every)
     seconds = np.median([result.about["seconds"] for findings in every for result in findings.results])
-    experts = (
-        "Experts: one logistic regression a modality on standardised features, at scikit-learn's defaults; so are "
-        f"concat regression and stacking. Opinions to learn from are out-of-fold, in {ways.FOLDS} folds, those to "
-        "decide from are of experts trained on all n samples. All else are decided on. The best single modality is "
-        "the one of the least out-of-fold log-loss. For classes 20:1 test samples are weighted by their class; for "
-        f"the reversed shares they are thinned out. Dropout: {ways.COPIES} copies of the training samples, each "
-        "without every modality with probability ½."
-    )
     if data == "avmnist-predictions":
-        experts = (
-            f"Seed k is of training run k mod {ways.RUNS} + 1, with a half of the rows of its own to learn "
-            "temperatures, coefficients and the Gaussian from. Missing: each expert with probability "
-            f"{ways.MISSING:g}; broken: each with probability {ways.BROKEN:g}. For classes 20:1 the rows to be decided "
-            "are thinned out, each class by the same factor against the one before."
-        )
-    return (
-        experts,
-        f"Samples to decide on, in the first seed: {tested}. The log-loss counts a probability below 2.2e-16 as that; "
-        f"the calibration error has 15 bins. One condition with one seed takes {seconds:.1f} s on the median, every "
-        "way included.",
-    )
+        experts = STUDY["saved_predictions"].format(runs=ways.RUNS, missing=ways.MISSING, broken=ways.BROKEN)
+    else:
+        experts = STUDY["trained_experts"].format(folds=ways.FOLDS, copies=ways.COPIES)
+    return experts, STUDY["samples"].format(tested=tested, seconds=seconds)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ A cell is one objective with one seed: a model trained by the recipe, and its lo
 """
 
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
+import yaml
 
 from consilience.comparison.plan import Source
 from consilience.comparison.statistics import compare_to_reference, too_few_seeds
@@ -31,43 +33,14 @@ from consilience.training.seeding import seeded
 
 TITLE = "JMVAE on images and labels of MNIST: the published log-likelihood"
 PAPER = "Suzuki, Nakayama and Matsuo 2016, Joint Multimodal Learning with Deep Generative Models"
-NOTES = (
-    "What is published is log p(image), the label summed out, and not log p(image, label): both are here. It was "
-    "estimated with z from q(z | image, label); so is ours beside it. The table of all likelihoods draws z from a "
-    "proposal that was refined first. Either lies too low in expectation: of two estimates of one likelihood the "
-    "higher is the nearer.",
-    "α, the weight of the pull between posteriors, is 0.1, as in MultiVae's script that gives the same figure.",
-    "Training images are drawn anew at every step, each pixel with its grey value for the probability of ink, and "
-    "test images once. Likelihoods are Bernoulli and categorical.",
-    "Nets as published: images and labels through a layer of 512 each, side by side into another, for q(z | image, "
-    "label); two layers of 512 for the posteriors of one alone and for the decoders. Their variances come from a "
-    "softplus, ours from an exponential.",
-    "The weights are those of the last epoch, all 60 000 training images having been trained on; MultiVae takes the "
-    "epoch of the lowest training loss after the warm-up.",
-    "m2vae stands beside it with the same nets and the same training: what does a bound of its own for each modality "
-    "cost the image's likelihood?",
-)
+STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "jmvae-mnist.yaml").read_text(encoding="utf-8"))
 AUTHORS, MULTIVAE = -86.86, (-86.85, 0.03)  # log p(image): by the authors, and by the package MultiVae over its seeds
 DATA = Source("mnist")
 IMAGE, LABEL = "image", "label"
 LIKELIHOODS = {IMAGE: "bernoulli", LABEL: "categorical"}
 # The first is published; α says how strongly the posteriors of one modality are pulled to the joint one.
 OBJECTIVES = {"jmvae": {"alpha": 0.1}, "m2vae": {}}
-# The recipe. train, test: images at most, None for all. warmup: epochs until divergences count in full. draws: of
-# importance sampling.
-FULL = {
-    "seeds": 10,
-    "train": None,
-    "test": None,
-    "latent": 64,
-    "hidden": 512,
-    "epochs": 500,
-    "warmup": 200,
-    "batch_size": 100,
-    "lr": 0.001,
-    "draws": 1000,
-}
-QUICK = {**FULL, "seeds": 2, "train": 5000, "test": 100, "epochs": 10, "warmup": 4, "draws": 100}
+FULL, QUICK = STUDY["settings"], STUDY["settings"] | STUDY["quick_settings"]
 NATS = Scale(1.0, 2)
 
 
@@ -85,21 +58,11 @@ def run(*, quick=False, settings=None, **options):
     )
 
 
-# Measuring
-
-
 def measure(cell, shared):
     train, test = images_and_labels(DATA.load(), shared["train"], shared["test"], cell["seed"])
     began = time.perf_counter()
-    trainer = Trainer(
-        epochs=shared["epochs"],
-        patience=None,
-        batch_size=shared["batch_size"],
-        lr=shared["lr"],
-        seed=cell["seed"],
-        cuda_graphs=True,
-        on_interrupt="raise",
-    )
+    training = {name: shared[name] for name in ("epochs", "batch_size", "lr")}
+    trainer = Trainer(**training, seed=cell["seed"], patience=None, cuda_graphs=True, on_interrupt="raise")
     objective = {"objective": cell["objective"], "settings": OBJECTIVES[cell["objective"]], "warmup": shared["warmup"]}
     trained = fit(train, trainer, hidden=shared["hidden"], latent=shared["latent"], **objective)
     seconds = time.perf_counter() - began
@@ -192,8 +155,6 @@ def published_estimate(trained, samples, draws):
     return LogLikelihood(*(torch.cat(tensors) for tensors in zip(*parts)))
 
 
-# The page
-
 # Column → each test sample's figure, from the arrays of a result.
 COLUMNS = {
     "log p(image)": lambda arrays: arrays["image"],
@@ -206,17 +167,13 @@ COLUMNS = {
 
 def describe(settings, results):
     by_objective = {name: results[place :: len(OBJECTIVES)] for place, name in enumerate(OBJECTIVES)}
-    caution = too_few_seeds(settings["seeds"], len(OBJECTIVES) - 1)
-    reading = (
-        f"Mean ± standard deviation over {say_number(settings['seeds'], 'seed')}. An arrow marks a difference to jmvae "
-        "that is significant at 5 % (paired bootstrap over seeds and test images): ↑ better, ↓ worse."
-        + (f" {caution}" if caution else "")
-    )
+    seeds = say_number(settings["seeds"], "seed")
+    reading = (STUDY["reading"].format(seeds=seeds), too_few_seeds(settings["seeds"], len(OBJECTIVES) - 1))
     tables = (likelihoods_table(by_objective), draws_table(by_objective))
     sections = (
         Section("published", "Beside what is published", tables=(published_table(by_objective),)),
-        Section("all", "All likelihoods", (reading,), tables),
-        Section("differences", "Reasons for differences", NOTES),
+        Section("all", "All likelihoods", (" ".join(filter(None, reading)),), tables),
+        Section("differences", "Reasons for differences", tuple(STUDY["notes"])),
         Section("made", "How it was made", (how_made(settings, results),)),
     )
     return Account(TITLE, answer(settings, published_means(by_objective["jmvae"])), sections, paper=PAPER)
@@ -228,9 +185,13 @@ def published_means(results):
 
 def answer(settings, ours):
     sentences = [
-        f"log p(image) by the published estimate is {NATS.over_seeds(ours)} nats over {say_number(len(ours), 'seed')}; "
-        f"published are {NATS.number(AUTHORS)} by the authors and {NATS.pair(*MULTIVAE)} by MultiVae: ours differs by "
-        f"{NATS.signed(ours.mean() - AUTHORS)} from the former."
+        STUDY["answer"].format(
+            ours=NATS.over_seeds(ours),
+            seeds=say_number(len(ours), "seed"),
+            authors=NATS.number(AUTHORS),
+            multivae=NATS.pair(*MULTIVAE),
+            difference=NATS.signed(ours.mean() - AUTHORS),
+        )
     ]
     nouns = {"train": "training images", "test": "test images", "epochs": "epochs", "warmup": "epochs of warm-up"}
     recipe = FULL | {"train": 60_000, "test": 10_000}
@@ -283,17 +244,14 @@ def draws_table(by_objective):
 
 
 def how_made(settings, results):
-    trained, tested = results[0].about["trained_on"], len(results[0].arrays["index"])
-    devices = say_list(sorted({result.about["device"] for result in results}))
-    training, estimating = (
-        np.median([result.about[name] for result in results]) for name in ("seconds", "measuring_seconds")
-    )
-    return (
-        f"{grouped(trained)} training and {grouped(tested)} test images. Latent of {settings['latent']} dimensions, "
-        f"layers of {settings['hidden']} units, Adam with learning rate {settings['lr']:g}, batches of "
-        f"{settings['batch_size']}, {settings['epochs']} epochs, divergences reaching their full weight over the first "
-        f"{settings['warmup']}, {settings['draws']} draws. On the median {training:.0f} s of training and "
-        f"{estimating:.0f} s of estimating on {devices}."
+    seconds = {"training": "seconds", "estimating": "measuring_seconds"}
+    medians = {what: np.median([result.about[name] for result in results]) for what, name in seconds.items()}
+    sizes = {"trained": results[0].about["trained_on"], "tested": len(results[0].arrays["index"])}
+    return STUDY["how"].format(
+        **settings,
+        **medians,
+        **{part: grouped(size) for part, size in sizes.items()},
+        devices=say_list(sorted({result.about["device"] for result in results})),
     )
 
 

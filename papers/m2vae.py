@@ -36,27 +36,15 @@ from consilience.training.devices import resolve_device
 TITLE = "Latent fusion on pictures in parts: which objective imputes, and how well?"
 PAPER = "Korthals 2019, M²VAE – Derivation of a Multi-Modal Variational Autoencoder Objective"
 NAMES = ("m2vae-digits", "m2vae-mnist")
-# Variant → objective, its settings, and the encoder of subsets where it is not the default.
-VARIANTS = {
-    "m2vae": {"objective": "m2vae"},
-    "m2vae, chain": {"objective": "m2vae", "settings": {"subsets": "chain"}},
-    "m2vae, tight": {"objective": "m2vae", "settings": {"bound": "tight"}},
-    "m2vae, tight, chain": {"objective": "m2vae", "settings": {"bound": "tight", "subsets": "chain"}},
-    "joint": {"objective": "joint", "subset_encoder": "poe"},
-    **{name: {"objective": name} for name in ("jmvae", "mvae", "mmvae", "mopoe", "mvtcae")},
-}
+STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "m2vae.yaml").read_text(encoding="utf-8"))
+VARIANTS = STUDY["variants"]
 # most: samples at most of train, validation and test. hidden: widths of each encoder, and in reverse of each decoder;
 # None for the defaults. estimated: how many test samples have their likelihood estimated, None for all.
-DEFAULTS = {"variants": tuple(VARIANTS), "most": None, "hidden": None, "estimated": None}
+DEFAULTS = {"variants": list(VARIANTS), "most": None, "hidden": None, "estimated": None}
 JUDGED, COMPONENTS = 10_000, 50  # pictures and principal components that the judge learns from
 FEW_DRAWS = 10  # with fewer effective draws an estimate is not reliable
 SHOWN = 8  # pictures kept for the page
 MORE_IS_BETTER = {"error": False, "conditional": True, "coherent": True}
-CAPTIONS = {
-    "error": "Imputation error: root mean square over pixels, in their own units (less is better)",
-    "conditional": "Conditional log-likelihood of the parts that are not given, in nats (more is better)",
-    "coherent": "Coherence: per cent that a classifier takes for the right digit, given and generated together",
-}
 COLUMNS = {
     "error": "error, root mean square",
     "conditional": "log p(the rest | given), nats",
@@ -80,9 +68,6 @@ def run(*, name="m2vae-digits", quick=False, out=None, jobs=1, cluster=None, ver
     ]
     options = {"quick": quick, "out": out, "jobs": jobs, "cluster": cluster, "verbose": verbose, "command": command}
     return run_study(name, measure, cells, shared, partial(describe, settings, cells), **options)
-
-
-# Pictures
 
 
 class Pictures(NamedTuple):
@@ -142,9 +127,6 @@ def joined(parts):
     tiles = [part[:, 0] if part.ndim == 4 else part.reshape(len(part), isqrt(part.shape[1]), -1) for part in parts]
     rows = [np.concatenate(tiles[start : start + 2], axis=-1) for start in range(0, len(tiles), 2)]
     return np.concatenate(rows, axis=-2)
-
-
-# Measuring
 
 
 def measure(cell, shared):
@@ -225,9 +207,6 @@ def complete(trained, samples, device):
     return np.stack([joined(parts.values()) for parts in (blank, true | made, true)])
 
 
-# Summing up
-
-
 class Findings:
     """All results of one cut. The reference is m2vae, or the first variant where that was not measured."""
 
@@ -280,9 +259,6 @@ def read_findings(folder, seeds=None):
     return [Findings(cut, variants, cells, results) for cut in plan["asked"]["cuts"]], plan["asked"]
 
 
-# The page
-
-
 def describe(settings, cells, results):
     every = [Findings(cut, settings["variants"], cells, results) for cut in settings["cuts"]]
     several, sections, sentences = len(every) > 1, [], []
@@ -291,7 +267,7 @@ def describe(settings, cells, results):
         return f"{findings.name.capitalize()}: {text[0].lower()}{text[1:]}" if several else text
 
     for findings in every:
-        significant = {measure: findings.significant(measure) for measure in CAPTIONS}
+        significant = {measure: findings.significant(measure) for measure in COLUMNS}
         name, title = findings.name, partial(titled, findings)
         tables = tuple(tables_by_size(findings, significant))
         whole, pictures = whole_table(findings, settings), gallery(findings)
@@ -300,11 +276,11 @@ def describe(settings, cells, results):
             Section(f"whole-{name}", title("Whole digits"), tables=(whole,)),
             Section(f"look-{name}", title("What they imagine"), figures=(pictures,)),
         ]
-        for measure, caption in CAPTIONS.items():
-            what = title(caption.partition(":")[0].partition(" of the")[0])
+        for measure in COLUMNS:
+            what = title(STUDY[measure].partition(":")[0].partition(" of the")[0])
             sentences.append(f"{what}: {say_ranks(findings, measure, significant[measure])}")
     how = (how_measured(findings, settings) for findings in every)
-    sections.append(Section("method", "How it was measured", (*settings["notes"], *how)))
+    sections.append(Section("method", "How it was measured", (*STUDY["notes"], *settings.get("notes", ()), *how)))
     return Account(settings["title"], tuple(sentences), tuple(sections), paper=PAPER)
 
 
@@ -342,9 +318,9 @@ def tables_by_size(findings, significant):
         rows = tuple((variant, *(cell(variant, measure, 0) for measure in COLUMNS)) for variant in variants)
         yield TextTable(f"{sizes[0]} of {findings.cut['count']} parts given", ("", *COLUMNS.values()), rows, marked)
         return
-    for measure, caption in CAPTIONS.items():
+    for measure in COLUMNS:
         rows = tuple((v, *(cell(v, measure, place) for place in range(len(sizes)))) for v in variants)
-        yield TextTable(caption, ("", *(f"{size} given" for size in sizes)), rows, marked)
+        yield TextTable(STUDY[measure], ("", *(f"{size} given" for size in sizes)), rows, marked)
 
 
 def whole_table(findings, settings):
@@ -369,8 +345,7 @@ def gallery(findings):
     count = findings.cut["count"]
     return Drawing(
         f"look-{findings.name}",
-        f"Test digits of the first seed. Given is the first row, {count // 2} of {count} parts; the rest of each "
-        "picture below is the decoders' mean at the posterior's mean.",
+        STUDY["gallery"].format(given=count // 2, count=count),
         f"Digits of which {count // 2} of {count} parts are given, completed by {say_list(findings.variants)}",
         draw_rows({"given": given, **{variant: own[1] for variant, own in pictures.items()}, "true": true}),
     )
@@ -396,37 +371,27 @@ def draw_rows(rows, side=0.42, labels=1.3):
 
 def reading(findings, settings):
     caution = too_few_seeds(settings["seeds"], len(findings.variants) - 1)
-    judge = findings.about(findings.reference, "judge").mean()
-    return (
-        f"Mean ± standard deviation over {say_number(settings['seeds'], 'seed')}, each with a split of its own. An "
-        f"arrow marks a difference to {findings.reference} that is significant at 5 % (paired bootstrap over seeds and "
-        "test samples, Holm over the variants): ↑ better, ↓ worse." + (f" {caution}" if caution else ""),
-        f"The classifier that judges coherence is right on {100 * judge:.1f} % of the true digits.",
-    )
+    legend = STUDY["reading"].format(seeds=say_number(settings["seeds"], "seed"), reference=findings.reference)
+    judge = 100 * findings.about(findings.reference, "judge").mean()
+    return f"{legend} {caution}" if caution else legend, STUDY["judge"].format(judge=judge)
 
 
 def how_measured(findings, settings):
     cut, most, hidden = findings.cut, settings["most"], settings["hidden"]
     arrays = findings.results[findings.reference][0].arrays
     results = (result for results in findings.results.values() for result in results)
-    devices = say_list(sorted({result.about["device"] for result in results}))
-    sizes = (
-        ""
-        if most is None
-        else (
-            f"Of {cut['data']}, at most {most[0]} pictures to train on and {most[1]} to stop by, drawn with the seed. "
-        )
-    )
-    nets = "the default nets" if hidden is None else f"encoders of {say_list(map(str, hidden))} units"
-    likelihood = "Bernoulli likelihoods" if cut.get("binary") else "Gaussian likelihoods with one learned scale a part"
-    return (
-        f"{findings.name.capitalize()}: {sizes}{len(arrays['index'])} test digits, likelihoods of "
-        f"{len(arrays['joint'])} of them. Latent of {settings['latent']} dimensions, {nets}, {likelihood}, Adam with "
-        f"learning rate {settings['lr']:g}, batches of {settings['batch_size']}, at most {settings['epochs']} epochs, "
-        f"stopped after {settings['patience']} without a better bound on validation data but for its worst hundredth, "
-        f"on {devices}. Likelihoods by importance sampling with {settings['draws']} draws from refined proposals, in "
-        "the units of the pixels. What is generated is the decoders' mean at the posterior's mean; every figure is the "
-        "mean over all subsets of its size."
+    sizes = "" if most is None else STUDY["sizes"].format(data=cut["data"], train=most[0], stop=most[1]) + " "
+    return STUDY["how"].format(
+        **{name: settings[name] for name in ("latent", "lr", "batch_size", "epochs", "patience", "draws")},
+        cut=findings.name.capitalize(),
+        sizes=sizes,
+        tested=len(arrays["index"]),
+        of=len(arrays["joint"]),
+        nets="the default nets" if hidden is None else f"encoders of {say_list(map(str, hidden))} units",
+        likelihood="Bernoulli likelihoods"
+        if cut.get("binary")
+        else "Gaussian likelihoods with one learned scale a part",
+        devices=say_list(sorted({result.about["device"] for result in results})),
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures 6, 10a and 10b of Progressive Fusion on AV-MNIST: what each pass adds, where feedback joins, what depth costs.
+"""Figures 6, 10a and 10b of Progressive Fusion on AV-MNIST: what each pass adds, where feedback joins, how deep to go.
 
 A cell is one loop around a base method, trained with one seed, scored, and for figure 6 probed; or the time of one
 method at every depth.
@@ -7,9 +7,11 @@ method at every depth.
 import time
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 
 import polars
 import torch
+import yaml
 
 from consilience.comparison.store import Result
 from consilience.comparison.study import run_from_command_line, run_study
@@ -30,51 +32,11 @@ from consilience.training.stacked_seeds import fit_together
 
 TITLE = "Inside the loop: what each pass adds, where feedback should join, how deep to unroll"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, figures 6, 10a and 10b"
-NOTES = (
-    "Of these figures the text has survived, not the drawings: which models they show, at how many passes and stages, "
-    "is said for figure 6 only (LFN, MFM and RefNet). No published figures stand beside ours.",
-    "Features are what the fusion hears of each modality, as in the paper's section G; the probe is a logistic "
-    "regression on standardised features of training pairs, scored on test pairs.",
-    "Data, encoders and training are those of `progressive-table9`; see there for what the paper leaves open.",
-)
+STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "progressive-figures.yaml").read_text(encoding="utf-8"))
 MODELS = {"concat": "LF", "lowrank": "LFN", "mfm": "MFM", "refnet": "RefNet"}  # base method → its name in the paper
 INTO = "conv4"  # the stage of both encoders that receives the feedback, unless the stage is what is asked
-# build: options of av-mnist. probed, probed_steps, probe_samples: the methods of figure 6, their passes, and the pairs
-# that probes learn from. joined: the method of figure 10a. deep, depths: the methods of figure 10b and their passes,
-# timed with one batch in so many rounds.
-FULL = {
-    "build": {"components": 4, "noise": 800.0},
-    "training": {
-        "epochs": 16,
-        "batch_size": 256,
-        "lr": 0.1,
-        "optimizer": "sgd",
-        "weight_decay": 1e-4,
-        "clip": 1.0,
-        "patience": 4,
-        "resident": True,
-        "cuda_graphs": True,
-    },
-    "seeds": 10,
-    "probed": ("lowrank", "mfm", "refnet"),
-    "probed_steps": 4,
-    "probe_samples": 5000,
-    "joined": "concat",
-    "deep": ("concat", "lowrank"),
-    "depths": (1, 2, 3, 4),
-    "time_rounds": 20,
-}
-QUICK = {
-    **FULL,
-    "build": {"components": 4, "noise": 120.0, "n": 1500, "side": 28},
-    "training": {**FULL["training"], "epochs": 5, "batch_size": 32},
-    "seeds": 2,
-    "probed_steps": 3,
-    "probe_samples": 800,
-    "deep": ("concat",),
-    "depths": (1, 2, 3),
-    "time_rounds": 8,
-}
+EVERYWHERE = {"audio": INTO, "image": INTO}
+FULL, QUICK = STUDY["settings"], STUDY["settings"] | STUDY["quick_settings"]
 PERCENT, TIMES = Scale(100.0, 1, " %"), Scale(decimals=2)
 
 
@@ -88,10 +50,15 @@ def run(*, quick=False, settings=None, **options):
         {name: settings[name] for name in ("build", "training", "probe_samples")},
         partial(describe, settings, cells),
         measure_group=measure_seeds,
-        group_of=lambda cell: str({**cell, "seed": None}) if "seed" in cell else None,
+        group_of=group_of,
         quick=quick,
         **options,
     )
+
+
+def group_of(cell):
+    """Cells of one loop, which differ in the seed, are a group."""
+    return str({**cell, "seed": None}) if "seed" in cell else None
 
 
 def places_of(settings):
@@ -103,37 +70,24 @@ def places_of(settings):
 
 
 def loops_of(settings):
-    """The loops of figures 6, 10a and 10b. A loop that belongs to two figures is one: a probed one serves both."""
-
-    def loop(method, steps, into, probed=False):
-        return {"method": method, "steps": steps, "into": dict(sorted(into.items())), "probed": probed}
-
-    everywhere = {"audio": INTO, "image": INTO}
-    probed = [loop(method, settings["probed_steps"], everywhere, probed=True) for method in settings["probed"]]
-
-    def unless_probed(plain):
-        return next((other for other in probed if {**other, "probed": False} == plain), plain)
-
-    joined = [unless_probed(loop(settings["joined"], 2, place)) for place in places_of(settings)]
-    deep = [
-        unless_probed(loop(method, steps, everywhere)) for method in settings["deep"] for steps in settings["depths"]
+    """The loops of figures 6, 10a and 10b. One that belongs to two figures is trained once, and probed for both."""
+    probed = [(method, settings["probed_steps"], EVERYWHERE) for method in settings["probed"]]
+    joined = [(settings["joined"], 2, dict(sorted(place.items()))) for place in places_of(settings)]
+    deep = [(method, steps, EVERYWHERE) for method in settings["deep"] for steps in settings["depths"]]
+    return [
+        [{"method": loop[0], "steps": loop[1], "into": loop[2], "probed": loop in probed} for loop in loops]
+        for loops in (probed, joined, deep)
     ]
-    return probed, joined, deep
 
 
 def cells_of(settings):
     """All cells; seeds outermost, so that a run that is stopped early has something of every figure."""
-    timed = [
-        {"timed": method, "depths": settings["depths"], "rounds": settings["time_rounds"]}
-        for method in settings["deep"]
-    ]
+    rounds = {"depths": settings["depths"], "rounds": settings["time_rounds"]}
     loops = []
     for group in loops_of(settings):
         loops += [loop for loop in group if loop not in loops]
-    return timed + [{**loop, "seed": seed} for seed in range(settings["seeds"]) for loop in loops]
-
-
-# Measuring
+    trained = [{**loop, "seed": seed} for seed in range(settings["seeds"]) for loop in loops]
+    return [{"timed": method, **rounds} for method in settings["deep"]] + trained
 
 
 def measure(cell, shared):
@@ -191,8 +145,8 @@ def time_depths(data, cell, samples):
     task = Task.of(data.y, data.task)
     preparation = Preparation.fit(some, task)
     batch, spec = preparation.batch(some).to(device), Spec(preparation.modalities, task)
-    loops = {"steps": 0, "into": {"audio": INTO, "image": INTO}}
-    methods = [build(f"pro:{cell['timed']}", spec, {**loops, "steps": steps}).to(device) for steps in cell["depths"]]
+    loops = [{"steps": steps, "into": EVERYWHERE} for steps in cell["depths"]]
+    methods = [build(f"pro:{cell['timed']}", spec, loop).to(device) for loop in loops]
     times = [{"training": [], "prediction": []} for _ in methods]
     for _ in range(cell["rounds"] + 1):
         for method, spent in zip(methods, times):
@@ -228,25 +182,18 @@ def seconds_of(work, device):
     return clock() - began
 
 
-# The page
-
-
 def describe(settings, cells, results):
     by_loop = {}
     for cell, result in zip(cells, results):
-        key = cell["timed"] if "timed" in cell else str({**cell, "seed": None})
-        by_loop.setdefault(key, []).append(result.about)
+        by_loop.setdefault(cell.get("timed") or group_of(cell), []).append(result.about)
 
     def seeds_of(loop):
-        return enumerate(by_loop[str({**loop, "seed": None})])
+        return enumerate(by_loop[group_of({**loop, "seed": None})])
 
-    def rows(loop, seeds, **columns):
+    def rows(loop, **columns):
+        columns |= {"method": MODELS[loop["method"]], "metric": "accuracy"}
         measured = ("value", "validation", "parameters")
-        return [
-            {"method": MODELS[loop["method"]], **columns, "seed": seed, "metric": "accuracy"}
-            | {name: about[name] for name in measured}
-            for seed, about in seeds
-        ]
+        return [{**columns, "seed": seed, **{name: about[name] for name in measured}} for seed, about in seeds_of(loop)]
 
     probed, joined, deep = loops_of(settings)
     probes = [
@@ -257,40 +204,24 @@ def describe(settings, cells, results):
     ]
     stages = []
     for position, (loop, stage) in enumerate(zip(joined, say_stages(places_of(settings)))):
-        stages += rows(loop, seeds_of(loop), position=position, stage=stage)
+        stages += rows(loop, position=position, stage=stage)
     depths = []
     for loop in deep:
         spent = by_loop[loop["method"]][0]["times"][str(loop["steps"])]
         seconds = {"epoch_seconds": spent["training"], "prediction_seconds": spent["prediction"]}
-        depths += rows(loop, seeds_of(loop), steps=loop["steps"], **seconds)
+        depths += rows(loop, steps=loop["steps"], **seconds)
     probes, stages, depths = (polars.DataFrame(table) for table in (probes, stages, depths))
-    words = (
-        "In the first pass a modality's features are its own; in later passes its encoder has heard what was "
-        "fused, and with it the other modality.",
-        "Feedback is added to what the stage of each encoder receives, channel by channel; `end` is what the "
-        "last stage gives. Into `conv1` that is one number for all pixels of an image.",
-        "Times are those of one batch, forward and backward for training, forward for prediction: all depths "
-        "by turns, the shortest of all rounds, relative to one pass.",
-    )
     accuracy, times = draw_depth(depths)
-    caption = (
-        "Time of one batch in training and in prediction, relative to one pass. The faint line is what time in "
-        "proportion to the passes would be."
+    times = replace(times, caption=STUDY["time"])
+    parts = (
+        ("probes", "What each pass adds (figure 6)", probe_table(probes), tuple(probe_figures(probes))),
+        ("joining", "Where feedback should join (figure 10a)", stage_table(stages), (draw_joining(stages),)),
+        ("depth", "How deep to unroll (figure 10b)", depth_table(depths), (accuracy, times)),
     )
-    figures = ((*probe_figures(probes),), (draw_joining(stages),), (accuracy, replace(times, caption=caption)))
-    tables = (probe_table(probes), stage_table(stages), depth_table(depths))
-    titles = {
-        "probes": "What each pass adds (figure 6)",
-        "joining": "Where feedback should join (figure 10a)",
-        "depth": "How deep to unroll (figure 10b)",
-    }
-    sections = [
-        Section(name, title, (words[place],), (tables[place],), figures[place])
-        for place, (name, title) in enumerate(titles.items())
-    ]
+    sections = [Section(name, title, (STUDY[name],), (table,), figures) for name, title, table, figures in parts]
     trained = [about for key, abouts in by_loop.items() if key not in settings["deep"] for about in abouts]
     sections += [
-        Section("differences", "Reasons for differences", NOTES),
+        Section("differences", "Reasons for differences", tuple(STUDY["notes"])),
         Section("made", "How it was made", (how_made(settings, trained),)),
     ]
     answer = (say_probes(probes), say_joining(MODELS[settings["joined"]], stages), *say_depth(depths))
@@ -315,10 +246,7 @@ def say_probes(probes):
     ]
     last = probes["step"].max()
     ordinal = {2: "second", 3: "third", 4: "fourth"}.get(last, f"{last}th")
-    return (
-        f"What a linear probe reads in one modality's features changes from the first pass to the {ordinal} by, in "
-        f"percentage points: {'; '.join(gains)}."
-    )
+    return STUDY["say_probes"].format(last=ordinal, gains="; ".join(gains))
 
 
 def probe_figures(probes):
@@ -340,24 +268,17 @@ def probe_table(probes):
 def say_joining(model, stages):
     means = stages.group_by("position", "stage").agg(polars.col("value", "validation").mean())
     chosen = means.sort("validation").row(-1, named=True)
-    return (
-        f"With feedback into each stage in turn, {model} reaches between {PERCENT.number(means['value'].min())} and "
-        f"{PERCENT.number(means['value'].max())} % on test pairs. Validation pairs choose {chosen['stage']}, which has "
-        f"{PERCENT.number(chosen['value'])} %."
-    )
+    low, high, value = map(PERCENT.number, (means["value"].min(), means["value"].max(), chosen["value"]))
+    return STUDY["say_joining"].format(model=model, low=low, high=high, stage=chosen["stage"], chosen=value)
 
 
 def stage_table(stages):
-    rows = tuple(
-        (
-            stage,
-            *(PERCENT.over_seeds(table[part]) for part in ("validation", "value")),
-            say_count(table["parameters"][0]),
-        )
-        for (_, stage), table in stages.sort("position").group_by("position", "stage", maintain_order=True)
-    )
+    rows = []
+    for (_, stage), table in stages.sort("position").group_by("position", "stage", maintain_order=True):
+        accuracies = (PERCENT.over_seeds(table[part]) for part in ("validation", "value"))
+        rows.append((stage, *accuracies, say_count(table["parameters"][0])))
     header = ("stage", "validation %", "test %", "parameters")
-    return TextTable("Feedback into each stage, two passes", header, rows)
+    return TextTable("Feedback into each stage, two passes", header, tuple(rows))
 
 
 def means_by_depth(depths):
@@ -373,11 +294,14 @@ def say_depth(depths):
         first, *others = means.iter_rows(named=True)
         gains = [f"{PERCENT.signed(row['value'] - first['value'])} with {row['steps']}" for row in others]
         last = (first, *others)[-1]
-        yield (
-            f"{method} has {PERCENT.number(first['value'])} % with one pass; more of them add, in percentage points, "
-            f"{say_list(gains)}. {last['steps']} passes take {TIMES.number(last['epoch_seconds'])} times as long to "
-            f"train and {TIMES.number(last['prediction_seconds'])} times as long to predict with as one; the paper "
-            f"expects and finds time in proportion, and here what comes before `{INTO}` runs once."
+        yield STUDY["say_depth"].format(
+            method=method,
+            accuracy=PERCENT.number(first["value"]),
+            gains=say_list(gains),
+            steps=last["steps"],
+            training=TIMES.number(last["epoch_seconds"]),
+            prediction=TIMES.number(last["prediction_seconds"]),
+            into=INTO,
         )
 
 
@@ -399,10 +323,14 @@ def how_made(settings, trained):
         ", ".join(f"{name} = {value}" for name, value in settings[group].items()) for group in ("build", "training")
     )
     devices = say_list(sorted({about["device"] for about in trained}))
-    return (
-        f"AV-MNIST with {build}: {sizes} pairs. {say_number(settings['seeds'], 'seed')} on {devices}; settings of "
-        f"training: {training}. Feedback is added to what `{INTO}` of both encoders receives, unless the stage is "
-        f"what is asked for. Probes learn from {settings['probe_samples']} training pairs."
+    return STUDY["how"].format(
+        build=build,
+        sizes=sizes,
+        seeds=say_number(settings["seeds"], "seed"),
+        devices=devices,
+        training=training,
+        into=INTO,
+        probe_samples=settings["probe_samples"],
     )
 
 

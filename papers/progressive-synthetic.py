@@ -6,11 +6,12 @@ A cell is one n, η and σ₂: all trials of every net, trained side by side.
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import yaml
 from scipy.integrate import trapezoid
 
 from consilience.comparison.store import Result
@@ -30,73 +31,13 @@ from consilience.training.stacked_training import train_side_by_side
 
 TITLE = "Progressive fusion on synthetic data: when does feeding the fused features back help?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, B.1"
-NOTES = (
-    "The paper gives neither the number of samples, the widths, the optimizer nor the range of η and σ₂; ours are on "
-    "the page. The gain depends on all of them, on the number of samples and on σ₂ most.",
-    "Equation 3 is printed without its sign; the sum is meant.",
-)
+STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "progressive-synthetic.yaml").read_text(encoding="utf-8"))
 CLAIMED_SHARE, CLAIMED_GAIN = 0.9, 0.08  # "close to 90% of all trials", "an average improvement of 8%"
 HIDDEN = 16  # units of each of the two layers of a modality
 EARLY_HIDDEN = 26  # units of early fusion's two layers: as many parameters as the loop, to within 3 %
-
-
-class Net(NamedTuple):
-    """A net to train: its label in tables, the method with its settings, and the net that it is compared with."""
-
-    label: str
-    method: str
-    settings: dict[str, Any] = {}
-    training: dict[str, Any] = {}  # what differs from the other nets
-    against: str = "late"
-
-
-MAIN = {
-    "late": Net("late net", "concat"),
-    "add": Net("progressive, add", "pro:concat", {"mode": "add"}),
-    "concat": Net("progressive, concat", "pro:concat", {"mode": "concat"}),
-    "wide": Net("control: wide net", "wide:concat", {"mode": "add"}),
-    "unimodal": Net("control: unimodal feedback", "unimodal-feedback:concat", {"mode": "add"}),
-    "early": Net("early fusion", "early"),
-}
-COSINE = {"schedule": "cosine", "patience": 10**6}  # to the last epoch, where the learning rate is lowest
-# Where the feedback joins, how many passes there are, and how the loop is trained; chosen on validation data.
-SEARCH = {
-    "add-2": Net("add into layer 2", "pro:concat", {"mode": "add", "into": "block2"}),
-    "concat-2": Net("concat into layer 2", "pro:concat", {"mode": "concat", "into": "block2"}),
-    "add-r3": Net("add, R = 3", "pro:concat", {"mode": "add", "steps": 3}),
-    "add-r4": Net("add, R = 4", "pro:concat", {"mode": "add", "steps": 4}),
-    "concat-r3": Net("concat, R = 3", "pro:concat", {"mode": "concat", "steps": 3}),
-    "add-losses": Net("add, loss at each pass", "pro:concat", {"mode": "add", "step_loss": 0.5}),
-    "add-detach": Net("add, passes detached", "pro:concat", {"mode": "add", "detach": True}),
-    "late-cosine": Net("no loop, cosine", "concat", training=COSINE),
-    "add-cosine": Net("add, cosine", "pro:concat", {"mode": "add"}, COSINE, "late-cosine"),
-}
-NETS = MAIN | SEARCH
-# sizes: training samples n; a quarter as many validate. etas: how far the content of x2 disturbs x1. sigmas: the noise
-# of x2. trials: draws of matrices, data and first weights; trial k is the same draw in every cell.
-FULL = {
-    "sizes": (200, 1500, 20_000),
-    "etas": (0.0, 0.5, 1.0, 1.5, 2.0),
-    "sigmas": (0.0, 0.25, 0.5, 0.75, 1.0),
-    "trials": 30,
-    "test": 10_000,
-    "d": 4,
-    "nets": tuple(NETS),
-    "epochs": 80,
-    "patience": 15,
-    "lr": 0.003,
-}
-QUICK = {
-    **FULL,
-    "sizes": (200, 2000),
-    "etas": (0.0, 1.0, 2.0),
-    "sigmas": (0.0, 0.5, 1.0),
-    "trials": 6,
-    "test": 4000,
-    "nets": (*MAIN, "add-2"),
-    "epochs": 40,
-    "patience": 8,
-}
+NETS = STUDY["main_nets"] | STUDY["search_nets"]
+FULL = STUDY["settings"] | {"nets": list(NETS)}
+QUICK = FULL | STUDY["quick_settings"]
 PERCENT, GAIN = Scale(100.0, 0, " %"), Scale(100.0, 1, " %")
 
 
@@ -121,9 +62,6 @@ def cells_of(settings):
     return [{"n": n, "eta": eta, "sigma": sigma} for n in sizes for eta in etas for sigma in sigmas]
 
 
-# Measuring
-
-
 def measure(cell, shared):
     return measure_cells([cell], shared)[0]
 
@@ -134,31 +72,24 @@ def measure_cells(cells, shared, device="cpu"):
     Each result has the arrays `NET/validation` and `NET/test` (mean squared error in units of the target's variance on
     training data) and `NET/epochs`, all `[trial]`.
     """
-    parts = [part.to(device) for part in draw_cells(cells, shared)]
-    results = [Result({**cell, "nets": {}}) for cell in cells]
+    train, validation, test = (part.to(device) for part in draw_cells(cells, shared))
+    results, trials = [Result({**cell, "nets": {}}) for cell in cells], shared["trials"]
     for name in shared["nets"]:
-        arrays, about = measure_net(name, shared, *parts)
+        began = time.perf_counter()
+        # Trial k starts with the same weights in every cell; stacking copies them.
+        methods = build_net(NETS[name], shared["d"], range(trials)) * len(cells)
+        training = {setting: shared[setting] for setting in ("epochs", "patience", "lr")}
+        training |= {"batch_size": batch_size(train.samples), **NETS[name].get("training", {})}
+        trained = train_side_by_side(methods, train, validation, **training)
+        arrays = {"validation": trained.losses, "test": trained.measure(test), "epochs": trained.epochs}
+        arrays = {what: values.cpu().numpy() for what, values in arrays.items()}
+        parameters = sum(parameter.numel() for parameter in methods[0].parameters())
+        seconds = (time.perf_counter() - began) / len(cells)
         for place, result in enumerate(results):
-            own = slice(place * shared["trials"], (place + 1) * shared["trials"])
+            own = slice(place * trials, (place + 1) * trials)
             result.arrays |= {f"{name}/{what}": values[own] for what, values in arrays.items()}
-            result.about["nets"][name] = {**about, "seconds": about["seconds"] / len(cells)}
+            result.about["nets"][name] = {"parameters": parameters, "seconds": seconds, "device": train.y.device.type}
     return results
-
-
-def measure_net(name, shared, train, validation, test):
-    began = time.perf_counter()
-    # Trial k starts with the same weights in every cell; stacking copies them.
-    methods = build_net(NETS[name], shared["d"], range(shared["trials"])) * (len(train) // shared["trials"])
-    training = {setting: shared[setting] for setting in ("epochs", "patience", "lr")}
-    training |= {"batch_size": batch_size(train.samples), **NETS[name].training}
-    trained = train_side_by_side(methods, train, validation, **training)
-    arrays = {"validation": trained.losses, "test": trained.measure(test), "epochs": trained.epochs}
-    about = {
-        "parameters": sum(parameter.numel() for parameter in methods[0].parameters()),
-        "seconds": time.perf_counter() - began,
-        "device": train.y.device.type,
-    }
-    return {what: values.cpu().numpy() for what, values in arrays.items()}, about
 
 
 def batch_size(n):
@@ -168,17 +99,17 @@ def batch_size(n):
 
 def build_net(net, d, seeds):
     """One for each seed. A loop has the first weights of its base: its own links are drawn after them."""
-    early = net.method == "early"
+    early = net["method"] == "early"
     encoder = {"name": "mlp", "hidden": [EARLY_HIDDEN if early else HIDDEN] * 2, "dropout": 0.0, "normalise": False}
     modalities = {name: Modality(name, "vector", (d,)) for name in ("x1", "x2")}
     task = Task.of_numbers(np.array([-1.0, 1.0]))  # targets are standardised, each trial's by its own
     spec = Spec(modalities, task, {} if early else dict.fromkeys(modalities, encoder))
-    settings = {"encoder": encoder} if early else {"width": None, **net.settings}
+    settings = {"encoder": encoder} if early else {"width": None, **net.get("settings", {})}
     built = []
     for seed in seeds:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            built.append(build(net.method, spec, settings))
+            built.append(build(net["method"], spec, settings))
     return built
 
 
@@ -204,17 +135,26 @@ def draw_cells(cells, shared):
     return whole.rows(slice(n)), whole.rows(slice(n, n + n // 4)), whole.rows(slice(n + n // 4, None))
 
 
-# Summing up
+class Standing(NamedTuple):
+    """A net beside the one that it is compared with, over all cells of one n, as fractions."""
+
+    won: float  # share of trials with a gain above zero
+    gain: float  # mean of 1 − error / error of the other net
+    spread: float  # standard deviation of the gain over draws, each averaged over its cells
+    validation: float  # the gain on validation data
+
+    @property
+    def gain_and_spread(self):
+        return GAIN.signed(self.gain) + ("" if math.isnan(self.spread) else f" ± {GAIN.number(self.spread)}")
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(NamedTuple):
     """Mean squared errors of every net. errors, validation: n → net → `[eta, sigma, trial]`."""
 
     settings: dict[str, Any]
     errors: dict[int, dict[str, np.ndarray]]
     validation: dict[int, dict[str, np.ndarray]]
-    parameters: dict[str, int] = field(default_factory=dict)
+    parameters: dict[str, int]
 
     @property
     def sizes(self):
@@ -223,23 +163,13 @@ class Findings:
     def gains(self, n, name, validation=False):
         """1 − error / error of the net that it is compared with: `[eta, sigma, trial]`."""
         errors = (self.validation if validation else self.errors)[n]
-        return 1 - errors[name] / errors[NETS[name].against]
+        return 1 - errors[name] / errors[NETS[name].get("against", "late")]
 
-    def won(self, n, name):
-        """The share of trials with a gain above zero."""
-        return float((self.gains(n, name) > 0).mean())
-
-    def gain(self, n, name, validation=False):
-        return float(self.gains(n, name, validation).mean())
-
-    def spread(self, n, name):
-        """The standard deviation of the gain over draws, each averaged over its cells."""
-        by_draw = self.gains(n, name).mean(axis=(0, 1))
-        return float(by_draw.std(ddof=1)) if len(by_draw) > 1 else float("nan")
-
-    def gain_and_spread(self, n, name):
-        spread = self.spread(n, name)
-        return GAIN.signed(self.gain(n, name)) + ("" if math.isnan(spread) else f" ± {GAIN.number(spread)}")
+    def standing(self, n, name):
+        gains = self.gains(n, name)
+        by_draw = gains.mean(axis=(0, 1))
+        spread = by_draw.std(ddof=1) if len(by_draw) > 1 else math.nan
+        return Standing((gains > 0).mean(), gains.mean(), spread, self.gains(n, name, validation=True).mean())
 
     def area_gains(self, n, name, over):
         """How much smaller the area under error against noise is than that of the net it is compared with.
@@ -247,37 +177,36 @@ class Findings:
         over: the noise of the curve; "sigma" gives `[eta, trial]`, "eta" gives `[sigma, trial]`.
         """
         levels, axis = (self.settings["sigmas"], 1) if over == "sigma" else (self.settings["etas"], 0)
-        ours, base = (trapezoid(self.errors[n][net], levels, axis=axis) for net in (name, NETS[name].against))
+        ours, base = (
+            trapezoid(self.errors[n][net], levels, axis=axis) for net in (name, NETS[name].get("against", "late"))
+        )
         return 1 - ours / base
 
 
 def gather(settings, results):
-    shape = [len(settings[name]) for name in ("sizes", "etas", "sigmas")]
-
-    def grids(what):
-        stacked = {}
-        for name in settings["nets"]:
-            values = np.array([result.arrays[f"{name}/{what}"] for result in results], dtype=float)
-            stacked[name] = values.reshape(*shape, settings["trials"])
-        return {
-            n: {name: values[place] for name, values in stacked.items()} for place, n in enumerate(settings["sizes"])
-        }
-
+    errors = {}
+    for what in ("test", "validation"):
+        cells = iter(results)
+        errors[what] = {}
+        for n in settings["sizes"]:
+            grid = [[next(cells).arrays for _ in settings["sigmas"]] for _ in settings["etas"]]
+            errors[what][n] = {
+                name: np.array([[arrays[f"{name}/{what}"] for arrays in row] for row in grid], dtype=float)
+                for name in settings["nets"]
+            }
     parameters = {name: about["parameters"] for name, about in results[0].about["nets"].items()}
-    return Findings(settings, grids("test"), grids("validation"), parameters)
-
-
-# The page
+    return Findings(settings, errors["test"], errors["validation"], parameters)
 
 
 def describe(settings, results):
     findings = gather(settings, results)
     nets = tuple(nets_table(findings, n) for n in findings.sizes)
     search = tuple(search_table(findings, n) for n in findings.sizes)
+    reading, where = (STUDY["reading"].format(**findings.parameters),), (where_it_helps(findings),)
     sections = (
-        Section("paper", "Beside the paper", NOTES, (beside_paper(findings),)),
-        Section("nets", "The loop, its controls and early fusion", reading(findings), nets),
-        Section("contour", "Where it helps", where_it_helps(findings), figures=(contours(findings),)),
+        Section("paper", "Beside the paper", tuple(STUDY["notes"]), (beside_paper(findings),)),
+        Section("nets", "The loop, its controls and early fusion", reading, nets),
+        Section("contour", "Where it helps", where, figures=(contours(findings),)),
         Section("areas", "Area under the error–noise curve", figures=tuple(areas(findings))),
         Section("better", "Joining stage and schedule", search_words(findings), search),
         Section("method", "How it was measured", how_measured(settings)),
@@ -287,25 +216,26 @@ def describe(settings, results):
 
 def answer(findings):
     largest, *smaller = findings.sizes
-    gain, won = findings.gain(largest, "add"), findings.won(largest, "add")
+    add = findings.standing(largest, "add")
     sentences = [
         f"With {grouped(largest)} training samples, feeding the fused features back by addition beats the late net in "
-        f"{PERCENT.number(won)} % of trials, and the mean squared error is {GAIN.number(abs(gain))} ± "
-        f"{GAIN.number(findings.spread(largest, 'add'))} % {'lower' if gain > 0 else 'higher'}. The "
-        f"paper says close to {PERCENT.number(CLAIMED_SHARE)} % of trials and {PERCENT.number(CLAIMED_GAIN)} %: ours "
-        f"differ by {PERCENT.signed(won - CLAIMED_SHARE)} and {GAIN.signed(gain - CLAIMED_GAIN)} points."
+        f"{PERCENT.number(add.won)} % of trials, and the mean squared error is {GAIN.number(abs(add.gain))} ± "
+        f"{GAIN.number(add.spread)} % {'lower' if add.gain > 0 else 'higher'}. The paper says close to "
+        f"{PERCENT.number(CLAIMED_SHARE)} % of trials and {PERCENT.number(CLAIMED_GAIN)} %: ours differ by "
+        f"{PERCENT.signed(add.won - CLAIMED_SHARE)} and {GAIN.signed(add.gain - CLAIMED_GAIN)} points."
     ]
     for n in smaller:
-        here = findings.gain(n, "add")
+        here = findings.standing(n, "add")
         sentences.append(
-            f"With {grouped(n)} training samples it {'gains' if here > 0 else 'loses'} {GAIN.number(abs(here))} ± "
-            f"{GAIN.number(findings.spread(n, 'add'))} % and wins {PERCENT.number(findings.won(n, 'add'))} % of trials."
+            f"With {grouped(n)} training samples it {'gains' if here.gain > 0 else 'loses'} "
+            f"{GAIN.number(abs(here.gain))} ± {GAIN.number(here.spread)} % and wins {PERCENT.number(here.won)} % of "
+            "trials."
         )
-    controls = {name: findings.gain(largest, name) for name in ("wide", "unimodal")}
-    listed = say_list(f"{short_label(name)} {GAIN.signed(control)} %" for name, control in controls.items())
+    controls = {name: findings.standing(largest, name).gain for name in ("wide", "unimodal")}
+    listed = say_list(f"{short_label(name)} {GAIN.signed(gain)} %" for name, gain in controls.items())
     reason = (
         "the gain comes from what crosses between the modalities, not from more parameters or a second pass"
-        if all(control < gain / 4 for control in controls.values())
+        if all(gain < add.gain / 4 for gain in controls.values())
         else "the gain is not owed to what crosses between the modalities alone"
     )
     return (*sentences, f"The controls at {grouped(largest)} samples: {listed}; so {reason}.")
@@ -315,11 +245,10 @@ def beside_paper(findings):
     rows = []
     for n in findings.sizes:
         for name in ("add", "concat"):
-            won, gain = findings.won(n, name), findings.gain(n, name)
-            shares = (PERCENT.number(won), f"≈ {PERCENT.number(CLAIMED_SHARE)}", PERCENT.signed(won - CLAIMED_SHARE))
-            ours = findings.gain_and_spread(n, name)
-            gains = (ours, PERCENT.number(CLAIMED_GAIN), GAIN.signed(gain - CLAIMED_GAIN))
-            rows.append((f"{short_label(name)}, n = {grouped(n)}", *shares, *gains))
+            ours, title = findings.standing(n, name), f"{short_label(name)}, n = {grouped(n)}"
+            shares = (PERCENT.number(ours.won), f"≈ {PERCENT.number(CLAIMED_SHARE)}")
+            gains = (ours.gain_and_spread, PERCENT.number(CLAIMED_GAIN), GAIN.signed(ours.gain - CLAIMED_GAIN))
+            rows.append((title, *shares, PERCENT.signed(ours.won - CLAIMED_SHARE), *gains))
     header = ("loop", "won %", "paper", "Δ", "mean gain %", "paper", "Δ")
     caption = "Trials won and mean gain over the late net, ours and the paper's; Δ: the difference in percentage points"
     return TextTable(caption, header, tuple(rows))
@@ -328,20 +257,32 @@ def beside_paper(findings):
 def nets_table(findings, n):
     rows = []
     for name in findings.settings["nets"]:
-        if name in MAIN:
-            late = name == "late"
-            standing = ("", "") if late else (PERCENT.number(findings.won(n, name)), findings.gain_and_spread(n, name))
+        if name in STUDY["main_nets"]:
+            ours = findings.standing(n, name)
+            standing = ("", "") if name == "late" else (PERCENT.number(ours.won), ours.gain_and_spread)
             error = f"{findings.errors[n][name].mean():.3f}"
-            rows.append((NETS[name].label, str(findings.parameters[name]), error, *standing))
+            rows.append((NETS[name]["label"], str(findings.parameters[name]), error, *standing))
     header = ("net", "parameters", "error", "won %", "gain %")
     return TextTable(f"n = {grouped(n)}: against the late net", header, tuple(rows), marked=(0,))
+
+
+def search_table(findings, n):
+    names = ["add", "concat", *(name for name in findings.settings["nets"] if name in STUDY["search_nets"])]
+    rows = []
+    for name, ours in sorted(
+        ((name, findings.standing(n, name)) for name in names), key=lambda row: -row[1].validation
+    ):
+        gains = (GAIN.signed(ours.validation), ours.gain_and_spread, PERCENT.number(ours.won))
+        rows.append((short_label(name), str(findings.parameters[name]), *gains))
+    header = ("loop", "parameters", "validation gain %", "test gain %", "won %")
+    return TextTable(f"n = {grouped(n)}: gain over the late net, best on validation first", header, tuple(rows))
 
 
 def contours(findings):
     """The paper's figure 8."""
     settings, surfaces = findings.settings, []
     for n in findings.sizes:
-        title = f"n = {grouped(n)}, {PERCENT.number(findings.won(n, 'add'))} % of trials won"
+        title = f"n = {grouped(n)}, {PERCENT.number(findings.standing(n, 'add').won)} % of trials won"
         values = 100 * findings.gains(n, "add").mean(axis=2)
         surfaces.append(Surface(title, settings["sigmas"], settings["etas"], values))
     ranges = "; ".join(
@@ -351,8 +292,7 @@ def contours(findings):
     axes = ("σ₂, noise of the second modality", "η, disturbance of the first")
     return Drawing(
         "contour",
-        "Gain of progressive fusion by addition over the late net, in per cent of the latter's mean squared error: the "
-        f"mean of {settings['trials']} trials at each dot. Blue is a gain, orange a loss. (The paper's figure 8.)",
+        STUDY["contour"].format(trials=settings["trials"]),
         f"Contours of the gain over η and σ₂. {ranges}",
         plot_contours(surfaces, *axes, len(surfaces)),
         plot_contours(surfaces, *axes, 1),
@@ -362,7 +302,7 @@ def contours(findings):
 def areas(findings):
     """The paper's figure 9, along both axes of the grid, for the largest n."""
     settings, n = findings.settings, findings.sizes[0]
-    names = [name for name in settings["nets"] if name in MAIN and name != "late"]
+    names = [name for name in settings["nets"] if name in STUDY["main_nets"] and name != "late"]
     looks = looks_of(names)
     for over, noise, against, levels in (
         ("sigma", "σ₂", "η", settings["etas"]),
@@ -379,85 +319,37 @@ def areas(findings):
         ranges = "; ".join(f"{line.label} {signed(min(line.means))} to {signed(max(line.means))} %" for line in lines)
         yield Drawing(
             f"area-{over}",
-            f"Area under the mean squared error against {noise}, for each {against}: how much smaller than the "
-            f"late net's it is, n = {grouped(n)}, mean and standard error over trials. (The paper's figure 9, "
-            "whose AUC is an area under an error: more is better here.)",
+            STUDY["area"].format(noise=noise, against=against, n=grouped(n)),
             f"Area under error against {noise}, by {against}. {ranges}",
             figure,
         )
 
 
-def search_table(findings, n):
-    names = ["add", "concat", *(name for name in findings.settings["nets"] if name in SEARCH)]
-    names.sort(key=lambda name: -findings.gain(n, name, validation=True))
-    rows = [
-        (
-            short_label(name),
-            str(findings.parameters[name]),
-            GAIN.signed(findings.gain(n, name, validation=True)),
-            findings.gain_and_spread(n, name),
-            PERCENT.number(findings.won(n, name)),
-        )
-        for name in names
-    ]
-    header = ("loop", "parameters", "validation gain %", "test gain %", "won %")
-    return TextTable(f"n = {grouped(n)}: gain over the late net, best on validation first", header, tuple(rows))
-
-
 def search_words(findings):
-    loops = [name for name in findings.settings["nets"] if NETS[name].method.startswith("pro:")]
-    best = {n: max(loops, key=lambda name: findings.gain(n, name, validation=True)) for n in findings.sizes}
+    loops = [name for name in findings.settings["nets"] if NETS[name]["method"].startswith("pro:")]
+    best = {n: max(loops, key=lambda name: findings.standing(n, name).validation) for n in findings.sizes}
     chosen = say_list(f"`{short_label(name)}` at n = {grouped(n)}" for n, name in best.items())
     n = findings.sizes[0]
-    return (
-        f"Chosen by validation data alone; test figures stand beside them for the record. Best on validation: {chosen}.",
-        f"At n = {grouped(n)} the chosen one gains {findings.gain_and_spread(n, best[n])} % on test data, and addition "
-        f"into the input {findings.gain_and_spread(n, 'add')} %.",
-    )
+    ours, add = (findings.standing(n, name).gain_and_spread for name in (best[n], "add"))
+    return tuple(text.format(chosen=chosen, n=grouped(n), ours=ours, add=add) for text in STUDY["search"])
 
 
 def where_it_helps(findings):
     n, sigmas = findings.sizes[0], findings.settings["sigmas"]
-    by_sigma = findings.gains(n, "add").mean(axis=(0, 2))
-    return (
-        f"At n = {grouped(n)} the gain is {GAIN.number(by_sigma[0])} % at σ₂ = {say_level(sigmas[0])} and "
-        f"{GAIN.number(by_sigma[-1])} % at σ₂ = {say_level(sigmas[-1])}: how clean the second modality is decides "
-        "what can be learned from feeding it to the first.",
-    )
-
-
-def reading(findings):
-    return (
-        f"The wide net has {findings.parameters['wide']} parameters, the loop {findings.parameters['add']}. With "
-        "unimodal feedback each modality is read twice as in the loop, and hears only itself. Early fusion, which "
-        "joins the inputs, is a reference and no control: it gives up what late fusion is chosen for. Errors are in "
-        "units of the target's variance; its own noise is part of them. Gains are mean ± standard deviation over "
-        "draws.",
-    )
+    gains = [GAIN.number(gain) for gain in findings.gains(n, "add").mean(axis=(0, 2))]
+    low, high = say_level(sigmas[0]), say_level(sigmas[-1])
+    return STUDY["where"].format(n=grouped(n), first=gains[0], last=gains[-1], low=low, high=high)
 
 
 def how_measured(settings):
     batches = say_list(f"{batch_size(n)} at n = {grouped(n)}" for n in sorted(settings["sizes"]))
     etas, sigmas = ("{" + ", ".join(map(say_level, settings[name])) + "}" for name in ("etas", "sigmas"))
-    return (
-        f"Data: Z ~ U[−2.5, 2.5]^{settings['d']}; x1 = lReLU(W₁Z) + 2|η| sin(W₂Z) + ε₁, x2 = sin(W₂Z) + σ₂ε₂, y = W_y "
-        f"Z + ε_y, matrices and noise standard normal. η in {etas}, σ₂ in {sigmas}; {settings['trials']} "
-        "trials a cell, each with matrices, data and first weights of its own; trial k is the same draw in every cell "
-        f"and for every net. n samples to train on, n / 4 to stop early, {grouped(settings['test'])} to test.",
-        f"Nets: two layers of {HIDDEN} ReLU units a modality, side by side, a linear head. A loop runs encoders and "
-        "fusion R times, R = 2 unless told, and feeds the concatenated features back into the input through a linear "
-        "map without bias: added to it, or concatenated. All are methods of this library (`concat`, `pro:concat`, "
-        "`wide:concat`, `unimodal-feedback:concat`, `early`).",
-        f"Training: inputs and target standardised, Adam with learning rate {settings['lr']:g}, batches of {batches}, "
-        f"at most {settings['epochs']} epochs, stopped after {settings['patience']} without a lower validation loss, "
-        "each trial at its best epoch. All trials of a cell train side by side as one batched model.",
-        "Gain is 1 − error / error of the late net, trial by trial; a trial is won where it is above zero. The spread "
-        "is over draws, each averaged over its cells. Areas are by trapezia over the grid.",
-    )
+    values = {"eta_set": etas, "sigma_set": sigmas, "batches": batches, "hidden": HIDDEN}
+    return tuple(text.format(**settings, **values, tested=grouped(settings["test"])) for text in STUDY["how"])
 
 
 def short_label(name):
-    return NETS[name].label.removeprefix("control: ").removeprefix("progressive, ")
+    return NETS[name]["label"].removeprefix("control: ").removeprefix("progressive, ")
 
 
 def grouped(count):

@@ -1,9 +1,11 @@
 """Table 10 of Progressive Fusion: how many parameters a loop adds to the models of AV-MNIST. Nothing is trained."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import torch
+import yaml
 
 from consilience.comparison.store import Result
 from consilience.comparison.study import run_from_command_line, run_study
@@ -15,33 +17,10 @@ from consilience.report.wording import say_count
 
 TITLE = "How many parameters does progressive fusion add?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, table 10"
-NOTES = (
-    "The paper states the encoders, with 4 and 6 stages of convolution, but neither the widths of fusion and head nor "
-    "where the feedback joins. Ours are the defaults of `lowrank` (rank 40, width 120), `mfm` (factors of 200), "
-    "`refnet` and `gradient-blend` (width 256).",
-    "MFM here reconstructs every pixel of image and spectrogram by a dense layer, which is most of it; the paper's "
-    "decoders must be smaller. GB here is concatenation with two more heads.",
-    "Published counts are in thousands, so that their differences are known to within a thousand.",
-)
+STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "progressive-table10.yaml").read_text(encoding="utf-8"))
 MODALITIES = {"image": Modality("image", "image", (1, 28, 28)), "audio": Modality("audio", "image", (1, 112, 112))}
 CLASSES = 10
-# Model → its name in the paper, and its parameters in thousands without and with the loop.
-PUBLISHED = {
-    "lowrank": ("LFN", 1626, 1655),
-    "mfm": ("MFM", 1142, 1163),
-    "refnet": ("RefNet", 582, 607),
-    "gradient-blend": ("GB", 659, 671),
-}
-# Where the feedback joins → the settings of the loop.
-JOINS = {
-    "added to the input": {},
-    "concatenated to the input": {"mode": "concat"},
-    "second stage": {"into": "conv2"},
-    "third stage": {"into": "conv3"},
-    "fourth stage": {"into": "conv4"},
-    "last stage of each": {"into": {"image": "conv4", "audio": "conv6"}},
-    "behind the last stage": {"into": "end"},
-}
+PUBLISHED, JOINS = STUDY["published"], STUDY["joins"]
 COMPARED = "fourth stage"  # as in progressive-table9
 
 
@@ -79,29 +58,11 @@ def parameters(module):
 
 def describe(results):
     counts = {result.about["model"]: result.about for result in results}
+    compared, places = STUDY["compared"].format(place=COMPARED), (by_place(counts), nearest_places(counts))
     sections = (
-        Section(
-            "paper",
-            "Beside the paper",
-            (
-                "Models are built for images of 28×28, spectrograms of 112×112 and ten classes. The loop has two "
-                f"passes; what was fused is added, channel by channel, to what the {COMPARED} of both encoders "
-                "receives, as in `progressive-table9`. How many passes there are does not change the count: the "
-                "passes share their weights.",
-            ),
-            (beside_paper(counts),),
-        ),
-        Section(
-            "places",
-            "Where the feedback joins",
-            (
-                "A link has one weight for each channel it feeds and each number of what was fused: the later it "
-                "joins, the more channels there are. Weights for every pixel would be far more than the paper's "
-                "overheads, so its links too act on channels or features.",
-            ),
-            (by_place(counts), nearest_places(counts)),
-        ),
-        Section("differences", "Reasons for differences", NOTES),
+        Section("paper", "Beside the paper", (compared,), (beside_paper(counts),)),
+        Section("places", "Where the feedback joins", (STUDY["places"],), places),
+        Section("differences", "Reasons for differences", tuple(STUDY["notes"])),
     )
     return Account(TITLE, answer(counts), sections, paper=PAPER)
 

@@ -51,9 +51,6 @@ def load_samples(data, run):
     return load_data(data, **({} if run is None else {"run": run})).samples
 
 
-# Ways to decide
-
-
 class Case(NamedTuple):
     """Opinions, log-probabilities `[n, modality, class]`, on samples with labels and on those to be decided."""
 
@@ -194,9 +191,6 @@ def judge(decided, seconds=0.0):
     return Result(about, {"loss": np.stack(losses), "index": decided.rows})
 
 
-# Which samples are learned from, and which are decided on
-
-
 def draw_evenly(y, n, seed):
     """n rows with every class in its share, and all others."""
     return train_test_split(np.arange(len(y)), train_size=n, stratify=y, random_state=seed)
@@ -228,9 +222,6 @@ def thin_out(y, rows, shares):
 def weigh_by_class(y, shares):
     """The weight of each sample with which the classes have these shares; the mean weight is 1."""
     return (shares * len(y) / np.bincount(y, minlength=len(shares)).clip(min=1))[y]
-
-
-# Experts that are trained here, one logistic regression for each modality
 
 
 def opinions_of_experts(samples, train, test, seed, present=None, groups=None):
@@ -305,9 +296,6 @@ def with_modalities_missing(samples, n, seed):
     present = rng.random((len(test), len(samples.names))) >= MISSING
     ways = decide_with_missing(opinions_of_experts(samples, train, test, seed, present))
     return Decided({**ways, DROPOUT: concat_with_dropout(samples, train, test, present, rng)}, test, y[test])
-
-
-# Experts whose predictions are given: half of the rows are learned from, the other half is decided on
 
 
 def halves(samples, seed, names=NETWORKS):
