@@ -1,40 +1,32 @@
 """Experiment B.1: its data and nets, what it concludes, and a run that goes on where it stopped."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from scipy.integrate import trapezoid
 
-from consilience.comparison.experiments import find_experiment, study
-from consilience.comparison.experiments.progressive_synthetic import cells as cells_module
-from consilience.comparison.experiments.progressive_synthetic.account import answer, search_table
-from consilience.comparison.experiments.progressive_synthetic.cells import (
-    FULL,
-    QUICK,
-    Cell,
-    Protocol,
-    draw_cells,
-    measure_cells,
-)
-from consilience.comparison.experiments.progressive_synthetic.findings import Findings
-from consilience.comparison.experiments.progressive_synthetic.nets import MAIN, NETS
+from consilience.comparison import study
 from consilience.comparison.store import Store
+from consilience.comparison.study import Cell
 from consilience.core.errors import InputError, TrainingError
 from consilience.data import load_data
 from consilience.training.stacked_training import whole_batch
+from paper_scripts import script
 
-TINY = Protocol(sizes=(20, 40), etas=(0.0, 2.0), sigmas=(0.0, 1.0), trials=2, test=30, nets=(*MAIN, "add-2"), epochs=2)
+synthetic = script("progressive-synthetic")
+NETS, FULL, QUICK = synthetic.NETS, synthetic.FULL, synthetic.QUICK
+MAIN = synthetic.STUDY["main_nets"]
+TINY = FULL | {"sizes": [20, 40], "etas": [0.0, 2.0], "sigmas": [0.0, 1.0], "trials": 2, "test": 30, "epochs": 2}
+TINY["nets"] = [*MAIN, "add-2"]
 
 
 def parameters(name):
-    return sum(one.numel() for one in NETS[name].build(4, [0])[0].parameters())
+    return sum(one.numel() for one in synthetic.build_net(NETS[name], 4, [0])[0].parameters())
 
 
 def test_data_are_those_of_the_named_set_standardised_by_what_is_trained_on():
-    cells = [Cell.of(TINY, 40, 0.0, 0.0), Cell.of(TINY, 40, 2.0, 1.0)]
-    train, validation, test = draw_cells(cells, TINY)
+    cells = [{"n": 40, "eta": 0.0, "sigma": 0.0}, {"n": 40, "eta": 2.0, "sigma": 1.0}]
+    train, validation, test = synthetic.draw_cells(cells, TINY)
     assert (len(train), train.samples, validation.samples, test.samples) == (4, 40, 10, 30)
     raw = load_data("progressive-synthetic", n=80, eta=2.0, sigma2=1.0, seed=1)
     for got, told in ((test.values["x2"][3], raw.samples["x2"]), (test.y[3], raw.y[:, None])):
@@ -48,7 +40,9 @@ def test_data_are_those_of_the_named_set_standardised_by_what_is_trained_on():
 def test_a_loop_starts_as_its_base_and_the_controls_match_it():
     torch.manual_seed(0)
     batch = whole_batch({"x1": torch.randn(5, 4), "x2": torch.randn(5, 4)}, torch.randn(5, 1))
-    base, *others = (NETS[name].build(4, [3])[0](batch).output for name in ("late", "add", "concat-2", "unimodal"))
+    base, *others = (
+        synthetic.build_net(NETS[name], 4, [3])[0](batch).output for name in ("late", "add", "concat-2", "unimodal")
+    )
     for other in others:
         assert torch.equal(other, base)
     loop = parameters("add")
@@ -58,11 +52,11 @@ def test_a_loop_starts_as_its_base_and_the_controls_match_it():
 
 
 def test_cells_together_find_what_each_finds_alone():
-    protocol = replace(TINY, nets=("late", "add"), epochs=2)
-    cells = [Cell.of(protocol, 20, eta, 1.0) for eta in (0.0, 2.0)]
-    together = measure_cells(cells, protocol)
+    settings = TINY | {"nets": ["late", "add"]}
+    cells = [{"n": 20, "eta": eta, "sigma": 1.0} for eta in (0.0, 2.0)]
+    together = synthetic.measure_cells(cells, settings)
     for cell, result in zip(cells, together):
-        [alone] = measure_cells([cell], protocol)
+        alone = synthetic.measure(cell, settings)
         assert result.arrays.keys() == alone.arrays.keys()
         for name, values in result.arrays.items():
             np.testing.assert_allclose(values, alone.arrays[name], rtol=1e-4)
@@ -71,17 +65,17 @@ def test_cells_together_find_what_each_finds_alone():
 @pytest.fixture(scope="module")
 def invented():
     rng = np.random.default_rng(0)
-    protocol = replace(FULL, trials=5)
-    shape = (len(protocol.etas), len(protocol.sigmas), protocol.trials)
+    settings = FULL | {"trials": 5}
+    shape = (len(settings["etas"]), len(settings["sigmas"]), 5)
     errors, validation = (
-        {n: {name: rng.uniform(0.5, 1.5, shape) for name in protocol.nets} for n in protocol.sizes} for _ in range(2)
+        {n: {name: rng.uniform(0.5, 1.5, shape) for name in NETS} for n in settings["sizes"]} for _ in range(2)
     )
-    return Findings(protocol, errors, validation, dict.fromkeys(protocol.nets, 100))
+    return synthetic.Findings(settings, errors, validation, dict.fromkeys(NETS, 100))
 
 
 def test_areas_are_those_of_scipy(invented):
     errors = invented.errors[1500]
-    sigmas, etas = invented.protocol.sigmas, invented.protocol.etas
+    sigmas, etas = invented.settings["sigmas"], invented.settings["etas"]
     expected = 1 - trapezoid(errors["add"], sigmas, axis=1) / trapezoid(errors["late"], sigmas, axis=1)
     np.testing.assert_allclose(invented.area_gains(1500, "add", "sigma"), expected)
     expected = 1 - trapezoid(errors["wide"], etas, axis=0) / trapezoid(errors["late"], etas, axis=0)
@@ -101,34 +95,34 @@ def test_standings_by_hand(invented):
 def with_gains(findings, gains):
     errors = {n: {name: np.full_like(one, 1 - gains.get(name, 0.0)) for name, one in nets.items()}
               for n, nets in findings.errors.items()}  # fmt: skip
-    return replace(findings, errors=errors, validation=errors)
+    return findings._replace(errors=errors, validation=errors)
 
 
 def test_the_answer_says_what_was_found(invented):
-    first, *smaller, last = answer(with_gains(invented, {"add": 0.05, "wide": 0.01}))
+    first, *smaller, last = synthetic.answer(with_gains(invented, {"add": 0.05, "wide": 0.01}))
     assert "in 100 % of trials, and the mean squared error is 5.0 ± 0.0 % lower" in first
     assert "ours differ by +10 and −3.0 points" in first
     assert smaller[0].startswith("With 1\u202f500 training samples it gains 5.0")
     assert "wide net +1.0 % and unimodal feedback 0.0 %" in last
     assert "comes from what crosses between the modalities" in last
     shared = with_gains(invented, {"add": 0.02, "unimodal": 0.01, "add-2": 0.03})
-    assert "not owed to what crosses between the modalities alone" in answer(shared)[-1]
-    assert search_table(shared, 200).rows[0][0] == "add into layer 2"
-    lost = answer(with_gains(invented, {"add": -0.02}))
+    assert "not owed to what crosses between the modalities alone" in synthetic.answer(shared)[-1]
+    assert synthetic.search_table(shared, 200).rows[0][0] == "add into layer 2"
+    lost = synthetic.answer(with_gains(invented, {"add": -0.02}))
     assert "2.0 ± 0.0 % higher" in lost[0]
     assert "it loses 2.0" in lost[1]
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(cells_module, "QUICK", TINY)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    experiment = find_experiment("progressive-synthetic")
-    done = experiment.run(quick=True, out=tmp_path / "run", verbose=0, command="consilience reproduce …")
+    settings = {"settings": TINY, "out": tmp_path / "run", "verbose": 0}
+    done = synthetic.run(**settings)
     page = done.page.read_text(encoding="utf-8")
     assert done.page == tmp_path / "run" / "report.html"
-    for text in (experiment.title, *(NETS[name].label for name in MAIN), 'id="figure-contour"', 'id="figure-area-eta"'):
+    labels = (NETS[name]["label"] for name in MAIN)
+    for text in (synthetic.TITLE, *labels, 'id="figure-contour"', 'id="figure-area-eta"'):
         assert text in page
-    assert {one.name for one in (tmp_path / "run" / "figures").iterdir()} == {
+    assert {path.name for path in (tmp_path / "run" / "figures").iterdir()} == {
         f"{name}.{ending}" for name in ("contour", "area-sigma", "area-eta") for ending in ("svg", "png")
     }
     markdown = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
@@ -136,39 +130,38 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert done.account.table("markdown").splitlines()[0] in markdown
 
     store, measured = Store(tmp_path / "run"), []
-    lost = TINY.cells()[3]
+    lost = Cell(**store.read_plan()["jobs"][3])
     store.discard(lost)
-    real = cells_module.measure_cell
+    real = synthetic.measure
     monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
-    monkeypatch.setattr(cells_module, "measure_cell", lambda *given: measured.append(given[0]) or real(*given))
-    again = experiment.run(quick=True, out=tmp_path / "run", verbose=0)
-    assert measured == [lost]
+    monkeypatch.setattr(synthetic, "measure", lambda *given: measured.append(given[0]) or real(*given))
+    again = synthetic.run(**settings)
+    assert measured == [lost.settings] == [{"n": 20, "eta": 2.0, "sigma": 1.0}]
     assert again.account.table("latex") == done.account.table("latex")
 
     with pytest.raises(InputError, match="trials was 2, now 3"):
-        experiment.follow(replace(TINY, trials=3), tmp_path / "run")
+        synthetic.run(**settings | {"settings": TINY | {"trials": 3}})
     store.discard(lost)
-    monkeypatch.setattr(cells_module, "measure_cell", lambda *given: 1 / 0)
-    with pytest.raises(TrainingError, match="η = 2, σ₂ = 1: ZeroDivisionError"):
-        experiment.run(quick=True, out=tmp_path / "run", verbose=0)
+    monkeypatch.setattr(synthetic, "measure", lambda *given: 1 / 0)
+    with pytest.raises(TrainingError, match=r"n 20, eta 2.0, sigma 1.0: ZeroDivisionError"):
+        synthetic.run(**settings)
 
 
 def test_all_open_cells_of_a_size_are_measured_at_once_on_a_gpu(tmp_path, monkeypatch):
-    protocol, asked = replace(TINY, sizes=(20, 40), nets=("late",)), []
+    asked, measure_cells = [], synthetic.measure_cells
 
-    def measure(cells, protocol, device):
-        asked.append(([cell.n for cell in cells], device))
-        return measure_cells(cells, protocol)
+    def measure(cells, shared, device):
+        asked.append(([cell["n"] for cell in cells], device))
+        return measure_cells(cells, shared)
 
-    monkeypatch.setattr(cells_module, "measure_cells", measure)
-    store, cells = Store(tmp_path), protocol.cells()
-    store.write_plan({"asked": {}, "jobs": []})
-    store.write(cells[0], measure_cells(cells[:1], protocol)[0])
-    cells_module.measure_on_gpu(cells, protocol, store)
-    assert asked == [([20] * 3, "cuda"), ([40] * 4, "cuda")]
-    assert len(store.read_all(cells, "progressive-synthetic")) == len(cells)
+    monkeypatch.setattr(synthetic, "measure_cells", measure)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")
+    synthetic.run(settings=TINY, out=tmp_path / "run", verbose=0)
+    assert asked == [([20] * 4, "cuda"), ([40] * 4, "cuda")]
 
 
 def test_the_quick_form_is_smaller_and_has_both_controls():
-    assert {"wide", "unimodal", "early"} <= set(QUICK.nets)
-    assert len(QUICK.cells()) * QUICK.trials < len(FULL.cells()) * FULL.trials / 10
+    assert {"wide", "unimodal", "early"} <= set(QUICK["nets"]) <= set(NETS)
+    quick, full = (len(synthetic.cells_of(settings)) * settings["trials"] for settings in (QUICK, FULL))
+    assert quick < full / 10

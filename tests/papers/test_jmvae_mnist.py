@@ -1,25 +1,23 @@
 """JMVAE on images and labels at its smallest: nets as published, images drawn anew, likelihoods that agree."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from consilience.comparison.experiments import find_experiment
-from consilience.comparison.experiments.jmvae_mnist.account import give_account
-from consilience.comparison.experiments.jmvae_mnist.cells import FULL, images_and_labels, measure
-from consilience.comparison.experiments.jmvae_mnist.model import fit, published_estimate
 from consilience.comparison.plan import Source
 from consilience.comparison.store import Result, Store
+from consilience.comparison.study import Cell
 from consilience.core.batches import Batch
 from consilience.core.errors import MissingDataError
 from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.methods.latent.latent_model import LatentModel
 from consilience.training import Trainer
+from paper_scripts import script
 
-SMALL = replace(FULL, seeds=1, train=60, test=20, latent=2, hidden=8, epochs=2, warmup=1, draws=50, device="cpu")
+jmvae = script("jmvae-mnist")
+FULL = jmvae.FULL
+SMALL = {"seeds": 1, "train": 60, "test": 20, "latent": 2, "hidden": 8, "epochs": 2, "warmup": 1, "draws": 50}
 
 
 @pytest.fixture
@@ -38,9 +36,10 @@ def squares(monkeypatch):
 
 
 def test_it_ends_in_a_page_with_the_published_figure(squares, tmp_path):
-    done = find_experiment("jmvae-mnist").follow(SMALL, tmp_path, verbose=0)
-    results = Store(tmp_path).read_all(SMALL.cells(), "jmvae-mnist")
-    assert [one.arrays["published"].shape for one in results.values()] == [(20,), (20,)]
+    done = jmvae.run(settings=SMALL, out=tmp_path / "run", verbose=0)
+    store = Store(tmp_path / "run")
+    results = [store.read(Cell(**job)) for job in store.read_plan()["jobs"]]
+    assert [result.arrays["published"].shape for result in results] == [(20,), (20,)]
     text = done.page.read_text(encoding="utf-8")
     assert "−86.86" in text
     assert "−86.85" in text
@@ -49,25 +48,25 @@ def test_it_ends_in_a_page_with_the_published_figure(squares, tmp_path):
 
 
 def test_the_recipe_is_the_published_one():
-    assert (FULL.latent, FULL.hidden, FULL.epochs, FULL.warmup, FULL.batch_size) == (64, 512, 500, 200, 100)
-    assert (FULL.draws, FULL.lr, FULL.train, FULL.test, FULL.seeds) == (1000, 0.001, None, None, 10)
+    assert [FULL[name] for name in ("latent", "hidden", "epochs", "warmup", "batch_size")] == [64, 512, 500, 200, 100]
+    assert [FULL[name] for name in ("draws", "lr", "train", "test", "seeds")] == [1000, 0.001, None, None, 10]
 
 
 def test_all_that_is_not_for_testing_is_trained_on(squares):
-    train, test = images_and_labels(squares, FULL, seed=0)
+    train, test = jmvae.images_and_labels(squares, None, None, seed=0)
     assert (len(train), len(test)) == (90, 30)
     assert set(train.index).isdisjoint(test.index)
     assert 0 < train["image"].max() < 1  # grey
     assert np.isin(test["image"], (0, 1)).all()
     np.testing.assert_array_equal(test["label"].argmax(axis=1), test.y)
-    again = images_and_labels(squares, FULL, seed=1)[1]
+    again = jmvae.images_and_labels(squares, None, None, seed=1)[1]
     np.testing.assert_array_equal(again["image"], test["image"])  # drawn once and for all
-    assert len(images_and_labels(squares, replace(FULL, train=10), seed=0)[0]) == 10
+    assert len(jmvae.images_and_labels(squares, 10, None, seed=0)[0]) == 10
 
 
 def test_nets_are_as_wide_as_published(squares):
-    train, _ = images_and_labels(squares, FULL, seed=0)
-    trained = fit(train, Trainer(epochs=1, device="cpu", patience=None), hidden=7, latent=2, objective="jmvae")
+    train, _ = jmvae.images_and_labels(squares, None, None, seed=0)
+    trained = jmvae.fit(train, Trainer(epochs=1, device="cpu", patience=None), hidden=7, latent=2, objective="jmvae")
     shapes = [tuple(one.weight.shape) for one in trained.model.modules() if isinstance(one, torch.nn.Linear)]
     image, label, both = [(7, 36), (7, 7), (4, 7)], [(7, 3), (7, 7), (4, 7)], [(7, 36), (7, 3), (7, 14), (4, 7)]
     decoders = [(7, 2), (7, 7), (36, 7), (7, 2), (7, 7), (3, 7)]
@@ -75,8 +74,8 @@ def test_nets_are_as_wide_as_published(squares):
 
 
 def test_images_are_drawn_anew_in_training_only(squares, monkeypatch):
-    train, _ = images_and_labels(squares, FULL, seed=0)
-    trained = fit(train, Trainer(epochs=1, device="cpu", patience=None), hidden=4, latent=2, objective="jmvae")
+    train, _ = jmvae.images_and_labels(squares, None, None, seed=0)
+    trained = jmvae.fit(train, Trainer(epochs=1, device="cpu", patience=None), hidden=4, latent=2, objective="jmvae")
     seen = []
     monkeypatch.setattr(LatentModel, "forward", lambda self, batch: seen.append(batch["image"]))
     grey = torch.full((500, 1, 6, 6), 0.3)
@@ -91,8 +90,8 @@ def test_images_are_drawn_anew_in_training_only(squares, monkeypatch):
 
 
 def test_likelihoods_agree_with_a_sum_over_the_latent(squares):
-    train, test = images_and_labels(squares, replace(FULL, test=6), seed=0)
-    trained = fit(train, Trainer(epochs=3, device="cpu", patience=None), hidden=8, latent=1, objective="jmvae")
+    train, test = jmvae.images_and_labels(squares, None, 6, seed=0)
+    trained = jmvae.fit(train, Trainer(epochs=3, device="cpu", patience=None), hidden=8, latent=1, objective="jmvae")
     grid = torch.linspace(-8, 8, 4001)[:, None]
     with torch.no_grad():
         decoded = trained.model.decode(grid)
@@ -109,25 +108,23 @@ def test_likelihoods_agree_with_a_sum_over_the_latent(squares):
         "joint": (prior[:, None] + image + label).logsumexp(0),
         "label": (prior[:, None] + label).logsumexp(0),
     }
-    found, about = measure(trained, test, draws=4000, device="cpu")
+    found, effective = jmvae.likelihoods(trained, test, draws=4000)
     for name, values in exact.items():
         np.testing.assert_allclose(found[name], values, atol=0.1, err_msg=name)
-        assert about["effective"][name] > 400
-    assert published_estimate(trained, test, draws=7, device="cpu").value.shape == (6,)
+        assert effective[name] > 400
+    assert jmvae.published_estimate(trained, test, draws=7).value.shape == (6,)
 
 
-def test_a_better_likelihood_is_marked(monkeypatch):
-    monkeypatch.setattr(Source, "fingerprint", lambda source: "none")
-    protocol, rng = replace(FULL, seeds=6), np.random.default_rng(0)
-    results = {}
-    for cell in protocol.cells():
-        image = rng.normal(-86.8, 0.01, 30) + (cell.method == "m2vae")
+def test_a_better_likelihood_is_marked():
+    settings, rng, results = FULL | {"seeds": 6}, np.random.default_rng(0), []
+    for objective in ["jmvae", "m2vae"] * 6:
+        image = rng.normal(-86.8, 0.01, 30) + (objective == "m2vae")
         arrays = {"published": image, "image": image, "joint": image - 2.3, "label": np.full(30, -2.3)}
         arrays |= {"right": np.ones(30, dtype=bool), "index": np.arange(30)}
         about = {"effective": dict.fromkeys(("published", "image", "joint", "label"), 50.0)}
         about |= {"seconds": 1.0, "measuring_seconds": 1.0, "trained_on": 60000, "device": "cpu"}
-        results[cell.key] = Result(about, arrays)
-    account = give_account(find_experiment("jmvae-mnist"), protocol, results)
+        results.append(Result(about, arrays))
+    account = jmvae.describe(settings, results)
     assert account.tables[0].rows[0][3] == "+0.06"
     first, second = account.tables[1].rows
     assert "↑" in second[1]
@@ -139,4 +136,4 @@ def test_a_better_likelihood_is_marked(monkeypatch):
 def test_without_mnist_it_says_what_to_get(tmp_path, monkeypatch):
     monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path))
     with pytest.raises(MissingDataError, match="MNIST"):
-        find_experiment("jmvae-mnist").run(quick=True, out=tmp_path / "run")
+        jmvae.run(quick=True, out=tmp_path / "run")
