@@ -252,6 +252,7 @@ def read_findings(folder, seeds=None):
     """The findings of a run folder, one for each cut, and its shared settings; of the first seeds, None for all."""
     store = Store(folder)
     plan = store.read_plan()
+    assert plan is not None, f"{folder} holds no run"
     jobs = [Cell(**job) for job in plan["jobs"] if seeds is None or job["settings"]["seed"] < seeds]
     results = list(store.read_all(jobs, plan["asked"]["experiment"]).values())
     cells = [job.settings for job in jobs]

@@ -164,11 +164,12 @@ class _FunctionOfFile:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_function": None}
 
-    def __call__(self, cell: Cell, shared: Settings, store: Store) -> Result:
+    def __call__(self, job: Job, shared: Settings, store: Store) -> Result:
+        assert isinstance(job, Cell)
         if self._function is None:
             assert self._path is not None
             self._function = getattr(load_script(self._path), self._name)
-        return self._function(cell.settings, shared)
+        return self._function(job.settings, shared)
 
 
 def _measure_groups(
@@ -184,11 +185,11 @@ def _measure_groups(
         group = group_of(cell.settings)
         if group is not None and not store.has(cell):
             groups.setdefault(group, []).append(cell)
-    for group in groups.values():
-        results = measure_group([cell.settings for cell in group], shared)
-        for cell, result in zip(group, results, strict=True):
+    for members in groups.values():
+        results = measure_group([cell.settings for cell in members], shared)
+        for cell, result in zip(members, results, strict=True):
             store.write(cell, result)
-        logger.info("%d measured at once, the first: %s", len(group), group[0].describe())
+        logger.info("%d measured at once, the first: %s", len(members), members[0].describe())
 
 
 def _has_gpu() -> bool:
