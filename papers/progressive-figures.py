@@ -150,24 +150,21 @@ def time_depths(data, cell, samples):
     times = [{"training": [], "prediction": []} for _ in methods]
     for _ in range(cell["rounds"] + 1):
         for method, spent in zip(methods, times):
-            spent["training"].append(seconds_of(partial(descend, method, batch), device))
-            spent["prediction"].append(seconds_of(partial(predict, method, batch), device))
+            for what, seconds in spent.items():
+                seconds.append(seconds_of(partial(one_batch, method, batch, what == "training"), device))
     # The first round includes start-up costs of libraries and devices.
     fewest = [{what: min(seconds[1:]) for what, seconds in spent.items()} for spent in times]
     return dict(zip(map(str, cell["depths"]), fewest))
 
 
-def descend(method, batch):
-    method.train()
-    losses = method.objective(method(batch), batch, Step())
-    torch.stack(list(losses.values())).sum().backward()
-    method.zero_grad()
-
-
-@torch.no_grad()
-def predict(method, batch):
-    method.eval()
-    method(batch)
+def one_batch(method, batch, training):
+    """Forward, and in training backward."""
+    with torch.set_grad_enabled(training):
+        prediction = method.train(training)(batch)
+    if training:
+        losses = method.objective(prediction, batch, Step())
+        torch.stack(list(losses.values())).sum().backward()
+        method.zero_grad()
 
 
 def seconds_of(work, device):

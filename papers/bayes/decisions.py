@@ -1,7 +1,7 @@
 """Ways to decide from the opinions of several experts, and the conditions under which they are compared."""
 
 import time
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -43,12 +43,7 @@ def measure(cell, shared):
 
 def load(data, seed):
     """All samples of a set; of saved predictions, seed k has those of training run k mod 3 + 1."""
-    return load_samples(data, seed % RUNS + 1 if data == "avmnist-predictions" else None)
-
-
-@cache
-def load_samples(data, run):
-    return load_data(data, **({} if run is None else {"run": run})).samples
+    return load_data(data, **({"run": seed % RUNS + 1} if data == "avmnist-predictions" else {})).samples
 
 
 class Case(NamedTuple):
