@@ -268,10 +268,8 @@ def nets_table(findings, n):
 
 def search_table(findings, n):
     names = ["add", "concat", *(name for name in findings.settings["nets"] if name in STUDY["search_nets"])]
-    rows = []
-    for name, ours in sorted(
-        ((name, findings.standing(n, name)) for name in names), key=lambda row: -row[1].validation
-    ):
+    standings, rows = {name: findings.standing(n, name) for name in names}, []
+    for name, ours in sorted(standings.items(), key=lambda item: -item[1].validation):
         gains = (GAIN.signed(ours.validation), ours.gain_and_spread, PERCENT.number(ours.won))
         rows.append((short_label(name), str(findings.parameters[name]), *gains))
     header = ("loop", "parameters", "validation gain %", "test gain %", "won %")
