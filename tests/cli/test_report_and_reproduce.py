@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from consilience.comparison import reopen
-from consilience.comparison.experiments import Part, experiment, experiments, study
-from consilience.comparison.experiments.progressive_synthetic import cells
-from consilience.comparison.experiments.progressive_synthetic.nets import MAIN
+from consilience.comparison.experiments import Part, experiment, experiments
+from consilience.comparison.store import Result
+from consilience.comparison.study import run_study
+from consilience.report.document import Account
 
 
 def test_a_report_is_drawn_again(run, finished, tmp_path):
@@ -61,15 +62,12 @@ def test_an_experiment_in_quick_form(run, tmp_path, monkeypatch):
     assert plain.out.startswith("**digits: accuracy, %**")
 
 
-def test_seeds_side_by_side_are_for_comparisons(run, tmp_path, monkeypatch):
+def test_seeds_side_by_side_are_for_comparisons(run, monkeypatch):
     asked = []
     known = experiments()["digits-robustness"]
     monkeypatch.setattr(type(known), "run", lambda self, **how: asked.append(how) or sys.exit(0))
     run("reproduce", "digits-robustness", "--quick", "--side-by-side")  # ends where it would begin
     assert asked[0]["side_by_side"] is True
-    done = run("reproduce", "progressive-synthetic", "--quick", "--side-by-side", "--out", tmp_path)
-    assert done.code == 2
-    assert "--side-by-side is for comparisons of methods: progressive-synthetic" in done.err
 
 
 def test_where_the_data_lie_may_be_said(run, tmp_path, monkeypatch):
@@ -85,16 +83,9 @@ def test_an_experiment_that_does_not_exist(run):
     assert "unknown experiment 'digit-robustness': did you mean 'digits-robustness'?" in done.err
 
 
-def test_an_experiment_that_is_no_comparison(run, tmp_path, monkeypatch):
-    grid = {"sizes": (20,), "etas": (0.0, 1.0), "sigmas": (0.0, 1.0), "trials": 2, "test": 20}
-    monkeypatch.setattr(cells, "QUICK", cells.Protocol(**grid, nets=tuple(MAIN), epochs=1))
-    monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
-    words = ("reproduce", "progressive-synthetic", "--quick", "--out", tmp_path / "run")
-    done = run(*words)
-    assert done.code == 0
-    assert "control: wide net" in done.out
-    assert f"report: {tmp_path / 'run' / 'report.html'}" in done.out
-    assert run(*words, "--format", "markdown").out.startswith("**Trials won and mean gain")
+def test_a_study_is_no_comparison(run, tmp_path):
+    page = Account("How large?", ("4",), ())
+    run_study("squares", lambda cell, shared: Result({}), [{"number": 2}], {}, lambda _: page, out=tmp_path / "run")
     refused = run("report", tmp_path / "run")
     assert refused.code == 2
-    assert "holds the experiment 'progressive-synthetic', no comparison of methods" in refused.err
+    assert "holds the experiment 'squares', no comparison of methods" in refused.err

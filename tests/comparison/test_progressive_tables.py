@@ -1,8 +1,7 @@
-"""The progressive paper's tables on stocks, spoken opinions and parameters: protocols, areas, constants, counts."""
+"""The progressive paper's tables on stocks and spoken opinions: protocols, areas, constants."""
 
 import gzip
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -12,7 +11,6 @@ from consilience.comparison.comparison import Comparison
 from consilience.comparison.experiments import Part, find_experiment
 from consilience.comparison.experiments.progressive_finance import published, sections
 from consilience.comparison.experiments.progressive_mosi import TABLE8, metrics_table
-from consilience.comparison.experiments.progressive_parameters import account, counting
 from consilience.comparison.results import empty_table
 from consilience.core.samples import Modality
 from consilience.core.targets import Task
@@ -162,32 +160,3 @@ def test_all_metrics_of_sequences_stand_beside_the_published():
     assert row[1].startswith("80.0 ±")
     said = TABLE8["mosei", "ef-lstm"]
     assert [float(cell) for cell in row[2::2]] == pytest.approx([44.1, 75.1, said.mae, said.pearson], abs=0.06)
-
-
-def test_parameters_are_counted_where_the_feedback_joins():
-    counts = counting.count_model("lowrank", counting.MODALITIES)
-    convolutions = {"image": 4, "audio": 6}
-    # Channels double from 6: kernels 5×5 then 3×3 without bias, and two numbers a channel of each batch norm.
-    widths = {name: [6 * 2**stage for stage in range(stages)] for name, stages in convolutions.items()}
-    encoders = sum(25 * 6 + sum(9 * a * b for a, b in pairwise(w)) + 2 * sum(w) for w in widths.values())
-    fusion = 40 * 120 * (48 + 1 + 192 + 1) + 40 + 120
-    assert counts["encoders"] == encoders
-    assert counts["base"] == encoders + fusion + 121 * counting.CLASSES
-    assert counts["added"]["added to the input"] == 120 * 2
-    assert counts["added"]["third stage"] == 120 * (12 + 12)
-    assert counts["added"]["behind the last stage"] == 120 * (48 + 192)
-    assert counts["dense"] == 120 * (28 * 28 + 112 * 112)
-    assert account.nearest({"model": "lowrank", **counts}) == ("behind the last stage", 200)
-
-
-def test_the_page_of_parameters(tmp_path):
-    done = find_experiment("progressive-table10").run(quick=True, out=tmp_path / "run", verbose=0)
-    beside, places, nearest = done.account.tables
-    assert [row[0] for row in beside.rows] == ["LFN (lowrank)", "MFM (mfm)", "RefNet (refnet)", "GB (gradient-blend)"]
-    for row in beside.rows:
-        base, said, loop, said_loop, added, said_added = (float(cell) for cell in row[1:7])
-        assert loop - base == pytest.approx(added, abs=1)
-        assert said_loop - said == said_added
-    assert places.rows[-1][1:] == ("29 k", "21 k", "25 k", "12 k")
-    assert nearest.rows[0][2:] == ("behind the last stage", "28 800", "yes")
-    assert done.page.exists()

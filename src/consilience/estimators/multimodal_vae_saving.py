@@ -74,7 +74,5 @@ def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None
     folder = read_folder(path)
     with rebuilding(path, "the encoder"):
         described = dict(folder.described["encoder"])
-        if "encodings" in folder.described:
-            learned["encodings_"] = restore_encodings(folder.described["encodings"])
         described["encoders"] = add_custom_modules(path, described["encoders"], encoders or {})
         return EncoderAlone.from_state(folder.tensors, described)
