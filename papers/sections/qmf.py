@@ -1,5 +1,7 @@
-"""Sections of the pages on Zhang et al. 2023: weights against losses (table 3, figure 3), and the gain over one modality
-(figure 1).
+"""Sections of the pages on Zhang et al. 2023.
+
+Ranks and the paper's figures under noise (tables 1, 5 and 6), weights against losses (tables 2 and 3, figure 3), and
+the gain over the best single modality (figure 1).
 """
 
 from dataclasses import dataclass
@@ -14,9 +16,104 @@ from consilience.report.document import Section, TextTable
 from consilience.report.drawing import Drawing
 from consilience.report.figures import draw_gap
 from consilience.report.palette import looks_of
+from consilience.report.result_tables import cell_text
 from consilience.report.scatter import Cloud, plot_clouds
 from consilience.report.seed_summary import summarise
-from consilience.report.wording import NOTHING, Scale, say_level, say_list
+from consilience.report.wording import NOTHING, Scale, say_level, say_list, say_metric
+
+
+def beside(protocol, comparisons, *, title, part, table, rows, second="worst", caption="", words=(), symbol="level"):
+    """A part's methods at every level beside the paper's figures, for reading where they cannot be compared.
+
+    rows: row of the paper's table → method · second: the paper's second figure.
+    """
+    if part not in comparisons:
+        return Addition()
+    block = summarise(comparisons[part].findings)[0]
+    header = ["method"]
+    for condition in block.conditions:
+        header += [f"{symbol} = {say_level(condition.level)}", "paper"]
+    lines = []
+    for row, method in rows.items():
+        cells = [method]
+        for condition, (mean, other) in zip(block.conditions, find_table(protocol, table)[row]):
+            printed = f"{mean:.2f} ({other:.2f})" if second == "worst" else f"{mean:.2f} ± {other:.2f}"
+            cells += [cell_text(block, block.at(method, condition), second == "worst"), printed]
+        lines.append(tuple(cells))
+    made = TextTable(caption or part, tuple(header), tuple(lines))
+    return Addition([Section(f"beside-{part}", title, tuple(words), (made,))])
+
+
+def rank(protocol, comparisons, *, title, method, parts, best=3, without=(), row="", tables=(), says=""):
+    """In how many conditions a method is among the best, by its mean and by its worst seed.
+
+    without: methods that are not counted · row, tables: the same of a row of the paper's tables.
+    """
+    lines, places = [], []
+    for name in (name for name in parts if name in comparisons):
+        findings = comparisons[name].findings
+        block, sign = summarise(findings)[0], 1 if findings.larger_is_better else -1
+        for condition in block.conditions:
+            rows = {line.method: block.at(line.method, condition) for line in block.rows if line.method not in without}
+            cells = {name: cell for name, cell in rows.items() if cell is not None}
+            if method not in cells:
+                continue
+            figures = [{name: getattr(cell, of) for name, cell in cells.items()} for of in ("mean", "worst")]
+            place = [rank_of(method, values, sign) for values in figures]
+            shown = [
+                text for values, at in zip(figures, place) for text in (block.scale.number(values[method]), str(at))
+            ]
+            lines.append((f"{name}, {condition.words}", *shown, str(len(cells))))
+            places.append(place)
+    words = f"Here `{method}` is among the best {best} by its mean under {_among(places, 0, best)} conditions and by "
+    words += f"its worst seed under {_among(places, 1, best)}"
+    printed = [find_table(protocol, name) for name in tables]
+    theirs = [
+        [rank_of(row, {line: figures[column][which] for line, figures in rows.items()}) for which in (0, 1)]
+        for rows in printed
+        for column in range(len(rows[row]))
+    ]
+    words += (
+        f"; in the paper's tables under {_among(theirs, 0, best)} and {_among(theirs, 1, best)}." if theirs else "."
+    )
+    header = ("condition", "mean", "rank", "worst seed", "rank", "of methods")
+    metric = say_metric(findings.metric) + (f",{block.scale.unit}" if block.scale.unit else "") if lines else ""
+    made = TextTable(f"{method} and its rank: {metric}", header, tuple(lines))
+    return Addition([Section("rank", title, (*([says] if says else []), words), (made,))])
+
+
+def spread(protocol, comparisons, *, table="", label="the paper's", symbol="level", verdict=True):
+    """The spread over seeds by part and level, and whether it grows with the level.
+
+    table: of the paper, with pairs of mean and standard deviation · label: how the page calls it · verdict: whether
+    the answer compares the growth with the paper's.
+    """
+    rows, levels, verdicts = {}, [], []
+    for name, comparison in comparisons.items():
+        block = summarise(comparison.findings)[0]
+        cells = [[row.cells[place] for row in block.rows] for place in range(len(block.conditions))]
+        rows[name] = [
+            block.scale.factor * _mean([cell.std for cell in column if cell and cell.std is not None])
+            for column in cells
+        ]
+        levels = levels or [condition.level for condition in block.conditions]
+    if table:
+        figures = find_table(protocol, table).values()
+        theirs = [_mean([pairs[place][1] for pairs in figures]) for place in range(len(next(iter(figures))))]
+        grown = [
+            f"on {name} it {'does' if points[-1] > points[0] else 'does not'} ({points[0]:.2f} to {points[-1]:.2f})"
+            for name, points in rows.items()
+        ]
+        verdicts = [
+            f"The spread over seeds grows with the noise, the mean over methods of {label} from {theirs[0]:.2f} to "
+            f"{theirs[-1]:.2f} percentage points: {'; '.join(grown)}."
+        ][: int(verdict)]
+        rows[label] = theirs
+    header = ("set", *(f"{symbol} = {say_level(level)}" for level in levels))
+    lines = tuple((name, *(f"{points:.2f}" for points in values)) for name, values in rows.items())
+    unit = " in percentage points" if block.scale.unit else ""
+    made = TextTable(f"Standard deviation over seeds{unit}, mean over methods", header, lines)
+    return Addition([Section("spread", "Spread over seeds", tables=(made,))], verdicts)
 
 
 def correlations(protocol, comparisons, *, title, words, noise, method, rivals, table="", caption=""):
@@ -220,3 +317,20 @@ def verdicts_on(checks):
         say_claim(check.says, check.figures, check.row["difference"], float(p), check.seeds, len(checks))
         for check, p in zip(checks, corrected)
     ]
+
+
+def rank_of(name, scores, sign=1):
+    """1 + how many are better.
+
+    >>> rank_of("b", {"a": 0.9, "b": 0.8, "c": 0.8})
+    2
+    """
+    return 1 + sum(sign * score > sign * scores[name] for score in scores.values())
+
+
+def _among(places, which, best):
+    return f"{sum(place[which] <= best for place in places)} of {len(places)}"
+
+
+def _mean(values):
+    return sum(values) / len(values) if values else float("nan")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.settings import check_settings, settings_of
 from consilience.evaluation.robustness import Area, robust_auc
 from consilience.report.document import Section, TextTable
-from consilience.report.result_tables import cell_text
-from consilience.report.seed_summary import over_seeds, summarise
+from consilience.report.seed_summary import over_seeds
 from consilience.report.wording import NOTHING, Scale, say_level, say_metric, say_number
 
 Comparisons = Mapping[str, Comparison]
@@ -89,133 +88,6 @@ def table(
     return Addition([Section(f"paper-{name}", title, tuple(words), (TextTable(caption, tuple(columns), rows),))])
 
 
-def beside(
-    protocol: Protocol,
-    comparisons: Comparisons,
-    *,
-    title: str,
-    part: str,
-    table: str,
-    rows: Mapping[str, str],
-    second: Literal["worst", "std"] = "worst",
-    caption: str = "",
-    words: Sequence[str] = (),
-    symbol: str = "level",
-) -> Addition:
-    """A part's methods at every level beside the paper's figures, for reading where they cannot be compared.
-
-    rows: row of the paper's table → method · second: the paper's second figure.
-    """
-    if part not in comparisons:
-        return Addition()
-    block = summarise(comparisons[part].findings)[0]
-    header = ["method"]
-    for condition in block.conditions:
-        header += [f"{symbol} = {say_level(condition.level)}", "paper"]
-    lines = []
-    for row, method in rows.items():
-        cells = [method]
-        for condition, (mean, other) in zip(block.conditions, find_table(protocol, table)[row]):
-            printed = f"{mean:.2f} ({other:.2f})" if second == "worst" else f"{mean:.2f} ± {other:.2f}"
-            cells += [cell_text(block, block.at(method, condition), second == "worst"), printed]
-        lines.append(tuple(cells))
-    made = TextTable(caption or part, tuple(header), tuple(lines))
-    return Addition([Section(f"beside-{part}", title, tuple(words), (made,))])
-
-
-def rank(
-    protocol: Protocol,
-    comparisons: Comparisons,
-    *,
-    title: str,
-    method: str,
-    parts: Sequence[str],
-    best: int = 3,
-    without: Sequence[str] = (),
-    row: str = "",
-    tables: Sequence[str] = (),
-    says: str = "",
-) -> Addition:
-    """In how many conditions a method is among the best, by its mean and by its worst seed.
-
-    without: methods that are not counted · row, tables: the same of a row of the paper's tables.
-    """
-    lines, places = [], []
-    for name in (name for name in parts if name in comparisons):
-        findings = comparisons[name].findings
-        block, sign = summarise(findings)[0], 1 if findings.larger_is_better else -1
-        for condition in block.conditions:
-            rows = {line.method: block.at(line.method, condition) for line in block.rows if line.method not in without}
-            cells = {name: cell for name, cell in rows.items() if cell is not None}
-            if method not in cells:
-                continue
-            figures = [{name: getattr(cell, of) for name, cell in cells.items()} for of in ("mean", "worst")]
-            place = [_rank(method, values, sign) for values in figures]
-            shown = [
-                text for values, at in zip(figures, place) for text in (block.scale.number(values[method]), str(at))
-            ]
-            lines.append((f"{name}, {condition.words}", *shown, str(len(cells))))
-            places.append(place)
-    words = f"Here `{method}` is among the best {best} by its mean under {_among(places, 0, best)} conditions and by "
-    words += f"its worst seed under {_among(places, 1, best)}"
-    printed = [find_table(protocol, name) for name in tables]
-    theirs = [
-        [_rank(row, {line: figures[column][which] for line, figures in rows.items()}) for which in (0, 1)]
-        for rows in printed
-        for column in range(len(rows[row]))
-    ]
-    words += (
-        f"; in the paper's tables under {_among(theirs, 0, best)} and {_among(theirs, 1, best)}." if theirs else "."
-    )
-    header = ("condition", "mean", "rank", "worst seed", "rank", "of methods")
-    metric = say_metric(findings.metric) + (f",{block.scale.unit}" if block.scale.unit else "") if lines else ""
-    made = TextTable(f"{method} and its rank: {metric}", header, tuple(lines))
-    return Addition([Section("rank", title, (*([says] if says else []), words), (made,))])
-
-
-def spread(
-    protocol: Protocol,
-    comparisons: Comparisons,
-    *,
-    table: str = "",
-    label: str = "the paper's",
-    symbol: str = "level",
-    verdict: bool = True,
-) -> Addition:
-    """The spread over seeds by part and level, and whether it grows with the level.
-
-    table: of the paper, with pairs of mean and standard deviation · label: how the page calls it · verdict: whether
-    the answer compares the growth with the paper's.
-    """
-    rows, levels = {}, []
-    for name, comparison in comparisons.items():
-        block = summarise(comparison.findings)[0]
-        cells = [[row.cells[place] for row in block.rows] for place in range(len(block.conditions))]
-        rows[name] = [
-            block.scale.factor * _mean([cell.std for cell in column if cell and cell.std is not None])
-            for column in cells
-        ]
-        levels = levels or [condition.level for condition in block.conditions]
-    verdicts: list[str] = []
-    if table:
-        figures = find_table(protocol, table).values()
-        theirs = [_mean([pairs[place][1] for pairs in figures]) for place in range(len(next(iter(figures))))]
-        grown = [
-            f"on {name} it {'does' if points[-1] > points[0] else 'does not'} ({points[0]:.2f} to {points[-1]:.2f})"
-            for name, points in rows.items()
-        ]
-        verdicts = [
-            f"The spread over seeds grows with the noise, the mean over methods of {label} from {theirs[0]:.2f} to "
-            f"{theirs[-1]:.2f} percentage points: {'; '.join(grown)}."
-        ][: int(verdict)]
-        rows[label] = theirs
-    header = ("set", *(f"{symbol} = {say_level(level)}" for level in levels))
-    lines = tuple((name, *(f"{points:.2f}" for points in values)) for name, values in rows.items())
-    unit = " in percentage points" if block.scale.unit else ""
-    made = TextTable(f"Standard deviation over seeds{unit}, mean over methods", header, lines)
-    return Addition([Section("spread", "Spread over seeds", tables=(made,))], verdicts)
-
-
 def metrics(
     protocol: Protocol,
     comparisons: Comparisons,
@@ -255,9 +127,7 @@ def areas(
     return Addition([Section("areas", "Robustness: areas under the error–noise curves", words, tables)])
 
 
-KINDS: dict[str, Callable[..., Addition]] = {
-    function.__name__: function for function in (table, beside, rank, spread, metrics, areas)
-}
+KINDS: dict[str, Callable[..., Addition]] = {function.__name__: function for function in (table, metrics, areas)}
 
 
 def areas_by_seed(findings: Findings, baseline: str, kind: Area) -> dict[str, dict[int, float]]:
@@ -317,19 +187,6 @@ def _metrics_table(
 
 def _printed(figure: Any) -> str:
     return f"{figure[0]:.2f} ({figure[1]:.2f})" if isinstance(figure, list) else f"{figure:.3f}"
-
-
-def _rank(name: str, scores: Mapping[str, float], sign: int = 1) -> int:
-    """1 + how many are better."""
-    return 1 + sum(sign * score > sign * scores[name] for score in scores.values())
-
-
-def _among(places: Sequence[Sequence[int]], which: int, best: int) -> str:
-    return f"{sum(place[which] <= best for place in places)} of {len(places)}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else float("nan")
 
 
 def _over_seeds(scale: Scale, seeds: Mapping[int, float]) -> str:

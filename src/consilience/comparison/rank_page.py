@@ -97,8 +97,8 @@ def _told_apart(main: Standing, best: str) -> str:
             f"mean ranks {main.critical:.1f} apart."
         )
     return (
-        f"It is significantly better than {say_list(f'`{method}`' for method in worse)}; between it and the others, these "
-        "sets do not decide."
+        f"It is significantly better than {say_list(f'`{method}`' for method in worse)}; between it and the others, "
+        "these sets do not decide."
     )
 
 

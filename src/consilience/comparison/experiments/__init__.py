@@ -4,9 +4,6 @@ import importlib
 import pkgutil
 
 from consilience.comparison.experiments.experiment import (
-    Claim,
-    Experiment,
-    Part,
     Reproducible,
     Reproduction,
     experiments,
@@ -18,9 +15,6 @@ for _module in pkgutil.iter_modules(__path__, __name__ + "."):
     importlib.import_module(_module.name)
 
 __all__ = [
-    "Claim",
-    "Experiment",
-    "Part",
     "Reproducible",
     "Reproduction",
     "experiments",
