@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from consilience.training import Model, Trainer
 from consilience.training.stacked_seeds import fit_together, reason_alone
 
 ONE, TOGETHER = 120, 300  # seconds at full size
+PROTOCOL = read_protocol(Path(__file__).parents[1] / "papers" / "progressive-table9.yaml")
 
 
 def pairs(n: int, side: int, recordings: int, seed: int) -> Samples:

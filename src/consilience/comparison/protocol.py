@@ -256,7 +256,7 @@ def _check_condition(parts: Mapping[str, Part], part: str, text: str) -> Conditi
 
 
 def _check_method(part: Part, method: str) -> None:
-    known = [*part.full.get("methods", ()), part.full.get("reference", method)]
+    known = [*part.full.get("methods", ()), *([part.full["reference"]] if "reference" in part.full else [])]
     if "methods" in part.full and method not in known and f"{method.partition(':')[0]}:" not in known:
         raise unknown_name("method", method, known, "It is not compared in this part")
 

@@ -97,7 +97,10 @@ def metrics(
     published: Mapping[str, Any],
     words: Sequence[str] = (),
 ) -> Addition:
-    """Several metrics of every method, clean. published: part → method → one figure for each metric."""
+    """Several metrics of every method on clean data.
+
+    published: part → method → one figure for each metric.
+    """
     tables = tuple(
         _metrics_table(protocol.parts[name].title, comparisons[name].findings, metrics, figures)
         for name, figures in published.items()
@@ -107,31 +110,40 @@ def metrics(
 
 
 def areas(
-    protocol: Protocol, comparisons: Comparisons, *, baseline: str, published: Mapping[str, Any] | None = None
+    protocol: Protocol,
+    comparisons: Comparisons,
+    *,
+    baseline: str,
+    corruption: str = "",
+    published: Mapping[str, Any] | None = None,
 ) -> Addition:
     """Areas between the baseline's curve of the metric over the levels and each method's.
 
-    published: part → method → the paper's area.
+    corruption: by default the first of each part · published: part → method → the paper's area.
     """
-    levels = [level for comparison in comparisons.values() for level in comparison.findings.levels]
+    tables, levels = [], []
+    for name, comparison in comparisons.items():
+        findings, title = comparison.findings, protocol.parts[name].title or name
+        levels += findings.levels
+        for data in findings.sets:
+            values = findings.values.filter(set=data, corruption=corruption or findings.corruptions[0])
+            caption = title if len(findings.sets) == 1 else f"{title}, {data}"
+            figures = (published or {}).get(name)
+            tables.append(_area_table(caption, replace(findings, values=values), baseline, figures))
     words = (
         f"ROBUSTAUC of a model is the area between `{baseline}`'s error–noise curve and its own, from level 0 to "
         f"{say_level(max(levels))} by the trapezoidal rule: larger is better, `{baseline}` has 0, and what is better "
         "on clean samples counts as well. The effective area leaves that out. Mean ± standard deviation over seeds, "
         "curves being paired by seed; a loop's gain is over its base.",
     )
-    tables = tuple(
-        _area_table(protocol.parts[name].title or name, comparison.findings, baseline, (published or {}).get(name))
-        for name, comparison in comparisons.items()
-    )
-    return Addition([Section("areas", "Robustness: areas under the error–noise curves", words, tables)])
+    return Addition([Section("areas", "Robustness: areas under the error–noise curves", words, tuple(tables))])
 
 
 KINDS: dict[str, Callable[..., Addition]] = {function.__name__: function for function in (table, metrics, areas)}
 
 
 def areas_by_seed(findings: Findings, baseline: str, kind: Area) -> dict[str, dict[int, float]]:
-    """Method → seed → area against the baseline's curve of the same seed."""
+    """Method → seed → area against the baseline's curve of the same seed, on one set and under one corruption."""
     curves: dict[str, dict[int, tuple[list[float], list[float], bool]]] = {name: {} for name in findings.methods}
     for row in findings.values.filter(metric=findings.metric).sort("level").iter_rows(named=True):
         curve = curves[row["method"]].setdefault(row["seed"], ([], [], findings.larger_is_better))

@@ -13,6 +13,8 @@ from consilience.core.errors import InputError
 Place = tuple[str | int, ...]
 _MOST_VALUES = 100_000
 _DEEPEST = 20
+_KINDS = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
+_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in _KINDS}
 # Numbers and words of YAML 1.2: 1e-3 is a number and `no` a string, unlike in YAML 1.1, which PyYAML follows.
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 
@@ -84,7 +86,7 @@ def _value(file: YamlFile, node: Any, place: Place) -> Any:
     file.lines.setdefault(place, node.start_mark.line + 1)
     if len(place) > _DEEPEST or len(file.lines) > _MOST_VALUES:
         raise InputError(f"{file.where(place)}: too many values or too deeply nested")
-    if not node.tag.startswith("tag:yaml.org,2002:"):
+    if node.tag not in _TAGS:
         raise InputError(f"{file.where(place)}: the tag {node.tag} is not allowed")
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node)
