@@ -11,18 +11,18 @@ narrow. Sets whose files CONSILIENCE_DATA does not lead to are left out.
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
 from scipy.stats import t as student
 from sklearn.model_selection import train_test_split
 
 from consilience import load_data
-from consilience.comparison.experiments.bayes.cells import judge
-from consilience.comparison.experiments.bayes.deciding import OURS, Case, Decided, decide_with_gaps
-from consilience.comparison.experiments.bayes.linear import CONCAT, decide_every_way, hear
+from consilience.comparison.study import load_script
 from consilience.core.errors import MissingDataError
 from consilience.core.samples import Samples
 
+ways = load_script(Path(__file__).parents[1] / "papers" / "bayes" / "decisions.py")
 STRETCH = 15  # cycles of the rig that stay together
 
 
@@ -35,18 +35,17 @@ def flat(data):
 
 def every_way(samples, train, test, seed, groups=None):
     """All ways to decide on one split."""
-    return Decided(decide_every_way(samples, train, test, seed, groups), test, samples.y[test])
+    return ways.Decided(ways.decide_every_way(samples, train, test, seed, groups), test, samples.y[test])
 
 
 def unmeasured(samples, train, test, seed):
     """The last modality is there in training, and in no test sample."""
     others = Samples.of({name: samples[name] for name in samples.names[:-1]}, samples.y)
-    case = hear(samples, train, test, seed)
     present = np.tile(np.arange(len(samples.names)) < len(others.names), (len(test), 1))
-    ways = decide_with_gaps(Case(case.learned, case.labels, case.asked, present))
-    alone = decide_every_way(others, train, test, seed)
-    ways |= {f"{name}, others alone": alone[name] for name in (OURS, CONCAT)}
-    return Decided(ways, test, samples.y[test])
+    decided = ways.decide_with_missing(ways.opinions_of_experts(samples, train, test, seed, present))
+    alone = ways.decide_every_way(others, train, test, seed)
+    decided |= {f"{name}, others alone": alone[name] for name in (ways.OURS, ways.CONCAT)}
+    return ways.Decided(decided, test, samples.y[test])
 
 
 def tumours():
@@ -91,13 +90,13 @@ def mosi():
 def table(title, seeds, run):
     """Run every seed, print every way."""
     start = time.perf_counter()
-    results = [judge(run(seed)).about["scores"] for seed in range(seeds)]
+    results = [ways.judge(run(seed)).about["scores"] for seed in range(seeds)]
     print(f"\n{title} ({seeds} seeds, {time.perf_counter() - start:.0f} s)")
     for name in results[0]:
         accuracy, loss = (np.array([result[name][one] for result in results]) for one in ("accuracy", "nll"))
-        away = loss - np.array([result[OURS]["nll"] for result in results])
+        away = loss - np.array([result[ways.OURS]["nll"] for result in results])
         half = student.ppf(0.975, seeds - 1) * away.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.nan
-        against = "" if name == OURS else f"   {away.mean():+.3f} ± {half:.3f}"
+        against = "" if name == ways.OURS else f"   {away.mean():+.3f} ± {half:.3f}"
         print(f"  {name:30} {100 * accuracy.mean():5.1f} % / {loss.mean():.3f}{against}")
 
 

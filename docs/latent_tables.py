@@ -13,20 +13,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from consilience.comparison.experiments.latent_parts.account import ARROWS
-from consilience.comparison.experiments.latent_parts.cells import Protocol
-from consilience.comparison.experiments.latent_parts.findings import MEASURES, Findings
-from consilience.comparison.store import Store
+from consilience.comparison.study import load_script
 from consilience.report.wording import Scale
 
 PAGE = Path(__file__).with_name("latent.md")
 FILE = PAGE.with_suffix(".json")
+m2vae = load_script(PAGE.parents[1] / "papers" / "m2vae.py")
+MEASURES, ARROWS = m2vae.MORE_IS_BETTER, m2vae.ARROWS
 CUTS = {"digits": 2, "halves": 1, "quadrants": 2}  # of how many parts given the page speaks
 NUMBERS = (2, 3, 5)
 WAYS = ("tight, chain", "paper, chain", "tight, all", "paper, all")
@@ -35,24 +33,21 @@ MANY = "tight, chain, set encoder"
 
 def keep(folder: Path, seeds: int | None = None) -> None:
     """Put what a run on pictures in parts found, from half of the parts, into the file. seeds: the first so many."""
-    plan = Store(folder).read_plan()
-    assert plan is not None, f"{folder} holds no run"
-    protocol = Protocol.of(plan["asked"])
-    protocol = replace(protocol, seeds=seeds or protocol.seeds)
-    findings = Findings.gather(protocol, Store(folder).read_all(protocol.cells(), protocol.experiment))
+    every, asked = m2vae.read_findings(folder, seeds)
     content = json.loads(FILE.read_text(encoding="utf-8"))
-    for cut in protocol.cuts:
-        place = cut.sizes.index(CUTS[cut.name])
-        sure = {measure: findings.sure(cut, measure) for measure in MEASURES}
-        found: dict[str, Any] = {}
-        for name in protocol.variants:
-            found[name] = {
-                measure: findings.summary(cut, name, measure)[:, place].round(4).tolist() for measure in MEASURES
+    for findings in every:
+        place = findings.sizes.index(CUTS[findings.name])
+        significant = {measure: findings.significant(measure) for measure in MEASURES}
+        variants: dict[str, Any] = {}
+        for name in findings.variants:
+            variants[name] = {
+                measure: findings.summary(name, measure)[:, place].round(4).tolist() for measure in MEASURES
             }
             for key in ("effective_samples", "few_draws", "epochs"):
-                found[name][key] = findings.about(cut, name, key).round(4).tolist()
-            found[name]["sure"] = {measure: sure[measure].get((name, place), 0) for measure in MEASURES}
-        content[cut.name] = {"seeds": protocol.seeds, "draws": protocol.draws, "variants": found}
+                variants[name][key] = findings.about(name, key).round(4).tolist()
+            variants[name]["sure"] = {measure: significant[measure].get((name, place), 0) for measure in MEASURES}
+        count = len(findings.results[findings.reference])
+        content[findings.name] = {"seeds": count, "draws": asked["draws"], "variants": variants}
     FILE.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ from documents import ROOT
 
 HEAVY = ["lightning_fabric", "matplotlib", "transformers", "sklearn", "scipy", "polars", "pandas", "torch", "rich"]
 # Rooms beside those of methods whose package imports all of its modules.
-REGISTERING = ("comparison.experiments", "data.sets", "methods.latent.objectives", "methods.latent.likelihoods")
+REGISTERING = ("data.sets", "methods.latent.objectives", "methods.latent.likelihoods")
 MODULES = sorted(module.name for module in pkgutil.walk_packages(consilience.__path__, "consilience."))
 
 

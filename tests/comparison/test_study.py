@@ -1,88 +1,113 @@
-"""What all studies share: what is open is done, many jobs at once where there is a GPU, and told with the command."""
-
-from dataclasses import dataclass, field
+"""A study: open cells are measured, alone or in groups, by any number of processes, and the page is written."""
 
 import pytest
 import torch
 
-from consilience.comparison.experiments.study import Study, Workings, measure_at_once
-from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store
+from consilience.comparison.study import Cell, load_script, run_study
+from consilience.core.errors import InputError, TrainingError
 from consilience.report.document import Account
 
+SCRIPT = """
+from functools import cache
+import os
+from consilience.comparison.store import Result
 
-@dataclass(frozen=True)
-class Squares:
-    numbers: tuple[int, ...]
-    experiment: str = "squares"
+CALLS = []
 
-    def cells(self):
-        return [Job("numbers", f"{number}", 0, "", f"square-{number}") for number in self.numbers]
-
-    def asked(self):
-        return {"experiment": self.experiment, "numbers": list(self.numbers)}
+def measure(cell, shared):
+    CALLS.append(cell["number"])
+    return Result({"power": cell["number"] ** shared["exponent"], "process": os.getpid(), "calls": len(CALLS)})
+"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SquaresStudy(Study):
-    """Keeps what it was asked to measure, one by one and at once."""
+def describe(results):
+    return Account("How large?", tuple(str(result.about["power"]) for result in results), ())
 
-    alone: list[str] = field(default_factory=list)
-    together: list[list[str]] = field(default_factory=list)
 
-    def protocol(self, quick):
-        return Squares((2, 3) if quick else (2, 3, 4, 5))
-
-    def workings(self):
-        def square(job):
-            return Result({"square": int(job.method) ** 2})
-
-        def measure(job, protocol, store):
-            self.alone.append(job.method)
-            return square(job)
-
-        def measure_even(cells):
-            self.together.append([job.method for job in cells])
-            return [square(job) for job in cells]
-
-        def measure_on_gpu(cells, protocol, store):
-            measure_at_once([job for job in cells if int(job.method) % 2 == 0], measure_even, store)
-
-        def tell(study, protocol, results):
-            told = [f"{job.method}² = {results[job.key].about['square']}" for job in protocol.cells()]
-            return Account(study.title, (*told, *study.notes), (), paper=study.paper)
-
-        return Workings(measure, tell, measure_on_gpu)
+def cells(*numbers):
+    return [{"number": number} for number in numbers]
 
 
 @pytest.fixture
-def study(monkeypatch):
+def script(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    return SquaresStudy(name="squares", title="How large?", paper="Somebody", notes=("Exact.",))
+    path = tmp_path / "powers-study.py"
+    path.write_text(SCRIPT)
+    return load_script(path)
 
 
-def test_a_study_is_measured_told_and_gone_on_with(study, tmp_path, monkeypatch):
+def run(script, *numbers, exponent=2, **options):
+    return run_study("powers", script.measure, cells(*numbers), {"exponent": exponent}, describe, verbose=0, **options)
+
+
+def test_only_open_cells_are_measured(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = study.run(quick=True, verbose=0, command="consilience reproduce squares")
-    assert done.folder.as_posix() == "runs/squares-quick"
-    assert done.account.answer == ("2² = 4", "3² = 9", "Exact.")
-    assert (done.account.title, done.account.paper) == ("How large?", "Somebody")
-    assert done.account.command == Store(done.folder).read_plan()["command"] == "consilience reproduce squares"
+    done = run(script, 2, 3, quick=True, command="python powers-study.py")
+    assert done.folder.as_posix() == "runs/powers-quick"
+    assert done.account.answer == ("4", "9")
+    assert done.account.command == Store(done.folder).read_plan()["command"] == "python powers-study.py"
     assert "How large?" in done.page.read_text(encoding="utf-8")
     assert done.account.sections[-1].name == "made"
     assert f"torch {torch.__version__.split('+')[0]}" in done.account.sections[-1].words[-1]
-    assert study.alone == ["2", "3"]
-    Store(done.folder).discard(Squares((3,)).cells()[0])
-    assert study.run(quick=True, verbose=0).account.answer == done.account.answer
-    assert (study.alone, study.together) == (["2", "3", "3"], [])
+    assert script.CALLS == [2, 3]
+    store = Store(done.folder)
+    store.discard(Cell(**store.read_plan()["jobs"][1]))
+    assert run(script, 2, 3, quick=True).account.answer == ("4", "9")
+    assert script.CALLS == [2, 3, 3]
+    assert run(script, 2, 3, 4, quick=True).account.answer == ("4", "9", "16")  # more cells extend a run
+    assert script.CALLS == [2, 3, 3, 4]
 
 
-def test_on_a_gpu_what_is_open_is_done_at_once_and_the_rest_one_by_one(study, tmp_path, monkeypatch):
+def test_other_shared_settings_are_refused(script, tmp_path):
+    run(script, 2, out=tmp_path / "run")
+    with pytest.raises(InputError, match="exponent was 2, now 3"):
+        run(script, 2, exponent=3, out=tmp_path / "run")
+
+
+def test_a_cell_that_fails_is_named(script, tmp_path):
+    with pytest.raises(TrainingError, match="number 0: ZeroDivisionError"):
+        run(script, 2, 0, exponent=-1, out=tmp_path / "run")
+
+
+def test_processes_load_the_file_and_keep_what_it_holds(script, tmp_path):
+    done = run(script, *range(8), jobs=2, out=tmp_path / "run")
+    assert done.account.answer == tuple(str(number**2) for number in range(8))
+    assert script.CALLS == []
+    store = Store(tmp_path / "run")
+    results = [store.read(Cell(**job)).about for job in store.read_plan()["jobs"]]
+    processes = {result["process"] for result in results}
+    # A file that was loaded for every cell would count one call each.
+    assert sum(max(r["calls"] for r in results if r["process"] == process) for process in processes) == 8
+    with pytest.raises(InputError, match="top level of a file"):
+        run_study("powers", lambda cell, shared: Result({}), cells(1), {}, describe, jobs=2, out=tmp_path / "other")
+
+
+def test_groups_are_measured_at_once_on_a_gpu(script, tmp_path, monkeypatch):
+    groups = []
+
+    def measure_group(group, shared):
+        groups.append([cell["number"] for cell in group])
+        return [script.measure(cell, shared) for cell in group]
+
+    def grouped(*numbers):
+        even = {"group_of": lambda cell: "even" if cell["number"] % 2 == 0 else None}
+        return run(script, *numbers, measure_group=measure_group, **even, out=tmp_path / "run")
+
+    grouped(2, 3)
+    assert (groups, script.CALLS) == ([], [2, 3])  # no GPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    done = study.run(out=tmp_path, verbose=0)
-    assert done.account.answer[:4] == ("2² = 4", "3² = 9", "4² = 16", "5² = 25")
-    assert (study.together, study.alone) == ([["2", "4"]], ["3", "5"])
-    Store(tmp_path).discard(Squares((4,)).cells()[0])
-    study.run(out=tmp_path, verbose=0)
-    study.run(out=tmp_path, verbose=0)  # nothing is open
-    assert study.together == [["2", "4"], ["4"]]
+    assert grouped(2, 3, 4, 5, 6).account.answer == ("4", "9", "16", "25", "36")
+    assert groups == [[4, 6]]
+    assert script.CALLS == [2, 3, 4, 6, 5]
+
+
+def test_a_script_is_loaded_once(tmp_path):
+    path = tmp_path / "with-a-dash.py"
+    path.write_text("import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: 'int' = 1\n")
+    assert load_script(path) is load_script(str(path))
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise ValueError('no')")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            load_script(broken)

@@ -8,6 +8,9 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+import numpy as np
 
 METRIC_WORDS = {
     "balanced_accuracy": "balanced accuracy",
@@ -70,6 +73,15 @@ class Scale:
     def pair(self, mean: float | None, std: float | None) -> str:
         """Mean ± standard deviation; the mean alone where there is one seed."""
         return self.number(mean) if std is None else f"{self.number(mean)} ± {self.number(std)}"
+
+    def over_seeds(self, values: Any) -> str:
+        """Mean ± standard deviation of values `[seed]`; the mean alone where there is one seed.
+
+        >>> Scale(1.0, 1).over_seeds([1.0, 2.0])
+        '1.5 ± 0.7'
+        """
+        values = np.asarray(values, dtype=np.float64)
+        return self.pair(values.mean(), values.std(ddof=1) if len(values) > 1 else None)
 
 
 def say_metric(metric: str) -> str:
