@@ -68,7 +68,7 @@ def answer(found: Sequence[Standing]) -> list[str]:
     sentences = [
         f"{main.where[0].upper()}{main.where[1:]}, `{best}` has the best mean rank: {main.ranks[0]:.1f} "
         f"among {len(main.methods)} methods on {say_number(main.sets, 'set')}, followed by {followed}.",
-        _told_apart(main, best),
+        _say_significance(main, best),
     ]
     clean = next((standing for standing in found[1:] if standing.label == CLEAN), None)
     if clean is not None and clean.methods[0] == best:
@@ -79,22 +79,23 @@ def answer(found: Sequence[Standing]) -> list[str]:
     return sentences
 
 
-def _told_apart(main: Standing, best: str) -> str:
+def _say_significance(main: Standing, best: str) -> str:
     worse = main.worse_than(best)
+    count, needed = len(main.methods), f"{main.critical:.1f}"
     if main.hopeless:
         return (
-            f"So few sets tell no two of {len(main.methods)} methods apart: that takes mean ranks "
-            f"{main.critical:.1f} apart, and no two can lie further apart than {len(main.methods) - 1}."
+            f"With so few sets no two of {count} methods can differ significantly: their mean ranks would have to be "
+            f"{needed} apart, and the largest distance possible is {count - 1}."
         )
     if not main.differ:
         return (
-            f"Friedman's test does not tell the methods apart ({say_p(main.p)}): {say_number(main.sets, 'set')} do not "
-            "decide which to pick."
+            f"Friedman's test finds no difference between the methods ({say_p(main.p)}): {say_number(main.sets, 'set')} "
+            "do not decide which to pick."
         )
     if not worse:
         return (
-            f"The methods are not all alike ({say_p(main.p)}), yet it is told apart from no single one: that takes "
-            f"mean ranks {main.critical:.1f} apart."
+            f"The methods differ ({say_p(main.p)}), but it is not significantly better than any single one: mean ranks "
+            f"would have to be {needed} apart."
         )
     return (
         f"It is significantly better than {say_list(f'`{method}`' for method in worse)}; between it and the others, "
@@ -105,7 +106,7 @@ def _told_apart(main: Standing, best: str) -> str:
 def overall_section(main: Standing, metric: str) -> Section:
     """The diagram, and how to read it."""
     words = [
-        "Read from the left, where the best stand; the methods under one bar cannot be told apart. Each method's "
+        "Read from the left, where the best stand; methods under one bar do not differ significantly. Each method's "
         f"{say_metric(metric)} is averaged over seeds, levels and corruptions, the methods are ranked by it on each "
         "set, and the ranks are averaged over sets.",
         "A set counts once. Conditions on one set share its data and the trained models, so ranking each pair of set "
