@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from consilience.comparison.experiments.progressive_avmnist import settings_of
+from consilience.comparison.protocol import read_protocol
 from consilience.core.samples import MappedRows, Samples
 from consilience.training import Model, Trainer
 from consilience.training.stacked_seeds import fit_together, reason_alone
 
 ONE, TOGETHER = 120, 300  # seconds at full size
+PROTOCOL = read_protocol(Path(__file__).parents[1] / "papers" / "progressive-table9.yaml")
 
 
 def pairs(n: int, side: int, recordings: int, seed: int) -> Samples:
@@ -48,7 +50,7 @@ def timed(work, device: str) -> float:
 def race(method: str, train: Samples, validation: Samples, seeds: int, trainer: Trainer) -> tuple[float, float]:
     """Seconds of one training, and of as many as there are seeds side by side."""
     parts = [(train, validation)] * seeds
-    settings = settings_of(method)
+    settings = PROTOCOL.parts["av-mnist"].full["settings"].get(method, {})
     reason = reason_alone(method, parts, trainer)
     alone = timed(lambda: Model.fit(method, train, validation, settings=settings, trainer=trainer), trainer.device)
     print(f"{method}: one model {alone:.1f} s", flush=True)

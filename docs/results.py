@@ -1,8 +1,8 @@
 """Writes docs/results.md and a page for each experiment from the files in docs/results: python docs/results.py.
 
 A result file is what an experiment wrote into its run folder at full size, kept by
-`python docs/results.py keep NAME FOLDER`, NAME being what `consilience reproduce` calls it; a REMARK after the folder
-says, without figures, in what the run departed from its protocol. No number on the pages or in the README's table is
+`python docs/results.py keep NAME FOLDER`, NAME being the name of its file in `papers`; a REMARK after the folder says,
+without figures, how the run differed from its protocol. No number on the pages or in the README's table is
 typed by hand; a test fails where pages and files disagree.
 """
 
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from consilience.comparison.experiments import find_experiment
+from consilience.comparison.papers import find_paper
 from consilience.data.named_sets import DATA_VARIABLE
 from consilience.report.document import TextTable, account_markdown
 from consilience.report.result_tables import markdown_escape, markdown_table
@@ -40,7 +40,7 @@ def keep(name: str, folder: Path, remark: str = "") -> None:
         text = text.replace(root.rstrip("/") + "/", "DIR/")  # wherever the data lie
     told = json.loads(text)
     quick = " --quick" if "--quick" in told["command"].split() else ""
-    told["command"] = f"consilience reproduce {find_experiment(name).name}{quick}"  # wherever it was run
+    told["command"] = f"consilience reproduce {find_paper(name).stem}{quick}"  # wherever it was run
     told["remark"] = remark
     FILES.mkdir(exist_ok=True)
     shutil.rmtree(FILES / name, ignore_errors=True)

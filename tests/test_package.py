@@ -15,8 +15,7 @@ from documents import ROOT
 HEAVY = ["lightning_fabric", "matplotlib", "transformers", "sklearn", "scipy", "polars", "pandas", "torch", "rich"]
 # Packages that import all of their modules.
 REGISTERING = tuple(
-    f"consilience.{package}."
-    for package in ("comparison.experiments", "methods.latent.objectives", "methods.latent.likelihoods")
+    f"consilience.{package}." for package in ("methods.latent.objectives", "methods.latent.likelihoods")
 )
 MODULES = sorted(module.name for module in pkgutil.walk_packages(consilience.__path__, "consilience."))
 

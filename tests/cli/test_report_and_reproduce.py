@@ -2,16 +2,36 @@
 
 import json
 import shutil
-import sys
-from dataclasses import replace
 
 import pytest
 
 from consilience.comparison import reopen
-from consilience.comparison.experiments import Part, experiment, experiments
-from consilience.comparison.store import Result
-from consilience.comparison.study import run_study
-from consilience.report.document import Account
+from consilience.comparison.papers import list_papers
+from consilience.comparison.store import Store
+
+PROTOCOL = """title: Digits in four quadrants
+parts:
+  digits:
+    data: digits
+    seeds: 20
+    quick: {methods: [late], corruption: [missing], levels: [5], seeds: 1, training: {epochs: 1}}
+published: {digits: {missing 5: {late: 0.5}}}
+notes: [There is no published table.]
+"""
+SCRIPT = """
+from consilience.comparison.reproduction import Reproduction, run_folder
+from consilience.report.document import Account, Section, TextTable, write_account
+
+TITLE, PAPER = "A study", ""
+
+
+def run(*, quick=False, out=None, jobs=1, cluster=None, verbose=1, command="", name="study"):
+    table = TextTable("Sizes", ("of", "value"), (("quick", str(quick)), ("jobs", str(jobs)), ("name", name)))
+    account = Account(TITLE, ("It works.",), (Section("sizes", "Sizes", tables=(table,)),), command)
+    folder = run_folder("study", quick, out)
+    folder.mkdir(parents=True)
+    return Reproduction(folder, account, write_account(account, folder))
+"""
 
 
 def test_a_report_is_drawn_again(run, finished, tmp_path):
@@ -38,36 +58,47 @@ def test_a_folder_without_a_comparison(run, tmp_path):
     assert done.err == f"consilience: error: {tmp_path} holds no comparison: there is no readable plan.json\n"
 
 
-def test_the_experiments_are_listed(run):
+def test_the_papers_are_listed(run):
     for words in (("reproduce", "--list"), ("reproduce",)):
         shown = run(*words).out.splitlines()
-        assert [line.split()[0] for line in shown] == list(experiments())
+        assert [line.split()[0] for line in shown] == list(list_papers())
+    assert any(line.startswith("digits-robustness ") and "broken quadrant" in line for line in shown)
 
 
-def test_an_experiment_in_quick_form(run, tmp_path, monkeypatch):
-    small = {"methods": ["late"], "corruption": ["missing"], "levels": (5,), "seeds": 1, "training": {"epochs": 1}}
-    known = experiments()["digits-robustness"]
-    published = {("digits", "late", "missing", 5.0): 0.5}
-    reduced = replace(known, parts={"digits": Part(known.parts["digits"].full, small)}, published=published)
-    monkeypatch.setitem(experiment._EXPERIMENTS, "digits-robustness", reduced)
-    done = run("reproduce", "digits-robustness", "--quick", "--out", tmp_path / "run")
+def test_a_protocol_in_quick_form(run, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(PROTOCOL, encoding="utf-8")
+    done = run("reproduce", path, "--quick", "--out", tmp_path / "run")
     assert done.code == 0
     assert "digits: accuracy, %" in done.out
     assert "published" in done.out
     assert f"report: {tmp_path / 'run' / 'report.html'}" in done.out
-    assert known.notes[0] in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
-    command = f"consilience reproduce digits-robustness --quick --out {tmp_path / 'run'}"
+    assert "There is no published table." in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    command = f"consilience reproduce {path} --quick --out {tmp_path / 'run'}"
     assert json.loads((tmp_path / "run" / "digits" / "plan.json").read_text())["command"] == command
-    plain = run("reproduce", "digits-robustness", "--quick", "--out", tmp_path / "run", "--format", "markdown")
+    plain = run("reproduce", path, "--quick", "--out", tmp_path / "run", "--format", "markdown")
     assert plain.out.startswith("**digits: accuracy, %**")
 
 
-def test_seeds_side_by_side_are_for_comparisons(run, monkeypatch):
-    asked = []
-    known = experiments()["digits-robustness"]
-    monkeypatch.setattr(type(known), "run", lambda self, **how: asked.append(how) or sys.exit(0))
-    run("reproduce", "digits-robustness", "--quick", "--side-by-side")  # ends where it would begin
-    assert asked[0]["side_by_side"] is True
+def test_an_error_in_a_protocol_names_the_line(run, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(PROTOCOL.replace("    seeds: 20", "    sedes: 20"), encoding="utf-8")
+    done = run("reproduce", path, "--quick")
+    assert done.code == 2
+    assert f"{path}, line 5: unknown key 'sedes': did you mean 'seeds'?" in done.err
+
+
+def test_seeds_side_by_side_are_for_comparisons(run, tmp_path, monkeypatch):
+    (tmp_path / "own.yaml").write_text(PROTOCOL, encoding="utf-8")
+    (tmp_path / "study.py").write_text(SCRIPT, encoding="utf-8")
+    calls = []
+    monkeypatch.setattr("consilience.comparison.papers.run_protocol", lambda protocol, **options: calls.append(options))
+    monkeypatch.setattr("consilience.cli.reproduce.say_account", lambda done, format: None)
+    assert run("reproduce", tmp_path / "own.yaml", "--quick", "--side-by-side", "--jobs", "3").code == 0
+    assert (calls[0]["side_by_side"], calls[0]["jobs"], calls[0]["quick"]) == (True, 3, True)
+    done = run("reproduce", tmp_path / "study.py", "--quick", "--side-by-side", "--out", tmp_path)
+    assert done.code == 2
+    assert "--side-by-side is for comparisons of methods: study" in done.err
 
 
 def test_where_the_data_lie_may_be_said(run, tmp_path, monkeypatch):
@@ -77,15 +108,32 @@ def test_where_the_data_lie_may_be_said(run, tmp_path, monkeypatch):
     assert f"{tmp_path}" in done.err
 
 
-def test_an_experiment_that_does_not_exist(run):
+def test_a_name_that_does_not_exist(run):
     done = run("reproduce", "digit-robustness")
     assert done.code == 2
-    assert "unknown experiment 'digit-robustness': did you mean 'digits-robustness'?" in done.err
+    assert "unknown protocol 'digit-robustness': did you mean 'digits-robustness'?" in done.err
 
 
-def test_a_study_is_no_comparison(run, tmp_path):
-    page = Account("How large?", ("4",), ())
-    run_study("squares", lambda cell, shared: Result({}), [{"number": 2}], {}, lambda _: page, out=tmp_path / "run")
-    refused = run("report", tmp_path / "run")
-    assert refused.code == 2
-    assert "holds the experiment 'squares', no comparison of methods" in refused.err
+def test_a_script(run, tmp_path):
+    (tmp_path / "study.py").write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "named.yaml").write_text("title: Named\nscript: study.py\n", encoding="utf-8")
+    done = run("reproduce", tmp_path / "study.py", "--quick", "--out", tmp_path / "run")
+    assert done.code == 0
+    assert "It works." in done.out
+    assert f"report: {tmp_path / 'run' / 'report.html'}" in done.out
+    named = run(
+        "reproduce", tmp_path / "named.yaml", "--jobs", "2", "--out", tmp_path / "other", "--format", "markdown"
+    )
+    assert [line.split()[1:4:2] for line in named.out.splitlines()[4:]] == [
+        ["quick", "False"],
+        ["jobs", "2"],
+        ["name", "named"],
+    ]
+
+
+def test_a_report_of_a_study_is_not_drawn_again(run, tmp_path):
+    plan = {"asked": {"experiment": "study"}, "jobs": [], "command": "consilience reproduce study.py"}
+    Store(tmp_path).write_plan(plan)
+    done = run("report", tmp_path)
+    assert done.code == 2
+    assert "holds the experiment 'study', no comparison of methods" in done.err

@@ -1,4 +1,4 @@
-"""Run a named experiment and set ours beside the published figures."""
+"""Run a protocol file or a script of a paper, and show the results beside the published figures."""
 
 from __future__ import annotations
 
@@ -13,42 +13,49 @@ from consilience.data.named_sets import DATA_VARIABLE
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-    from consilience.comparison.experiments import Reproduction
+    from consilience.comparison.reproduction import Reproduction
 
-USAGE = "NAME | --list [options]"
+USAGE = "FILE.yaml | FILE.py | NAME | --list [options]"
 EXAMPLES = """  consilience reproduce --list
+  consilience reproduce papers/qmf-table1.yaml --quick
   consilience reproduce digits-robustness --quick --jobs 2
   consilience reproduce progressive-synthetic --quick --jobs 2"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Which experiment, and how large."""
+    """Which protocol, and how large."""
     parser.add_argument("name", type=str, nargs="?", default=None)
-    parser.add_argument("--list", action="store_true", help="list the experiments")
+    parser.add_argument("--list", action="store_true", help="list what is in the folder papers")
     parser.add_argument("--quick", action="store_true", help="minutes on two cores instead of full size")
     parser.add_argument("--data-dir", type=str, metavar="FOLDER", help="where the files of named sets lie")
     options.add_running(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """List, or run one by its protocol."""
-    from consilience.comparison.experiments import Experiment, experiments, find_experiment
+    """List the folder, or run one protocol."""
+    from consilience.comparison.papers import find_paper, list_papers, run_paper
 
     if chosen.list or chosen.name is None:
-        listed = experiments()
-        width = max(map(len, listed))
-        for name, one in listed.items():
-            print(f"{name:{width}}  {one.title}")
+        titles = list_papers()
+        if not titles:
+            raise InputError("reproduce: there is no folder 'papers' here; give the path of a protocol file")
+        width = max(map(len, titles))
+        for name, title in titles.items():
+            print(f"{name:{width}}  {title}")
         return
-    experiment = find_experiment(chosen.name)
+    path = find_paper(chosen.name)
     if chosen.data_dir is not None:
         os.environ[DATA_VARIABLE] = chosen.data_dir  # the processes that do the jobs read it too
-    how = {"out": chosen.out, "jobs": chosen.jobs, "cluster": chosen.cluster}
-    if chosen.side_by_side:
-        if not isinstance(experiment, Experiment):
-            raise InputError(f"--side-by-side is for comparisons of methods: {chosen.name} has a way of its own")
-        how["side_by_side"] = True
-    say_account(experiment.run(quick=chosen.quick, command=shlex.join(command), **how), chosen.format)
+    done = run_paper(
+        path,
+        quick=chosen.quick,
+        out=chosen.out,
+        jobs=chosen.jobs,
+        cluster=chosen.cluster,
+        side_by_side=chosen.side_by_side,
+        command=shlex.join(command),
+    )
+    say_account(done, chosen.format)
 
 
 def say_account(done: Reproduction, format: str) -> None:

@@ -6,7 +6,6 @@ For studies that are not a comparison of methods. The scripts in `papers/` are w
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import logging
 import shlex
@@ -14,13 +13,13 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.plan import Job, digest, to_json
 from consilience.comparison.reproduction import Reproduction, run_folder
 from consilience.comparison.resolution import versions_used
+from consilience.comparison.scripts import load_script
 from consilience.comparison.store import Result, Store, writing
 from consilience.core.errors import InputError
 from consilience.report.document import Account, Section, write_account
@@ -92,30 +91,6 @@ def run_study(
     with writing(store.folder):
         path = write_account(page, store.folder)
     return Reproduction(store.folder, page, path)
-
-
-def load_script(path: str | Path) -> ModuleType:
-    """Import a Python file by its path, once in each process.
-
-    Args:
-        path: The file. It need not be importable by name.
-
-    Returns:
-        The module; the same one at every call.
-    """
-    path = Path(path).resolve()
-    name = f"_script_{digest(str(path))}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise InputError(f"{path} is not a Python file")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(sys.modules[name])
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]
 
 
 def run_from_command_line(run: Callable[..., Reproduction], names: Sequence[str] = ()) -> None:
