@@ -61,6 +61,7 @@ def test_a_reading_on_the_way_updates_nothing():
     loop = build("pro:concat", Spec(MODALITIES, CLASSES), {"step_loss": 1.0, "steps": 3, "statistics": "last"})
     loop.head = torch.nn.Sequential(torch.nn.BatchNorm1d(256), loop.head)
     loop.norms.norms = (*loop.norms.norms, loop.head[0])
+    loop.norms.attach()
     loop.train()
     assert len(loop(batch_of(modalities=MODALITIES)).extra["readings"]) == 2
     assert loop.head[0].num_batches_tracked == 1
