@@ -10,6 +10,7 @@ import runpy
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,11 +22,11 @@ from consilience.cli.main import COMMANDS
 from consilience.cli.parser import parse
 from consilience.core.errors import MissingDataError
 from consilience.core.targets import Task
-from consilience.corruption import corruptions
+from consilience.corruption.corruptions import CORRUPTIONS
 from consilience.data import load_data
 from consilience.data import named_sets as data_sets
-from consilience.encoders import choice as encoder_choice
-from consilience.methods import registration
+from consilience.encoders.choice import ENCODERS
+from consilience.methods import METHODS
 from consilience.preparation import Preparation
 from documents import DOCUMENTS, EXAMPLES, ROOT, blocks, prose
 
@@ -34,13 +35,10 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path:
 
 @pytest.fixture(autouse=True)
 def _what_is_registered_is_forgotten() -> Iterator[None]:
-    methods.registry(), data_sets.registry()  # both are filled on first use
-    registries = [module._REGISTRY for module in (registration, encoder_choice, corruptions, data_sets)]
-    before = [dict(registry) for registry in registries]
-    yield
-    for registry, entries in zip(registries, before):
-        registry.clear()
-        registry.update(entries)
+    with ExitStack() as stack:
+        for registry in (METHODS, ENCODERS, CORRUPTIONS, data_sets.DATA_SETS):
+            stack.enter_context(registry.restored())
+        yield
 
 
 def run_python(code: str, namespace: dict[str, object], document: Path, lines_before: int) -> None:
@@ -60,7 +58,7 @@ def run_python(code: str, namespace: dict[str, object], document: Path, lines_be
 @every_document
 def test_every_python_block_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    registration._REGISTRY.pop("max", None)  # whoever follows CONTRIBUTING literally has it already
+    METHODS.remove("max")  # whoever follows CONTRIBUTING literally has it already
     namespace: dict[str, object] = {"__name__": "document"}
     found = blocks(document, "python")
     assert found or document.name == "results.md"  # which is tables and nothing else
@@ -216,7 +214,7 @@ def data_sets_table() -> list[str]:
 def encoders_table() -> list[str]:
     rows = ["| encoder | kinds | what it is |", "|---|---|---|"]
     for name in encoders.encoder_names():
-        cls = encoder_choice._REGISTRY[name]
+        cls = ENCODERS[name]
         rows.append(f"| `{name}` | {kinds(cls.reads)} | {first_sentence(cls)} |")
     return rows
 

@@ -10,12 +10,14 @@ import sys
 import pytest
 
 import consilience
-from consilience.methods import registration
 from documents import ROOT
 
 HEAVY = ["lightning_fabric", "matplotlib", "transformers", "sklearn", "scipy", "polars", "pandas", "torch", "rich"]
-# Rooms beside those of methods whose package imports all of its modules.
-REGISTERING = ("comparison.experiments", "data.sets", "methods.latent.objectives", "methods.latent.likelihoods")
+# Packages that import all of their modules.
+REGISTERING = tuple(
+    f"consilience.{package}."
+    for package in ("comparison.experiments", "methods.latent.objectives", "methods.latent.likelihoods")
+)
 MODULES = sorted(module.name for module in pkgutil.walk_packages(consilience.__path__, "consilience."))
 
 
@@ -49,7 +51,7 @@ import json, sys
 import consilience
 from consilience.comparison.job import import_training
 data = consilience.load_data("digits")
-import_training()
+import_training("late")
 before = set(sys.modules)
 from consilience.training import Model, Trainer
 Model.fit("late", data.train[:40], data.validation, trainer=Trainer(epochs=1, device="cpu"))
@@ -62,10 +64,7 @@ print(json.dumps(sorted(late & {"consilience", "lightning_fabric", "sklearn", "s
 def test_every_module_imports_on_its_own():
     # One interpreter, in which every module is imported as if it were the first: a circle shows from some entry. A room
     # that registers what is in it imports all of its modules, whichever is asked for: there the room is the only entry.
-    rooms = tuple(
-        f"consilience.{room}." for room in (*(f"methods.{name}" for name in registration._ROOMS), *REGISTERING)
-    )
-    entries = [name for name in MODULES if not name.startswith(rooms)]
+    entries = [name for name in MODULES if not name.startswith(REGISTERING)]
     code = f"""
 import importlib, json, sys, traceback
 import torch  # the others' modules stay; only ours are forgotten

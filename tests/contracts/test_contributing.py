@@ -6,7 +6,7 @@ import pytest
 
 import consilience.methods.fusion
 from consilience import methods
-from consilience.methods import registration
+from consilience.core.registry import import_all
 from contracts.contract import CONTRACT, built_in, cases
 from documents import ROOT, blocks
 
@@ -20,18 +20,17 @@ def added(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fusion")
     (folder / "maximum.py").write_text(code, encoding="utf-8")
     room = consilience.methods.fusion
-    registered, path = methods.registry(), list(room.__path__)
+    path = list(room.__path__)
     # Whoever follows the page literally has such a file already: it makes way.
-    registration._REGISTRY.pop("max", None)
     already = sys.modules.pop(MODULE, None)
-    room.__path__ = [str(folder), *path]
     try:
-        methods.load_room(room.__name__, [str(folder)])
-        yield {kind: data for name, kind, data in cases() if name == "max"}
+        with methods.METHODS.restored():
+            methods.METHODS.remove("max")
+            room.__path__ = [str(folder), *path]
+            import_all(room.__name__)
+            yield {kind: data for name, kind, data in cases() if name == "max"}
     finally:
         room.__path__ = path
-        registration._REGISTRY.clear()
-        registration._REGISTRY.update(registered)
         sys.modules.pop(MODULE)
         if already is not None:
             sys.modules[MODULE] = already

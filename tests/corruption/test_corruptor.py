@@ -11,10 +11,10 @@ from consilience.corruption import (
     Corruptor,
     corrupt,
     corruption_names,
-    corruptions,
     find_corruption,
     register_corruption,
 )
+from consilience.corruption.corruptions import CORRUPTIONS
 
 N = 23
 
@@ -253,8 +253,7 @@ def test_memory_mapped_samples_give_the_same_numbers(tmp_path):
 
 
 def test_a_corruption_of_ones_own():
-    registered = dict(corruptions._REGISTRY)
-    try:
+    with CORRUPTIONS.restored():
 
         @register_corruption("negated", kinds=("vector",), level="the factor, with its sign turned")
         def negated(portion, level, *, offset=0.0):
@@ -263,12 +262,9 @@ def test_a_corruption_of_ones_own():
         x = {"a": np.ones((3, 2))}
         np.testing.assert_array_equal(corrupt(x, "negated", 2, probability=1, offset=5.0)["a"], np.full((3, 2), 3.0))
         with pytest.raises(ConsilienceError, match="registered twice"):
-            register_corruption("negated", kinds=("vector",), level="")
-    finally:
-        corruptions._REGISTRY.clear()
-        corruptions._REGISTRY.update(registered)
-    with pytest.raises(ConsilienceError, match="lower case with hyphens"):
-        register_corruption("Not A Name", kinds=("vector",), level="")
+            register_corruption("negated", kinds=("vector",), level="")(negated)
+        with pytest.raises(ConsilienceError, match="lower-case words joined by hyphens"):
+            register_corruption("Not A Name", kinds=("vector",), level="")(negated)
     with pytest.raises(UnknownNameError, match="did you mean 'vector'"):
         register_corruption("fine", kinds=("vectors",), level="")
 

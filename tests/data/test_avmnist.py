@@ -166,7 +166,7 @@ def test_fewer_pairs_are_some_of_all_with_the_same_shares(public):
             assert abs(group[rows].sum() - group.sum() * 705 / 7000) < 1
     assert (some_pairs(digits, parts, 705, seed=1) == rows).all()
     assert (some_pairs(digits, parts, 705, seed=2) != rows).any()
-    with pytest.raises(InputError, match="n=101 must be at most 100"):
+    with pytest.raises(InputError, match="n must be a whole number ≥ 100 and ≤ 100, got 101"):
         load_data("av-mnist", data_dir=public, n=101)
 
 

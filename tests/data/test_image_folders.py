@@ -118,7 +118,7 @@ def test_scenes_without_a_validation_folder(tmp_path):
     assert data.drawn_validation
     assert data.sizes == {"train": 17, "validation": 3, "test": 6}
     assert data.modalities["depth"].shape == (3, 64, 64)
-    with pytest.raises(InputError, match="option size=4"):
+    with pytest.raises(InputError, match="size must be a whole number ≥ 8, got 4"):
         load_data("sun-rgbd", data_dir=tmp_path, size=4)
 
 

@@ -107,7 +107,7 @@ def test_arguments_for_files_are_refused_for_named_sets():
     ],
 )
 def test_options_out_of_range_are_named(name, option, value):
-    with pytest.raises(InputError, match=f"option {option}"):
+    with pytest.raises(InputError, match=f"(data set '{name}': |^){option} must be"):
         load_data(name, **{option: value})
 
 
@@ -115,7 +115,7 @@ def test_a_name_is_registered_once_and_well_formed():
     with pytest.raises(ConsilienceError, match="registered twice"):
         register("digits", description="again")(lambda: None)
     with pytest.raises(ConsilienceError, match="lower-case"):
-        register("My Set", description="odd")
+        register("My Set", description="odd")(lambda: None)
 
 
 def test_listing_loads_nothing_heavy():

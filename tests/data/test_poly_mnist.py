@@ -100,7 +100,7 @@ def test_fewer_samples_keep_the_parts_proportion(public):
     assert len(data) == 90
     whole = load_data("poly-mnist", data_dir=public)
     np.testing.assert_array_equal(data.test["checks"][:], whole.test["checks"][:30])
-    with pytest.raises(InputError, match=r"option n=181 must be a whole number ≥ 20 and < 181"):
+    with pytest.raises(InputError, match=r"n must be a whole number ≥ 20 and ≤ 180, got 181"):
         load_data("poly-mnist", data_dir=public, n=181)
 
 

@@ -155,7 +155,7 @@ def test_handwritten_views_are_named_by_width(handwritten_dir):
 def test_how_much_of_handwritten_is_for_validation(handwritten_dir):
     data = load_data("handwritten", data_dir=handwritten_dir, validation=0.05)
     assert data.sizes == data.resplit(7).sizes == {"train": 76, "validation": 4, "test": 20}
-    with pytest.raises(InputError, match=r"option validation=0\.5 must be a number ≥ 0\.01 and < 0\.5"):
+    with pytest.raises(InputError, match=r"validation must be a number ≥ 0\.01 and < 0\.5, got 0\.5"):
         load_data("handwritten", data_dir=handwritten_dir, validation=0.5)
 
 
@@ -248,7 +248,7 @@ def test_saved_predictions(predictions_dir):
     assert tuple(data.modalities) == ("audio", "image")
     assert (data.samples["audio"] == arrays["audio_2"]).all()
     assert not data.official_split
-    with pytest.raises(InputError, match="run=4"):
+    with pytest.raises(InputError, match="run must be 1 or 2 or 3, got 4"):
         load_data("avmnist-predictions", data_dir=folder, run=4)
     arrays["image_1"][5] *= 2
     np.savez(folder / "avmnist_predictions" / "test_probabilities.npz", y=np.arange(100) % 10, **arrays)

@@ -83,7 +83,7 @@ def test_utd_mhad_splits_by_person_and_keeps_lengths(tmp_path):
     times = np.linspace(0, len(first) - 1, 7)
     expected = np.stack([np.interp(times, np.arange(len(first)), column) for column in first.T], axis=1)
     np.testing.assert_allclose(even["inertial"][0], expected, atol=1e-5)
-    with pytest.raises(InputError, match="option steps=1 must be a whole number ≥ 2"):
+    with pytest.raises(InputError, match="steps must be a whole number ≥ 2 or None, got 1"):
         load_data("utd-mhad", data_dir=tmp_path, steps=1)
 
 

@@ -90,5 +90,5 @@ def test_bad_splits_are_named(words, message):
 
 
 def test_a_bad_seed_is_an_error():
-    with pytest.raises(InputError, match="seed=-1"):
+    with pytest.raises(InputError, match="seed must be a whole number ≥ 0, got -1"):
         draw_split(np.arange(10), "regression", seed=-1)

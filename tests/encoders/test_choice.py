@@ -19,7 +19,7 @@ from consilience.encoders import (
     is_custom,
     register_encoder,
 )
-from consilience.encoders.choice import _REGISTRY
+from consilience.encoders.choice import ENCODERS
 
 VECTOR = Modality("v", "vector", (7,))
 IMAGE = Modality("photo", "image", (1, 28, 28))
@@ -42,7 +42,7 @@ TOKENS = Modality("title", "tokens", (6,), vocabulary=11)
 def test_default_follows_kind_and_shape(modality, name):
     assert default_encoder(modality) == name
     encoder = build_encoder(modality)
-    assert type(encoder) is _REGISTRY[name]
+    assert type(encoder) is ENCODERS[name]
     assert encoder.name == name
 
 
@@ -60,7 +60,7 @@ def test_unknown_encoder_suggests_the_nearest():
 
 
 def test_unknown_setting_suggests_the_nearest():
-    with pytest.raises(UnknownNameError, match=r"unknown setting 'hiden': did you mean 'hidden'.*'mlp' of 'v'"):
+    with pytest.raises(UnknownNameError, match=r"unknown setting 'hiden': did you mean 'hidden'.*'mlp' of modality v"):
         build_encoder(VECTOR, {"name": "mlp", "hiden": [3]})
 
 
@@ -76,7 +76,7 @@ def test_wrong_kind_names_what_would_read_it():
 @pytest.mark.parametrize(
     ("modality", "choice", "words"),
     [
-        (VECTOR, {"hidden": "64"}, r"'mlp' of modality v \(vector 7\): hidden must be each block's width"),
+        (VECTOR, {"hidden": "64"}, r"'mlp' of modality v \(vector 7\): hidden must be a whole number"),
         (VECTOR, {"hidden": [64, 0]}, "hidden must be a whole number ≥ 2, got 0"),
         (VECTOR, {"hidden": [1]}, "hidden must be a whole number ≥ 2, got 1"),
         (VECTOR, {"hidden": 0.5}, "hidden must be a whole number"),
@@ -147,7 +147,7 @@ def test_registering():
         with pytest.raises(ConsilienceError, match="'twice' is registered twice"):
             register_encoder("twice")(Twice)
     finally:
-        _REGISTRY.pop("twice", None)
+        ENCODERS.remove("twice")
     with pytest.raises(ConsilienceError, match="lower-case"):
         register_encoder("My Encoder")
 

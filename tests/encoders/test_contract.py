@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from consilience.core.samples import Modality
 from consilience.encoders import Encoded, Encoder, Frozen, Pretrained, build_encoder, default_encoder, encoder_names
-from consilience.encoders.choice import _REGISTRY
+from consilience.encoders.choice import ENCODERS
 
 MODALITIES = {
     "vector": Modality("v", "vector", (7,)),
@@ -17,7 +17,7 @@ MODALITIES = {
     "tokens": Modality("t", "tokens", (6,), vocabulary=11),
 }
 # Those made from a pretrained model are tested with tiny ones, in test_pretrained and test_frozen.
-NAMES = [name for name in encoder_names() if not issubclass(_REGISTRY[name], Pretrained | Frozen)]
+NAMES = [name for name in encoder_names() if not issubclass(ENCODERS[name], Pretrained | Frozen)]
 VARIANTS = [{"name": name} for name in NAMES] + [
     {"name": "mlp", "hidden": [9], "normalise": False},
     {"name": "mlp", "hidden": [9, 8, 7], "dropout": 0.5},
@@ -30,7 +30,7 @@ VARIANTS = [{"name": name} for name in NAMES] + [
 CASES = [
     pytest.param(kind, variant, id=f"{kind}-" + "-".join(str(value) for value in variant.values()))
     for variant in VARIANTS
-    for kind in _REGISTRY[variant["name"]].reads
+    for kind in ENCODERS[variant["name"]].reads
 ]
 every_case = pytest.mark.parametrize(("kind", "variant"), CASES)
 timed_case = pytest.mark.parametrize(

@@ -120,7 +120,7 @@ class TestModels:
         assert not encoder.stages["model"].layers[0].training
         with pytest.raises(InputError, match="freeze=3 would train more layers than the model's 2"):
             trained(3)
-        with pytest.raises(InputError, match="freeze must be True, False or the number"):
+        with pytest.raises(InputError, match="freeze must be True or False or a whole number"):
             trained("all")
 
     def test_a_text_without_a_token_is_finite(self, folders):

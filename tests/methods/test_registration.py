@@ -1,22 +1,19 @@
-import sys
-import types
-
 import pytest
 
 from consilience import methods
 from consilience.core.errors import ConsilienceError, InputError, UnknownNameError, UnsupportedError
 from consilience.core.samples import Modality
-from consilience.methods import Method, Spec, registration
+from consilience.methods import Method, Spec
 from toy_batches import CLASSES, NUMBERS, VECTORS, batch_of
 
 SPEC = Spec(VECTORS, CLASSES)
 
 
 @pytest.fixture
-def scratch(monkeypatch):
+def scratch():
     """A registry that the test may write to."""
-    methods.registry()
-    monkeypatch.setattr(registration, "_REGISTRY", dict(registration._REGISTRY))
+    with methods.METHODS.restored():
+        yield
 
 
 def test_the_registry_knows_the_first_inhabitants_in_order():
@@ -123,33 +120,6 @@ def test_a_method_of_the_users_joins_by_registering():
     assert methods.build("mine-2", SPEC, {"depth": 3}).depth == 3
     with pytest.raises(UnknownNameError, match="did you mean 'mine-2'"):
         methods.find("mine2")
-
-
-@pytest.mark.usefixtures("scratch")
-def test_other_packages_join_through_entry_points(monkeypatch):
-    class Plugin:
-        def load(self):
-            if "guest" not in registration._REGISTRY:
-                methods.register("guest")(type("Guest", (Method,), {}))
-
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Plugin()] if "methods" in group else [])
-    assert methods.find("guest")[0].__name__ == "Guest"
-
-
-def test_load_room_imports_every_module(tmp_path, monkeypatch):
-    room = tmp_path / "annexe"
-    room.mkdir()
-    (room / "__init__.py").write_text("")
-    (room / "first.py").write_text("met = True")
-    (room / "second.py").write_text("met = True")
-    monkeypatch.syspath_prepend(tmp_path)
-    package = types.ModuleType("annexe")
-    package.__path__ = [str(room)]
-    monkeypatch.setitem(sys.modules, "annexe", package)
-    methods.load_room("annexe", [str(room)])
-    assert sys.modules["annexe.first"].met
-    assert sys.modules.pop("annexe.second").met
-    del sys.modules["annexe.first"]
 
 
 @pytest.mark.parametrize("name", ["concat", "late", "align", "best-unimodal", "unimodal:temp.1"])

@@ -106,12 +106,12 @@ def checked(trained: TrainedLatent, names: list[str]) -> list[str]:
 def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
     """The test part of a named set, by default of the one that the model was trained on, or a file's samples."""
     from consilience.data import load_data
-    from consilience.data.named_sets import registry
+    from consilience.data.named_sets import DATA_SETS
     from consilience.estimators.estimator_inputs import without_targets
 
     recipe = getattr(getattr(model, "model_", None), "recipe", None) or {}
     name = data or recipe.get("data")
-    if name in registry():
+    if name is not None and name in DATA_SETS:
         samples = load_data(name).test
     elif data is None:
         raise InputError("generate: say what to start from with --data, a set's name or a file")

@@ -34,8 +34,13 @@ class _Help(RawDescriptionHelpFormatter, DefaultHelpFormatter):
         return f"{said} (default: {shown})".strip()
 
 
-def build_parser(commands: Mapping[str, ModuleType]) -> ArgumentParser:
-    """The parser of all commands; errors are raised, not printed."""
+def build_parser(commands: Mapping[str, ModuleType], chosen: str | None = None) -> ArgumentParser:
+    """Build the parser, which raises errors instead of printing them.
+
+    Args:
+        commands: Name → module.
+        chosen: The command whose options are needed; None: only the list of commands is needed.
+    """
     listed = "\n".join(f"  consilience {name} --help" for name in commands)
     parser = ArgumentParser(
         prog="consilience",
@@ -46,20 +51,24 @@ def build_parser(commands: Mapping[str, ModuleType]) -> ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"consilience {__version__}")
     subcommands = parser.add_subcommands(dest="command", metavar="COMMAND")
-    for name, module in commands.items():
-        said = (module.__doc__ or "").strip()
-        one = ArgumentParser(
+    for name in commands if chosen is None else [chosen]:
+        module = commands[name]
+        text = (module.__doc__ or "").strip()
+        subparser = ArgumentParser(
             usage=f"consilience {name} {module.USAGE}",
-            description=said,
+            description=text,
             epilog=f"examples:\n{module.EXAMPLES}",
             formatter_class=_Help,
             exit_on_error=False,
             print_config=None,
         )
-        one.add_argument("--config", action="config", metavar="FILE", help="a YAML file with any of these options")
-        one.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
-        module.add_arguments(one)
-        subcommands.add_subcommand(name, one, help=said.splitlines()[0])
+        if name == chosen:
+            subparser.add_argument(
+                "--config", action="config", metavar="FILE", help="YAML file with any of the options"
+            )
+            subparser.add_argument("--debug", action="store_true", help="show the full traceback of an error")
+            module.add_arguments(subparser)
+        subcommands.add_subcommand(name, subparser, help=text.splitlines()[0])
     return parser
 
 
@@ -70,7 +79,7 @@ def parse(given: Sequence[str], commands: Mapping[str, ModuleType]) -> tuple[str
     named = next((word for word in given if not word.startswith("-")), None)
     if named is not None and named not in commands:
         raise unknown_name("command", named, commands, "See consilience --help")
-    parser = build_parser(commands)
+    parser = build_parser(commands, named)
     try:
         chosen = parser.parse_args(list(given))
     except ArgumentError as error:

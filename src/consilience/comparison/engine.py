@@ -19,7 +19,7 @@ from consilience.comparison.job import Measure, work
 from consilience.comparison.plan import Job, Plan, Source
 from consilience.comparison.store import Store
 from consilience.core.errors import InputError
-from consilience.data.named_sets import registry as named_sets
+from consilience.data.named_sets import DATA_SETS
 
 logger = logging.getLogger("consilience")
 
@@ -140,7 +140,7 @@ def _from_anywhere(plan: Any) -> Any:
 
 
 def _whole_path(source: Source) -> Source:
-    named = source.data is not None or source.name in named_sets()
+    named = source.data is not None or source.name in DATA_SETS
     return source if named else replace(source, name=str(Path(source.name).absolute()))
 
 

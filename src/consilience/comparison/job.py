@@ -58,20 +58,20 @@ def work(job: Job, plan: Any, store: Store, threads: int | None = None, measurin
 def measure(job: Job, plan: Plan, store: Store) -> Result:
     """Train, save, predict, score."""
     data = load(plan, job).resplit(job.seed)
-    import_training()
+    import_training(job.method)
     began = time.perf_counter()
     model, tuned = train(job, plan, data)
     return examine(job, plan, store, data, model, time.perf_counter() - began, tuned)
 
 
-def import_training() -> None:
+def import_training(method: str) -> None:
     """Import what training needs, which would else be counted as a part of the first training of a process."""
     import lightning_fabric  # noqa: F401
 
     import consilience.training  # noqa: F401
-    from consilience.methods.registration import registry
+    from consilience.methods import find
 
-    registry()
+    find(registered_name(method))
 
 
 def examine(

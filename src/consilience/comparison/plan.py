@@ -13,8 +13,7 @@ import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.data import DataSet, load_data
-from consilience.data.named_sets import find_folder
-from consilience.data.named_sets import registry as named_sets
+from consilience.data.named_sets import DATA_SETS, find_folder
 from consilience.version import __version__
 
 # Files up to this size are known by their content, larger ones by size and time of change.
@@ -45,7 +44,7 @@ class Source:
     @property
     def label(self) -> str:
         """How tables call it: a file by its name without folder and ending."""
-        if self.data is not None or self.name in named_sets():
+        if self.data is not None or self.name in DATA_SETS:
             return self.name
         return Path(self.name).name.split(".")[0] or self.name
 
@@ -57,7 +56,7 @@ class Source:
         """Changes whenever the data does."""
         if self.data is not None:
             return _digest_of_samples(self.data)
-        path, named = Path(self.name), named_sets().get(self.name)
+        path, named = Path(self.name), DATA_SETS.get(self.name)
         files: list[Path] = []
         if named is not None and named.files is not None:
             folder = find_folder(named.files, self.options.get("data_dir"))

@@ -135,14 +135,14 @@ def applicable(
     """The methods to run on a set, and for the others why not. A family without an argument means all its members."""
     from consilience import methods as room
 
-    known = room.registry()
+    known = room.METHODS
     if names is None:
         names = [name for name in known if not name.endswith(":")]
     if reference and reference not in names:
         names = [*names, reference]
     spelled: list[str] = []
     for name in names:
-        arguments = known[name].arguments(data.modalities) if name in known and name.endswith(":") else [""]
+        arguments = known[name].arguments(data.modalities) if name.endswith(":") and name in known else [""]
         spelled += [name + argument for argument in arguments]
     spec = spec_of(data, encoders or {})
     run, reasons = [], {}

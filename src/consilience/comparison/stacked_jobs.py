@@ -35,7 +35,7 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
             mine = [job for job in group if stack.enter_context(store.claim(job)) and not store.has(job)]
             if len(mine) < 2:
                 continue
-            import_training()
+            import_training(mine[0].method)
             began = time.perf_counter()
             data = split_for(mine, plan)
             models = fit(mine, plan, data)

@@ -96,8 +96,6 @@ def check_value(name: str, value: Any, annotation: Any, where: str = "") -> Any:
         Traceback (most recent call last):
         consilience.core.errors.InputError: training: layers must be a whole number ≥ 1, got 0
     """
-    if isinstance(value, np.generic):
-        value = value.item()
     accepted, result = _accept(value, annotation)
     if accepted:
         return result
@@ -152,8 +150,16 @@ def _settings_of(declaring: Any) -> dict[str, Setting]:
     return found
 
 
-def check_settings(where: str, declaring: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def check_settings(
+    where: str, declaring: Callable[..., Any], given: Mapping[str, Any], noun: str = "setting"
+) -> dict[str, Any]:
     """Check settings by name against what a function, class or dataclass declares.
+
+    Args:
+        where: What the settings belong to, put before every message ("method 'concat'").
+        declaring: The function, class or dataclass.
+        given: Name → value.
+        noun: What a message calls a name that is not declared.
 
     Returns:
         The given settings as plain Python values.
@@ -165,7 +171,7 @@ def check_settings(where: str, declaring: Callable[..., Any], given: Mapping[str
     known = settings_of(declaring)
     for name in given:
         if name not in known:
-            raise unknown_name("setting", name, known, f"It was given for {where}")
+            raise unknown_name(noun, name, known, f"It was given for {where}")
     return {name: known[name].check(value, where) for name, value in given.items()}
 
 
@@ -190,6 +196,22 @@ def checked(function: _Function) -> _Function:
         return function(*arguments, **settings)
 
     return typing.cast(_Function, call)
+
+
+class DeclaredSettings:
+    """A base class: the keyword-only arguments of its subclasses are checked when an object is built.
+
+    >>> class Layer(DeclaredSettings):
+    ...     def __init__(self, *, width: PositiveInt = 8): ...
+    >>> Layer(width=0)
+    Traceback (most recent call last):
+    consilience.core.errors.InputError: width must be a whole number ≥ 1, got 0
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
 
 
 def check_fields(instance: Any, where: str) -> None:
@@ -229,6 +251,8 @@ def _words(member: Any) -> tuple[str, ...]:
 
 def _accept(value: Any, annotation: Any) -> tuple[bool, Any]:
     """Whether a value fits one of the alternatives, and the value to use."""
+    if isinstance(value, np.generic):
+        value = value.item()
     for member in _members(annotation):
         fits, result = _fit(value, member)
         if fits:
@@ -251,7 +275,10 @@ def _fit(value: Any, member: Any) -> tuple[bool, Any]:
         return isinstance(value, bool), value
     if member in (int, float):
         return _fit_number(value, member, allowed)
-    if origin in (Sequence, list, tuple) and isinstance(value, list | tuple):
+    if origin in (Sequence, list, tuple):
+        value = value.tolist() if isinstance(value, np.ndarray) else value
+        if not isinstance(value, list | tuple):
+            return isinstance(value, Sequence) and not isinstance(value, str | bytes), value
         kinds = [kind for kind in typing.get_args(member) if kind is not Ellipsis][:1] or [Any]
         fitted = [_accept(item, kinds[0]) for item in value]
         return all(fits for fits, _ in fitted), type(value)(item for _, item in fitted)

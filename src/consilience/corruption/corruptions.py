@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.registry import Registry
 from consilience.core.samples import KINDS, Kind, Modality
 from consilience.corruption.reference import Reference
 from consilience.corruption.seeded_noise import Noise
@@ -70,7 +70,7 @@ class Corruption:
     hides: bool
 
 
-_REGISTRY: dict[str, Corruption] = {}
+CORRUPTIONS: Registry[Corruption] = Registry("corruption", group="consilience.corruptions")
 
 
 def register_corruption(
@@ -85,10 +85,6 @@ def register_corruption(
         def upside_down(portion: Portion, level: float) -> Portion:
             return portion.having(portion.values[:, :, ::-1])
     """
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise ConsilienceError(f"a corruption is named in lower case with hyphens, got {name!r}")
-    if name in _REGISTRY:
-        raise ConsilienceError(f"the corruption {name!r} is registered twice")
     for kind in kinds:
         if kind not in KINDS:
             raise unknown_name("kind", kind, KINDS, f"The corruption {name!r} was registered for it")
@@ -97,7 +93,7 @@ def register_corruption(
         parameters = list(inspect.signature(function).parameters)
         if len(parameters) < 2:
             raise ConsilienceError(f"the corruption {name!r} must take (portion, level), got {parameters}")
-        _REGISTRY[name] = Corruption(name, function, tuple(kinds), level, tuple(parameters[2:]), hides)
+        CORRUPTIONS.add(name, Corruption(name, function, tuple(kinds), level, tuple(parameters[2:]), hides))
         return function
 
     return register
@@ -105,9 +101,7 @@ def register_corruption(
 
 def find_corruption(name: str) -> Corruption:
     """The corruption of this name."""
-    if name not in _REGISTRY:
-        raise unknown_name("corruption", name, _REGISTRY)
-    return _REGISTRY[name]
+    return CORRUPTIONS.find(name)
 
 
 def corruption_names(kind: Kind | None = None) -> tuple[str, ...]:
@@ -116,4 +110,4 @@ def corruption_names(kind: Kind | None = None) -> tuple[str, ...]:
     >>> corruption_names("text")
     ('blank', 'drop', 'missing', 'qmf-gaussian', 'qmf-salt-and-pepper', 'structured-drop', 'swapped')
     """
-    return tuple(sorted(name for name, one in _REGISTRY.items() if kind is None or kind in one.kinds))
+    return tuple(name for name, corruption in CORRUPTIONS.items() if kind is None or kind in corruption.kinds)

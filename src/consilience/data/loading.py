@@ -6,30 +6,36 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any
 
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Kind
+from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
 from consilience.data.files.formats import format_of, no_such_path
-from consilience.data.named_sets import registry
-from consilience.data.set_options import check_number
+from consilience.data.named_sets import DATA_SETS
 
 _FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed")
 
 
+@checked
 def load_data(
     name_or_path: str | os.PathLike[str],
     *,
-    target: str | None = None,
-    modalities: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
-    data_dir: str | os.PathLike[str] | None = None,
-    kinds: Mapping[str, Kind] | None = None,
-    split: str | None = None,
-    fill: str | None = None,
-    task: TaskKind | None = None,
-    seed: int | None = None,
+    target: Annotated[str | None, "column to predict"] = None,
+    modalities: Annotated[
+        Mapping[str, str | Sequence[str]] | Sequence[str] | None,
+        "columns of each modality in a table; of arrays the modalities to keep",
+    ] = None,
+    data_dir: Annotated[str | os.PathLike[str] | None, "folder with the files of named data sets"] = None,
+    kinds: Annotated[
+        Mapping[str, Kind] | None, "kind of a modality where its shape does not show it, such as review=text"
+    ] = None,
+    split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
+    fill: Annotated[str | None, "median, mean or zero: value of single empty cells"] = None,
+    task: Annotated[TaskKind | None, "classification or regression, where the target does not show it"] = None,
+    seed: Annotated[NonNegativeInt | None, "of the split, and of data sets that are generated"] = None,
     **options: Any,
 ) -> DataSet:
     """Load a data set by name (`data_names()` lists them), or from files of one's own.
@@ -52,27 +58,22 @@ def load_data(
     >>> load_data("gaussians", n=300, dependence=0.5).sizes
     {'train': 180, 'validation': 60, 'test': 60}
     """
-    if task is not None and task not in get_args(TaskKind):
-        raise unknown_name("task", task, get_args(TaskKind))
-    if seed is not None:
-        check_number("seed", seed, least=0, whole=True)
     given = {"target": target, "kinds": kinds, "split": split, "fill": fill, "task": task}
     given = {option: value for option, value in given.items() if value is not None}
-    known = registry()
-    if isinstance(name_or_path, str) and name_or_path in known:
+    if isinstance(name_or_path, str) and name_or_path in DATA_SETS:
         if given:
             raise InputError(
                 f"data set {name_or_path!r} has its own target, kinds and split: {', '.join(given)} "
                 f"{'is' if len(given) == 1 else 'are'} for files of your own"
             )
-        data = known[name_or_path].load(data_dir, options if seed is None else {"seed": seed, **options})
+        data = DATA_SETS[name_or_path].load(data_dir, options if seed is None else {"seed": seed, **options})
         return _keep(data, modalities)
     if not isinstance(name_or_path, str | os.PathLike):
         raise InputError(
             f"load_data reads a set by name or a file by its path, got {type(name_or_path).__name__}: a table in "
             "memory goes to FusionClassifier.fit or Samples.of; fill its single empty cells first, with df.fillna say"
         )
-    path = _find_path(name_or_path, known)
+    path = _find_path(name_or_path)
     if options:
         raise unknown_name("option", next(iter(options)), _FILE_OPTIONS, f"It was given for {path.name!r}")
     return _load_path(path, modalities, given, 0 if seed is None else seed)
@@ -95,12 +96,12 @@ def _load_path(path: Path, modalities: Any, given: dict[str, Any], seed: int) ->
     return load_arrays(path, modalities=_names(modalities), seed=seed, **given)
 
 
-def _find_path(given: str | os.PathLike[str], known: Mapping[str, Any]) -> Path:
+def _find_path(given: str | os.PathLike[str]) -> Path:
     path = Path(given)
     if path.exists():
         return path
     if len(path.parts) == 1 and not path.suffix:
-        raise unknown_name("data set", str(given), known, "A file or folder of that name does not exist either")
+        raise unknown_name("data set", str(given), DATA_SETS, "A file or folder of that name does not exist either")
     raise no_such_path(path)
 
 

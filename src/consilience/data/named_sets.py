@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from consilience.core.errors import ConsilienceError, MissingDataError, unknown_name
+from consilience.core.errors import InputError, MissingDataError
+from consilience.core.registry import Registry
+from consilience.core.settings import check_settings, checked, settings_of
 from consilience.data.dataset import DataSet
 
 DATA_VARIABLE = "CONSILIENCE_DATA"
@@ -67,16 +66,18 @@ class NamedSet:
     @property
     def options(self) -> tuple[str, ...]:
         """The names of its options."""
-        parameters = inspect.signature(self.make).parameters.values()
-        return tuple(one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY)
+        return tuple(settings_of(self.make))
 
     def load(self, data_dir: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> DataSet:
         """Make the set, from its files if it needs any."""
-        for option in options:
-            if option not in self.options:
-                raise unknown_name("option", option, self.options, f"It was given for data set {self.name!r}")
+        options = check_settings(f"data set {self.name!r}", self.make, options, noun="option")
         arguments = [] if self.files is None else [find_folder(self.files, data_dir)]
-        data = self.make(*arguments, **options)
+        try:
+            data = self.make(*arguments, **options)
+        except InputError as error:
+            if type(error) is not InputError or str(error).startswith("data set"):
+                raise
+            raise InputError(f"data set {self.name!r}: {error}") from error
         reading = {**data.reading, "options": dict(options)}
         return replace(data, name=self.name, description=self.description, licence=self.licence, reading=reading)
 
@@ -99,8 +100,7 @@ def find_folder(files: Files, data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 _Make = TypeVar("_Make", bound=Callable[..., DataSet])
-_REGISTRY: dict[str, NamedSet] = {}
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+DATA_SETS: Registry[NamedSet] = Registry("data set", packages=("consilience.data.sets",), group="consilience.data_sets")
 
 
 def register(name: str, *, description: str, licence: str = "", files: Files | None = None) -> Callable[[_Make], _Make]:
@@ -108,13 +108,10 @@ def register(name: str, *, description: str, licence: str = "", files: Files | N
 
     The function takes its options as keyword-only arguments and, where `files` are named, their folder first.
     """
-    if not _NAME.fullmatch(name):
-        raise ConsilienceError(f"data set name {name!r} must be lower-case words joined by hyphens")
 
     def enter(make: _Make) -> _Make:
-        if name in _REGISTRY:
-            raise ConsilienceError(f"data set {name!r} is registered twice")
-        _REGISTRY[name] = NamedSet(name, description, files.licence if files else licence, make, files)
+        make = checked(make)
+        DATA_SETS.add(name, NamedSet(name, description, files.licence if files else licence, make, files))
         return make
 
     return enter
@@ -122,8 +119,7 @@ def register(name: str, *, description: str, licence: str = "", files: Files | N
 
 def registry() -> dict[str, NamedSet]:
     """All named data sets, in alphabetical order."""
-    importlib.import_module("consilience.data.sets")
-    return dict(sorted(_REGISTRY.items()))
+    return dict(DATA_SETS)
 
 
 def data_names() -> list[str]:
@@ -132,7 +128,7 @@ def data_names() -> list[str]:
     >>> data_names()[:3]
     ['av-mnist', 'avmnist-predictions', 'breast-tcga']
     """
-    return list(registry())
+    return DATA_SETS.names()
 
 
 def list_sets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
@@ -149,5 +145,5 @@ def list_sets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[str, 
             "built_in": entry.built_in,
             "available": entry.available(data_dir),
         }
-        for name, entry in registry().items()
+        for name, entry in DATA_SETS.items()
     ]

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
+from consilience.core.settings import NonNegativeInt, check_value
 from consilience.core.targets import TaskKind, check_labels
-from consilience.data.set_options import check_number
 
 PARTS = ("train", "validation", "test")
 # Words that files use for the three parts.
@@ -103,9 +103,9 @@ def redraw_validation(
 def _draw(y: np.ndarray, task: TaskKind, seed: int, validation: int, test: int) -> np.ndarray:
     n = len(y)
     group = np.unique(check_labels(y), return_inverse=True)[1] if task == "classification" else np.zeros(n, int)
-    check_number("seed", seed, least=0, whole=True)
+    seed = check_value("seed", seed, NonNegativeInt)
     # A stream of its own: a generated set draws its samples from the plain seed.
-    rng = np.random.default_rng([int(seed), _STREAM])
+    rng = np.random.default_rng([seed, _STREAM])
     parts = np.full(n, "train", dtype="<U10")
     parts[pick_stratified(group, np.arange(n), test, rng)] = "test"
     parts[pick_stratified(group, np.flatnonzero(parts == "train"), validation, rng)] = "validation"

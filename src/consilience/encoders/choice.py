@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,8 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import nn
 
-from consilience.core.errors import ConsilienceError, InputError, SavedModelError, UnsupportedError, unknown_name
+from consilience.core.errors import InputError, SavedModelError, UnsupportedError
+from consilience.core.registry import Registry
 from consilience.core.samples import Modality, Samples
+from consilience.core.settings import check_settings
 from consilience.encoders.custom_module import Foreign
 from consilience.encoders.encoder import Encoder
 from consilience.preparation.transforms import Transform
@@ -22,8 +22,7 @@ from consilience.preparation.transforms import Transform
 EncoderChoice = str | Mapping[str, Any] | nn.Module | None
 
 _Class = TypeVar("_Class", bound=type[Encoder])
-_REGISTRY: dict[str, type[Encoder]] = {}
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+ENCODERS: Registry[type[Encoder]] = Registry("encoder", group="consilience.encoders")
 # The only key of a described choice that cannot be rebuilt from its description.
 _CUSTOM = "custom module"
 # The setting by which a saved encoder is rebuilt without the files it was made of.
@@ -32,19 +31,7 @@ _REBUILT = "rebuilt"
 
 def register_encoder(name: str) -> Callable[[_Class], _Class]:
     """Put an encoder into the registry under a name, from the file that defines it."""
-    if not _NAME.fullmatch(name):
-        raise ConsilienceError(f"encoder name {name!r} must be lower-case words joined by hyphens")
-
-    def enter(cls: _Class) -> _Class:
-        if name in _REGISTRY:
-            raise ConsilienceError(
-                f"encoder {name!r} is registered twice: {_REGISTRY[name].__qualname__} and {cls.__qualname__}"
-            )
-        cls.name = name
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
+    return ENCODERS.register(name, name=name)
 
 
 def encoder_names() -> list[str]:
@@ -53,7 +40,7 @@ def encoder_names() -> list[str]:
     >>> encoder_names()
     ['bag', 'bert', 'conv', 'frozen', 'gru', 'lstm', 'mlp', 'pretrained', 'resnet', 'transformer']
     """
-    return sorted(_REGISTRY)
+    return ENCODERS.names()
 
 
 def default_encoder(modality: Modality) -> str:
@@ -91,10 +78,7 @@ def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
     if isinstance(choice, nn.Module):
         return Foreign(copy.deepcopy(choice), modality)
     cls, settings = read_choice(modality, choice)
-    known = _settings_of(cls)
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for encoder {cls.name!r} of {modality.name!r}")
+    settings = check_settings(f"encoder {cls.name!r} of modality {modality.describe()}", cls, settings)
     _check_kind(cls, cls.name, modality)
     try:
         built = cls(modality, **settings)
@@ -130,9 +114,7 @@ def read_choice(modality: Modality, choice: str | Mapping[str, Any] | None) -> t
     argument = None
     if isinstance(name, str) and ":" in name:
         name, _, argument = name.partition(":")
-    if not isinstance(name, str) or name not in _REGISTRY:
-        raise unknown_name("encoder", name, _REGISTRY, f"It was chosen for modality {modality.name!r}")
-    cls = _REGISTRY[name]
+    cls = ENCODERS.find(name, f"It was chosen for modality {modality.name!r}")
     if argument is not None:
         if cls.argument is None or cls.argument in settings:
             reason = "has no setting to give so" if cls.argument is None else f"is given {cls.argument} twice"
@@ -237,15 +219,10 @@ def is_custom(described: Any) -> bool:
     return isinstance(described, Mapping) and _CUSTOM in described
 
 
-def _settings_of(cls: type[Encoder]) -> list[str]:
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-
-
 def _check_kind(cls: type[Encoder], name: str, modality: Modality) -> None:
     if modality.kind in cls.reads:
         return
-    fitting = [one for one, known in sorted(_REGISTRY.items()) if modality.kind in known.reads]
+    fitting = [one for one, known in ENCODERS.items() if modality.kind in known.reads]
     raise UnsupportedError(
         f"encoder {name!r} cannot read modality {modality.describe()}: it reads {', '.join(cls.reads)}. "
         + (f"For {modality.kind} choose {' or '.join(fitting)}" if fitting else "Text must become tokens first")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.samples import Kind, Modality, Samples
+from consilience.core.settings import DeclaredSettings
 from consilience.preparation.transforms import Transform
 
 
@@ -25,7 +26,7 @@ class Encoded:
     mask: Tensor | None = None
 
 
-class Encoder(nn.Module):
+class Encoder(DeclaredSettings, nn.Module):
     """One modality → `Encoded`.
 
     A subclass takes a `Modality` and its settings as keyword-only arguments, and fills `stages` (named, in order) and

@@ -12,7 +12,7 @@ from consilience.evaluation.classification import (
 )
 from consilience.evaluation.diagnostics import TrustDiagnostics, trust_diagnostics
 from consilience.evaluation.loop_diagnostics import depth_curve, joining_curve, probe_steps, step_features
-from consilience.evaluation.metrics import METRICS, Metric, evaluate, find_metric
+from consilience.evaluation.metrics import METRICS, Metric, evaluate, find_metric, register_metric
 from consilience.evaluation.regression import acc2, acc7, mae, mse, pearson
 from consilience.evaluation.robustness import RobustnessCurve, robust_auc, robustness_curve
 from consilience.evaluation.trust import TrustQuality, trust_from_weights, trust_quality
@@ -40,6 +40,7 @@ __all__ = [
     "nll",
     "pearson",
     "probe_steps",
+    "register_metric",
     "reliability_bins",
     "robust_auc",
     "robustness_curve",

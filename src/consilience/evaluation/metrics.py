@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, get_args
 
 from consilience.core.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.registry import Registry
 from consilience.core.targets import TaskKind
 from consilience.evaluation import classification, regression
 
@@ -42,24 +43,31 @@ class Metric:
         return self.function(y, prediction, weight=weight)
 
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("accuracy", "classification", classification.accuracy),
-        Metric("balanced_accuracy", "classification", classification.balanced_accuracy),
-        Metric("macro_f1", "classification", classification.macro_f1),
-        Metric("nll", "classification", classification.nll, needs_probabilities=True, larger_is_better=False),
-        Metric("brier", "classification", classification.brier, needs_probabilities=True, larger_is_better=False),
-        Metric("ece", "classification", classification.ece, needs_probabilities=True, larger_is_better=False),
-        Metric("mse", "regression", regression.mse, larger_is_better=False),
-        Metric("mae", "regression", regression.mae, larger_is_better=False),
-        Metric("pearson", "regression", regression.pearson),
-        # Only sentiment on −3 … 3 has these, so they are asked for by name.
-        Metric("acc2", "regression", regression.acc2, usual=False, one_target=True),
-        Metric("acc2_nonzero", "regression", partial(regression.acc2, zeros="excluded"), usual=False, one_target=True),
-        Metric("acc7", "regression", regression.acc7, usual=False, one_target=True),
-    )
-}
+METRICS: Registry[Metric] = Registry("metric", group="consilience.metrics", separator="_", alphabetical=False)
+
+
+def register_metric(metric: Metric) -> Metric:
+    """Make a metric known by its name, from the file that defines it."""
+    METRICS.add(metric.name, metric)
+    return metric
+
+
+for _metric in (
+    Metric("accuracy", "classification", classification.accuracy),
+    Metric("balanced_accuracy", "classification", classification.balanced_accuracy),
+    Metric("macro_f1", "classification", classification.macro_f1),
+    Metric("nll", "classification", classification.nll, needs_probabilities=True, larger_is_better=False),
+    Metric("brier", "classification", classification.brier, needs_probabilities=True, larger_is_better=False),
+    Metric("ece", "classification", classification.ece, needs_probabilities=True, larger_is_better=False),
+    Metric("mse", "regression", regression.mse, larger_is_better=False),
+    Metric("mae", "regression", regression.mae, larger_is_better=False),
+    Metric("pearson", "regression", regression.pearson),
+    # Only sentiment on −3 … 3 has these, so they are asked for by name.
+    Metric("acc2", "regression", regression.acc2, usual=False, one_target=True),
+    Metric("acc2_nonzero", "regression", partial(regression.acc2, zeros="excluded"), usual=False, one_target=True),
+    Metric("acc7", "regression", regression.acc7, usual=False, one_target=True),
+):
+    register_metric(_metric)
 
 
 def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets: int = 1) -> Metric:
@@ -69,9 +77,7 @@ def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets
     False
     """
     if not isinstance(metric, Metric):
-        if metric not in METRICS:
-            raise unknown_name("metric", metric, METRICS)
-        metric = METRICS[metric]
+        metric = METRICS.find(metric)
     if task_kind is not None and metric.task != task_kind:
         names = ", ".join(one.name for one in METRICS.values() if one.task == task_kind)
         raise UnsupportedError(f"metric {metric.name!r} serves {metric.task}, not {task_kind}; for that: {names}")

@@ -2,10 +2,11 @@
 
 from consilience.methods.losses import equal_weights, expert_losses, task_losses, weighted_mean
 from consilience.methods.method import ExpertMethod, JointMethod, Method, Prediction, Step, encode
-from consilience.methods.registration import available, build, check_settings, find, load_room, register, registry
+from consilience.methods.registration import METHODS, available, build, check_settings, find, register, registry
 from consilience.methods.spec import PerModality, Spec
 
 __all__ = [
+    "METHODS",
     "ExpertMethod",
     "JointMethod",
     "Method",
@@ -20,7 +21,6 @@ __all__ = [
     "equal_weights",
     "expert_losses",
     "find",
-    "load_room",
     "register",
     "registry",
     "task_losses",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.samples import Kind, Samples
-from consilience.core.settings import number
+from consilience.core.settings import DeclaredSettings, NonNegativeFloat
 from consilience.core.targets import TaskKind
 from consilience.encoders import Encoded, Encoder
 from consilience.methods.losses import expert_losses, task_losses, weighted_mean
@@ -48,7 +48,7 @@ class Step:
     history: LossHistory | None = None
 
 
-class Method(nn.Module):
+class Method(DeclaredSettings, nn.Module):
     """A named way to fuse that can be trained and compared: the smallest contract that expresses all of them.
 
     A subclass takes a `Spec` and its own settings as keyword-only arguments, and defines `forward`. It may change
@@ -161,13 +161,13 @@ class ExpertMethod(Method):
     only learn what the others leave over, and are of little use when one of them is missing.
     """
 
-    def __init__(self, spec: Spec, *, expert_loss: float = 1.0):
+    def __init__(self, spec: Spec, *, expert_loss: NonNegativeFloat = 1.0):
         super().__init__(spec)
         self.encoders = spec.build_encoders()
         self.heads = PerModality(
             {name: nn.Linear(encoder.width, spec.task.outputs) for name, encoder in self.encoders.items()}
         )
-        self.expert_loss = number("expert_loss", expert_loss, "≥ 0")
+        self.expert_loss = expert_loss
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Opinions `[batch, modality, class]` → output `[batch, class]` and weights `[batch, modality]`."""

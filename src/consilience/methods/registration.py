@@ -1,115 +1,110 @@
-"""The registry of all methods: they enter it by name, are found in it, and are built."""
+"""The registry of all methods: register, list, find and build them by name."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
+from consilience.core import settings as declared
 from consilience.core.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
+from consilience.core.registry import Registry
 from consilience.methods.method import Method
 from consilience.methods.spec import Spec
 
-_Class = TypeVar("_Class", bound=type[Method])
-_REGISTRY: dict[str, type[Method]] = {}
-# The rooms where methods live. The registry knows the rooms, never what is in them.
-_ROOMS = ("fusion", "opinions", "progressive", "latent")
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*:?")
+METHODS: Registry[type[Method]] = Registry(
+    "method",
+    packages=[f"consilience.methods.{room}" for room in ("fusion", "opinions", "progressive", "latent")],
+    group="consilience.methods",
+)
 
 
-def register(name: str, *, paper: str = "", equation: str = "") -> Callable[[_Class], _Class]:
-    """Put a method into the registry under a name, from the file that defines it.
+def register(name: str, *, paper: str = "", equation: str = "") -> Callable[[type[Method]], type[Method]]:
+    """Register a method under a name, from the file that defines it.
 
-    A name that ends in a colon is a family: its members are `name:argument` ("unimodal:image"), and its class takes
-    the argument after the spec and lists what is possible in `arguments`.
+    A name that ends in a colon is a family: its members are `name:argument` ("unimodal:image"). Its class takes the
+    argument after the spec and lists the possible ones in `arguments`.
     """
-    if not _NAME.fullmatch(name):
-        raise ConsilienceError(f"method name {name!r} must be lower-case words joined by hyphens")
-
-    def enter(cls: _Class) -> _Class:
-        if name in _REGISTRY:
-            raise ConsilienceError(
-                f"method {name!r} is registered twice: {_REGISTRY[name].__qualname__} and {cls.__qualname__}"
-            )
-        cls.name, cls.paper, cls.equation = name, paper, equation
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
-
-
-def load_room(package: str, path: Iterable[str]) -> None:
-    """Import every module of a room, so that the methods in it register themselves."""
-    for module in pkgutil.iter_modules(path, package + "."):
-        importlib.import_module(module.name)
+    return METHODS.register(name, name=name, paper=paper, equation=equation)
 
 
 def registry() -> dict[str, type[Method]]:
-    """All methods by name, in alphabetical order; other packages join through entry points `consilience.methods`."""
-    from importlib.metadata import entry_points
-
-    for room in _ROOMS:
-        importlib.import_module(f"consilience.methods.{room}")
-    for plugin in entry_points(group="consilience.methods"):
-        plugin.load()
-    return dict(sorted(_REGISTRY.items()))
+    """Return all methods by name, in alphabetical order, those of plugins included."""
+    return dict(METHODS)
 
 
 def available(modalities: Iterable[str] = ("MODALITY",)) -> list[str]:
-    """The names that can be asked for; families are spelled out for the given modalities.
+    """Return the names of all methods, with every member of a family for the given modalities.
 
     >>> "unimodal:audio" in available(["audio", "image"])
     True
     """
     names: list[str] = []
-    for name, cls in registry().items():
+    for name, cls in METHODS.items():
         names += [name + argument for argument in cls.arguments(modalities)] if name.endswith(":") else [name]
     return names
 
 
 def find(name: str, modalities: Iterable[str] = ("MODALITY",)) -> tuple[type[Method], str | None]:
-    """The class of a method, and the argument of a family's member where the class takes one."""
-    known = registry()
+    """Find a method by name.
+
+    Args:
+        name: A registered name, or `family:argument`.
+        modalities: The modalities of the data, which a message spells families out for.
+
+    Returns:
+        The class, and the argument of a family's member if the class takes one.
+
+    Raises:
+        UnknownNameError: If there is no such method; the nearest name is suggested.
+    """
     family, colon, argument = name.partition(":")
-    if colon and family + colon in known:
-        member = known[family + colon].member(argument)
-        return (known[family + colon], argument) if member is None else (member, None)
-    if name + ":" in known:
-        members = [f"{name}:{one}" for one in known[name + ":"].arguments(modalities)]
-        raise unknown_name("method", name, members, "It is a family: say which of them")
-    if name not in known or colon:
-        raise unknown_name("method", name, available(modalities))
-    return known[name], None
+    if not colon and name in METHODS:
+        return METHODS[name], None
+    if colon and family + colon in METHODS:
+        member = METHODS[family + colon].member(argument)
+        return (METHODS[family + colon], argument) if member is None else (member, None)
+    if name + ":" in METHODS:
+        members = [f"{name}:{argument}" for argument in METHODS[name + ":"].arguments(modalities)]
+        raise unknown_name("method", name, members, "It is a family: choose one of its members")
+    raise unknown_name("method", name, available(modalities))
 
 
-def check_settings(name: str, cls: type[Method], settings: Mapping[str, Any]) -> None:
-    """Refuse a setting that the method does not have: its settings are its keyword-only arguments."""
-    known = [
-        parameter.name
-        for parameter in inspect.signature(cls.__init__).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for method {name!r}")
+def check_settings(name: str, cls: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the settings of a method: they are the keyword-only arguments of its class.
+
+    Returns:
+        The settings as plain Python values.
+
+    Raises:
+        UnknownNameError: If the method has no such setting; the nearest name is suggested.
+        InputError: If a value is not allowed.
+    """
+    return declared.check_settings(f"method {name!r}", cls, settings)
 
 
 def build(name: str, spec: Spec, settings: Mapping[str, Any] | None = None) -> Method:
-    """Build a method by name, checking that it serves the task and that its settings exist.
+    """Build a method by name.
 
-    >>> import numpy as np
-    >>> from consilience.core.samples import Modality
-    >>> from consilience.core.targets import Task
-    >>> spec = Spec({"a": Modality("a", "vector", (3,))}, Task.of_labels(np.array([0, 1])))
-    >>> type(build("concat", spec, {"width": 8})).__name__
-    'Concat'
+    Args:
+        name: A registered name, or `family:argument`.
+        spec: The modalities, the task and the encoders.
+        settings: Setting → value; what is not given has its default.
+
+    Raises:
+        UnknownNameError: If there is no such method or setting.
+        UnsupportedError: If the method does not support the task or the modalities.
+        InputError: If a setting has a value that is not allowed.
+
+    Example:
+        >>> import numpy as np
+        >>> from consilience.core.samples import Modality
+        >>> from consilience.core.targets import Task
+        >>> spec = Spec({"a": Modality("a", "vector", (3,))}, Task.of_labels(np.array([0, 1])))
+        >>> type(build("concat", spec, {"width": 8})).__name__
+        'Concat'
     """
     cls, argument = find(name, spec.modalities)
-    given = dict(settings or {})
-    check_settings(name, cls, given)
+    given = check_settings(name, cls, settings or {})
     reason = cls.reason_against(spec)
     if reason is not None:
         raise UnsupportedError(f"method {name!r} cannot be used here: {reason}")
@@ -119,5 +114,5 @@ def build(name: str, spec: Spec, settings: Mapping[str, Any] | None = None) -> M
         if type(error) is not InputError or str(error).startswith(("method", "encoder")):
             raise
         raise InputError(f"method {name!r}: {error}") from error
-    except (TypeError, ValueError, RuntimeError) as error:  # what torch says to a width of -1 or a dropout of 2
+    except (TypeError, ValueError, RuntimeError) as error:  # torch's errors, such as for a combination of widths
         raise InputError(f"method {name!r} does not accept these settings {given}: {error}") from error

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.core.errors import ConsilienceError, InputError, SavedModelError, name_rows
+from consilience.core.errors import InputError, SavedModelError, name_rows
 from consilience.core.modalities import SCAN_BYTES, Modality
 from consilience.core.moments import Moments
+from consilience.core.registry import Registry
 from consilience.core.samples import MappedRows, Samples
 from consilience.corruption import Statistics
 
@@ -42,19 +43,12 @@ class Transform(Protocol):
 
 # From a modality as the encoder sees it, the JSON values and the tensors of a saved transform, the transform.
 Loader = Callable[[Modality, Mapping[str, Any], Mapping[str, Tensor]], Transform]
-_LOADERS: dict[str, Loader] = {}
+_LOADERS: Registry[Loader] = Registry("transform")
 
 
 def register_transform(name: str) -> Callable[[Loader], Loader]:
     """Say how a transform of this name is rebuilt from what its `state` gave, from the file that defines it."""
-
-    def enter(loader: Loader) -> Loader:
-        if name in _LOADERS:
-            raise ConsilienceError(f"transform {name!r} is registered twice")
-        _LOADERS[name] = loader
-        return loader
-
-    return enter
+    return _LOADERS.register(name)
 
 
 class Standardise:

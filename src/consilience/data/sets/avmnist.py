@@ -18,15 +18,15 @@ components that are left of an image decides how much of it can be read. This on
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
+from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt, PositiveInt, check_value
 from consilience.data.dataset import DataSet
 from consilience.data.named_sets import Files, find_folder, register
-from consilience.data.set_options import check_number
 from consilience.data.sets.fsdd import FILES as SPOKEN
 from consilience.data.sets.fsdd import SIDE, spoken_digits
 from consilience.data.sets.mnist import FILES as WRITTEN
@@ -48,12 +48,12 @@ _HELD = 7  # of a digit's training recordings, one in so many is for validation
 def avmnist(
     folder: Path,
     *,
-    components: int | None = None,
-    energy: float = ENERGY,
-    noise: float = 0.0,
-    side: int = SIDE,
-    n: int | None = None,
-    seed: int = 0,
+    components: PositiveInt | None = None,
+    energy: NonNegativeFloat = ENERGY,
+    noise: NonNegativeFloat = 0.0,
+    side: PositiveInt = SIDE,
+    n: Annotated[int, Interval(100)] | None = None,
+    seed: NonNegativeInt = 0,
 ) -> DataSet:
     """Images of bytes `[1, 28, 28]` and spectrograms of bytes `[1, side, side]`, 112×112 unless told.
 
@@ -62,8 +62,6 @@ def avmnist(
     112; smaller ones are means over blocks. n: how many pairs of the 70 000, the same share of every part and digit;
     None: all. seed: of the validation part, the pairs, the noise and of who is among the n.
     """
-    check_number("noise", noise, least=0)
-    check_number("side", side, least=1, whole=True)
     if SIDE % side:
         raise InputError(f"option side={side!r} must divide {SIDE}, the side of a spectrogram")
     images, digits, words = read_parts(folder)
@@ -94,9 +92,7 @@ def hold_recordings(spoken: np.ndarray, training: np.ndarray) -> np.ndarray:
 
 def some_pairs(digits: np.ndarray, parts: np.ndarray, n: int, seed: int) -> np.ndarray:
     """The rows of n pairs in their order: of every part, and in it of every digit, as large a share as of the whole."""
-    check_number("n", n, least=100, whole=True)
-    if n > len(digits):
-        raise InputError(f"option n={n} must be at most {len(digits)}, the number of pairs")
+    check_value("n", n, Annotated[int, Interval(100, len(digits))])
     random = np.random.default_rng([seed, 2])
     group = digits + sum(10 * place * (parts == part) for place, part in enumerate(PARTS))
     return np.sort(pick_stratified(group, np.arange(len(digits)), int(n), random))
@@ -118,10 +114,8 @@ def reduce_images(
     flat = images.reshape(len(images), -1)
     pixels = flat.shape[1]
     if components is not None:
-        check_number("components", components, least=1, whole=True)
-        if components > pixels:
-            raise InputError(f"components must be at most {pixels}, the number of pixels, got {components}")
-    check_number("energy", energy, least=0)
+        check_value("components", components, Annotated[int, Interval(1, pixels)])
+    check_value("energy", energy, NonNegativeFloat)
     first = np.zeros(pixels)
     second = np.zeros((pixels, pixels))
     learned = flat[train]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
 from consilience.data.named_sets import Files, register
@@ -29,14 +31,12 @@ _FILES = Files(
     description="Class probabilities of trained image, audio and CentralNet models on AV-MNIST's test set",
     files=_FILES,
 )
-def avmnist_predictions(folder: Path, *, run: int = 1, seed: int = 0) -> DataSet:
+def avmnist_predictions(folder: Path, *, run: Literal[1, 2, 3] = 1, seed: NonNegativeInt = 0) -> DataSet:
     """Each modality is one network's probabilities `[10]` of training run 1, 2 or 3.
 
     Some are exactly 0 in 32 bits, so clip before taking logarithms. All rows are AV-MNIST's test set: the split into
     train, validation and test is drawn here, for methods that learn how to fuse.
     """
-    if run not in (1, 2, 3):
-        raise InputError(f"option run={run!r} must be 1, 2 or 3")
     arrays = read_npz(folder / _FILE)
     missing = [name for name in (*(f"{expert}_{run}" for expert in _EXPERTS), "y") if name not in arrays]
     if missing:

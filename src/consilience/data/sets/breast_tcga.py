@@ -10,6 +10,7 @@ import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.rda import read_rda
 from consilience.data.named_sets import Files, register
@@ -28,7 +29,7 @@ _FILES = Files(
 
 
 @register("breast-tcga", description="Breast tumours of three subtypes; no protein in the test set", files=_FILES)
-def breast_tcga(folder: Path, *, seed: int = 0) -> DataSet:
+def breast_tcga(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     """Expression of 200 genes (mrna), 184 microRNAs (mirna) and 142 proteins (protein), already normalised.
 
     150 tumours for training, of which validation is drawn, and 70 for the test, whose proteins were not measured.

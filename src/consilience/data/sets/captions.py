@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from consilience.core.samples import Samples
+from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.named_sets import register
-from consilience.data.set_options import check_number
 from consilience.data.splits import draw_split
 
 _SIZE = 16
@@ -24,12 +26,12 @@ _SHAPE_NAMED = 0.4  # sentences that name the shape
 
 
 @register("captions", description="Small generated pictures of coloured shapes, with sentences that name part of them")
-def captions(*, n: int = 1500, noise: float = 0.15, seed: int = 0) -> DataSet:
+def captions(
+    *, n: Annotated[int, Interval(30)] = 1500, noise: NonNegativeFloat = 0.15, seed: NonNegativeInt = 0
+) -> DataSet:
     """Six classes such as "red circle": image `[3, 16, 16]` in [0, 1] shows the shape and, in half of the pictures, the
     colour; the sentence mostly names the colour and sometimes the shape.
     """
-    check_number("n", n, least=30, whole=True)
-    check_number("noise", noise, least=0)
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % (len(_COLOURS) * len(_SHAPES)))
     colour, shape = y // len(_SHAPES), y % len(_SHAPES)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
@@ -24,7 +24,7 @@ from consilience.data.splits import given_split
 _PARTS = ("train", "valid", "test")
 _VIDEO = ("vision", "video")  # what files call it
 _STRONGEST = 3.0
-_LABELS = ("score", "binary")
+Label = Literal["score", "binary"]
 _ORIGIN = "the repository of Tsai et al., Multimodal Transformer for Unaligned Multimodal Language Sequences (MulT)"
 _MOSI = Files("mosi", ("mosi_data.pkl",), "CMU-MOSI as aligned sequences", _ORIGIN, "research use")
 _MOSEI = Files("mosei", ("mosei_senti_data.pkl",), "CMU-MOSEI as aligned sequences", _ORIGIN, "research use")
@@ -33,7 +33,7 @@ _MOSEI = Files("mosei", ("mosei_senti_data.pkl",), "CMU-MOSEI as aligned sequenc
 @register(
     "mosi-sequences", description="2 199 spoken opinions word by word, text, voice and face (CMU-MOSI)", files=_MOSI
 )
-def mosi_sequences(folder: Path, *, label: str = "score") -> DataSet:
+def mosi_sequences(folder: Path, *, label: Label = "score") -> DataSet:
     """Text `[50, 300]`, audio `[50, 5]` and video `[50, 20]`; all three parts come with the data.
 
     label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
@@ -44,7 +44,7 @@ def mosi_sequences(folder: Path, *, label: str = "score") -> DataSet:
 @register(
     "mosei-sequences", description="22 856 spoken opinions word by word, text, voice and face (CMU-MOSEI)", files=_MOSEI
 )
-def mosei_sequences(folder: Path, *, label: str = "score") -> DataSet:
+def mosei_sequences(folder: Path, *, label: Label = "score") -> DataSet:
     """Text `[50, 300]`, audio `[50, 74]` and video `[50, 35]`; all three parts come with the data.
 
     label: "score", a regression from −3 to 3, or "binary", negative or positive without the samples at 0.
@@ -53,8 +53,6 @@ def mosei_sequences(folder: Path, *, label: str = "score") -> DataSet:
 
 
 def _read(name: str, path: Path, label: str) -> DataSet:
-    if label not in _LABELS:
-        raise unknown_name("label", label, _LABELS, f"It was given for data set {name!r}")
     content = read_sequences_pickle(path)
     if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in _PARTS):
         found = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.named_sets import register
 from consilience.data.splits import draw_split
@@ -15,7 +16,7 @@ from consilience.data.splits import draw_split
     description="8×8 handwritten digits of scikit-learn, seen as four quadrants",
     licence="CC BY 4.0 (UCI, Alpaydin and Kaynak, Optical Recognition of Handwritten Digits)",
 )
-def digits(*, seed: int = 0) -> DataSet:
+def digits(*, seed: NonNegativeInt = 0) -> DataSet:
     """1797 digits, ten classes, four vectors of 16 pixels; split 60/20/20."""
     from sklearn.datasets import load_digits
 

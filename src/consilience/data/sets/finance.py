@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
+from consilience.core.settings import PositiveInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.frames import read_frame, read_header
 from consilience.data.named_sets import Files, register
-from consilience.data.set_options import check_number
 from consilience.data.splits import given_split
 
 _FILES = Files(
@@ -40,7 +41,6 @@ GROUPS = {
         "MSFT",
     ),
 }
-_TARGETS = ("one", "all")
 
 
 @register("finance", description="Daily opening prices of a sector; tomorrow's volatility of one stock", files=_FILES)
@@ -48,10 +48,10 @@ def finance(
     folder: Path,
     *,
     group: str = "food",
-    targets: str = "one",
-    window: int = 500,
-    train: int = 3200,
-    validation: int = 500,
+    targets: Literal["one", "all"] = "one",
+    window: PositiveInt = 500,
+    train: PositiveInt = 3200,
+    validation: PositiveInt = 500,
 ) -> DataSet:
     """A sequence `[window, 1]` of daily log returns for each stock; the target is one stock's squared return next day.
 
@@ -62,10 +62,6 @@ def finance(
     """
     if group not in GROUPS:
         raise unknown_name("group", group, GROUPS, "It was given for data set 'finance'")
-    if targets not in _TARGETS:
-        raise unknown_name("targets", targets, _TARGETS, "It was given for data set 'finance'")
-    for option, value in (("window", window), ("train", train), ("validation", validation)):
-        check_number(option, value, least=1, whole=True)
     tickers, target = GROUPS[group]
     prices = read_prices(folder / _FILES.names[0], tickers)
     returns = np.diff(np.log(prices), axis=0)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import Interval
 from consilience.data.dataset import DataSet
 from consilience.data.files.image_files import load_images
 from consilience.data.files.json_lines import read_json_lines
 from consilience.data.named_sets import Files, register
-from consilience.data.set_options import check_number
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "dev", "test")
@@ -38,12 +38,11 @@ SIZE = 64
 @register(
     "food-101", description="101 dishes, a picture and a web page's text (UPMC Food-101, QMF's files)", files=_FILES
 )
-def food101(folder: Path, *, size: int = SIZE) -> DataSet:
+def food101(folder: Path, *, size: Annotated[int, Interval(8)] = SIZE) -> DataSet:
     """Image of bytes `[3, size, size]`, the middle square of the picture, and text; all three parts come with the data.
 
     size: pixels of a side; the papers take 224.
     """
-    check_number("size", size, least=8, whole=True)
     parts = [read_json_lines(folder / name, ("text", "label")) for name in _FILES.names]
     dishes = [dish for part in parts for dish in part]
     words = np.repeat(_PARTS, [len(part) for part in parts])

@@ -9,6 +9,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.sound_files import read_recordings
 from consilience.data.named_sets import Files, register
@@ -30,7 +31,7 @@ _TEST_TAKES = 5
 
 
 @register("fsdd", description="3 000 spoken digits of six speakers, as 112×112 spectrograms", files=FILES)
-def fsdd(folder: Path, *, seed: int = 0) -> DataSet:
+def fsdd(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     """Spectrograms of bytes `[1, 112, 112]`; each speaker's first five takes of a digit are the official test part."""
     images, labels, test = spoken_digits(folder)
     words = np.where(test, "test", "train")

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
+from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt, PositiveInt, Rate
 from consilience.data.dataset import DataSet
 from consilience.data.named_sets import register
-from consilience.data.set_options import check_number
 from consilience.data.splits import draw_split
 
 
 @register("gaussians", description="Gaussian modalities whose true posterior is known; a dial for their dependence")
 def gaussians(
     *,
-    n: int = 2000,
-    n_modalities: int = 3,
-    n_classes: int = 3,
-    d: int = 4,
-    dependence: float = 0.0,
-    separation: float = 0.8,
+    n: Annotated[int, Interval(10)] = 2000,
+    n_modalities: PositiveInt = 3,
+    n_classes: Annotated[int, Interval(2)] = 3,
+    d: PositiveInt = 4,
+    dependence: Rate = 0.0,
+    separation: NonNegativeFloat = 0.8,
     prior: Sequence[float] | None = None,
-    seed: int = 0,
+    seed: NonNegativeInt = 0,
 ) -> DataSet:
     """Draw x | c ~ N(μ_c, Σ) for `n_modalities` vectors of `d` features.
 
@@ -33,15 +34,9 @@ def gaussians(
     everything else is independent with variance 1. The means are normal with standard deviation `separation`.
     `extra["truth"]` is the `GaussianTruth` the samples were drawn from.
     """
-    check_number("n", n, least=10, whole=True)
-    check_number("n_modalities", n_modalities, least=1, whole=True)
-    check_number("n_classes", n_classes, least=2, whole=True)
-    check_number("d", d, least=1, whole=True)
-    check_number("dependence", dependence, least=0, below=1)
-    check_number("separation", separation, least=0)
     share = np.full(n_classes, 1 / n_classes) if prior is None else np.asarray(prior, dtype=float)
     if share.shape != (n_classes,) or (share <= 0).any() or not np.isclose(share.sum(), 1):
-        raise InputError(f"option prior must be {n_classes} positive probabilities that sum to 1, got {prior!r}")
+        raise InputError(f"prior must be {n_classes} positive probabilities that sum to 1, got {prior!r}")
     rng = np.random.default_rng(seed)
     between = (1 - dependence) * np.eye(n_modalities) + dependence
     truth = GaussianTruth(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import Interval, NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.matlab import read_views
 from consilience.data.named_sets import Files, register
-from consilience.data.set_options import check_number
 from consilience.data.splits import VALIDATION_SHARE, given_split
 
 # UCI's names of the views. Their widths differ, so a width says which view it is.
@@ -25,15 +26,16 @@ _FILES = Files(
     licence="CC BY 4.0",
 )
 
+Share = Annotated[float, Interval(0.01, 0.5, below=True)]
+
 
 @register("handwritten", description="Six feature sets of handwritten digits (UCI Multiple Features)", files=_FILES)
-def handwritten(folder: Path, *, validation: float = VALIDATION_SHARE, seed: int = 0) -> DataSet:
+def handwritten(folder: Path, *, validation: Share = VALIDATION_SHARE, seed: NonNegativeInt = 0) -> DataSet:
     """Pixel averages (pix), Fourier coefficients (fou), profile correlations (fac), Zernike moments (zer),
     Karhunen-Loève coefficients (kar) and morphology (mor); 1600 for training, 400 test.
 
     validation: the share of the 1600 that is drawn for validation; the release has no such part.
     """
-    check_number("validation", validation, least=0.01, below=0.5)
     views, y, words = read_views(folder / _FILE)
     widths = [value.shape[1] for value in views.values()]
     if sorted(widths) != sorted(_VIEWS):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeInt, PositiveInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
 from consilience.data.named_sets import Files, register
-from consilience.data.set_options import check_number
 from consilience.data.splits import PARTS, given_split
 
 _SENSORS = ("CE", "CP", "SE", "TS1", "TS2", "TS3", "TS4", "VS1")
-_COMPONENTS = ("cooler", "valve", "pump", "accumulator", "stable")
+Component = Literal["cooler", "valve", "pump", "accumulator", "stable"]
 _FILES = Files(
     folder="hydraulic",
     names=("cycles_1hz.npz",),
@@ -27,7 +28,9 @@ BLOCK = 45  # cycles
 
 
 @register("hydraulic", description="A hydraulic rig's eight sensors over 2 205 cycles; what is worn?", files=_FILES)
-def hydraulic(folder: Path, *, component: str = "valve", block: int = BLOCK, seed: int = 0) -> DataSet:
+def hydraulic(
+    folder: Path, *, component: Component = "valve", block: PositiveInt = BLOCK, seed: NonNegativeInt = 0
+) -> DataSet:
     """Each sensor's minute as a sequence `[60, 1]`; component: "cooler", "valve", "pump", "accumulator" or "stable".
 
     Cycles come in the order they were run, and neighbours are nearly alike: parts are drawn by blocks of `block`
@@ -37,9 +40,7 @@ def hydraulic(folder: Path, *, component: str = "valve", block: int = BLOCK, see
     missing = [name for name in (*_SENSORS, "profile") if name not in arrays]
     if missing:
         raise InputError(f"{_FILES.names[0]} lacks {', '.join(missing)}; it holds {', '.join(sorted(arrays))}")
-    if component not in _COMPONENTS:
-        raise unknown_name("component", component, _COMPONENTS, "It was given for data set 'hydraulic'")
-    y = arrays["profile"][:, _COMPONENTS.index(component)].astype(np.int64)
+    y = arrays["profile"][:, get_args(Component).index(component)].astype(np.int64)
     samples = Samples.of({name: arrays[name].astype(np.float32)[..., None] for name in _SENSORS}, y)
     words = draw_blocks(y, block, seed)
     return DataSet("hydraulic", samples, "classification", *given_split(words, y, "classification", seed=seed))
@@ -50,8 +51,6 @@ def draw_blocks(y: np.ndarray, block: int, seed: int) -> np.ndarray:
 
     Blocks are dealt out class by class (a block's class is its most frequent one), so that every part sees each.
     """
-    check_number("block", block, least=1, whole=True)
-    check_number("seed", seed, least=0, whole=True)
     number = np.arange(len(y)) // int(block)
     classes, of_row = np.unique(y, return_inverse=True)
     counts = np.zeros((number[-1] + 1, len(classes)), dtype=int)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.idx import read_idx
 from consilience.data.named_sets import Files, register
@@ -28,14 +30,14 @@ FILES = Files(
 
 
 @register("mnist", description="70 000 handwritten digits, 28×28, whole, in halves or in quadrants", files=FILES)
-def mnist(folder: Path, *, parts: str = "whole", seed: int = 0) -> DataSet:
+def mnist(
+    folder: Path, *, parts: Literal["whole", "halves", "quadrants"] = "whole", seed: NonNegativeInt = 0
+) -> DataSet:
     """Images of bytes, `[1, 28, 28]` and less for parts="halves" (left, right) or "quadrants"; the official test part.
 
     Validation is drawn from the 60 000 training images.
     """
     cuts = {"whole": lambda x: {"image": x}, "halves": _cut_halves, "quadrants": cut_quadrants}
-    if parts not in cuts:
-        raise unknown_name("parts", parts, cuts, "It was given for data set 'mnist'")
     images, y, words = read_parts(folder)
     values = cuts[parts](images[:, None])
     samples = Samples.of({name: np.ascontiguousarray(value) for name, value in values.items()}, y)

@@ -8,6 +8,7 @@ import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
 from consilience.data.named_sets import Files, register
@@ -25,7 +26,7 @@ _FILES = Files(
 
 
 @register("mosi", description="Spoken reviews as text, voice and face; positive or negative (CMU-MOSI)", files=_FILES)
-def mosi(folder: Path, *, seed: int = 0) -> DataSet:
+def mosi(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     """Text `[100]`, audio `[73]` and video `[100]`; the official parts, split by video.
 
     The features come from networks that were trained on the training part's labels: opinions formed on training

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
@@ -33,13 +34,11 @@ _TEXTS = Files(
 
 
 @register("mvsa", description="Tweets with a picture, three sentiments (MVSA-Single, QMF's split)", files=_FEATURES)
-def mvsa(folder: Path, *, text: str = "features") -> DataSet:
+def mvsa(folder: Path, *, text: Literal["features", "raw"] = "features") -> DataSet:
     """Image features `[1280]` and text features `[384]`, or with text="raw" the tweets themselves.
 
     All three parts come with the data.
     """
-    if text not in ("features", "raw"):
-        raise unknown_name("text", text, ("features", "raw"), "It was given for data set 'mvsa'")
     arrays = read_npz(folder / _FEATURES.names[0])
     missing = [f"{stem}_{part}" for stem in ("img", "txt", "y") for part in _PARTS if f"{stem}_{part}" not in arrays]
     if missing:

@@ -15,15 +15,15 @@ A picture is made when it is read: 70 000 samples take 60 MB instead of 820.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
+from consilience.core.settings import Interval, NonNegativeInt, check_value
 from consilience.data.dataset import DataSet
 from consilience.data.named_sets import Files, register
-from consilience.data.set_options import check_number
 from consilience.data.sets.mnist import FILES as MNIST
 from consilience.data.sets.mnist import read_parts
 from consilience.data.splits import given_split
@@ -49,14 +49,13 @@ BACKGROUNDS = tuple(_COLOURS)
 
 
 @register("poly-mnist", description="MNIST's digits on five generated backgrounds, five images a sample", files=_FILES)
-def poly_mnist(folder: Path, *, n: int | None = None, seed: int = 0) -> DataSet:
+def poly_mnist(folder: Path, *, n: Annotated[int, Interval(20)] | None = None, seed: NonNegativeInt = 0) -> DataSet:
     """Five images of bytes `[3, 28, 28]`, named for their backgrounds; MNIST's own training and test part.
 
     n: how many samples, of both parts in proportion; None: all 70 000. seed: of which images go together, of the places
     on the backgrounds and of the validation part.
     """
     images, digits, words = read_parts(folder)
-    check_number("seed", seed, least=0, whole=True)
     rows = np.empty((len(digits), len(BACKGROUNDS)), dtype=np.int64)
     bits = np.random.PCG64(seed)
     for part in ("train", "test"):
@@ -143,7 +142,7 @@ def draw_backgrounds() -> dict[str, np.ndarray]:
 
 def _first(words: np.ndarray, n: int) -> np.ndarray:
     """The first rows of train and of test, `n` together, in the parts' proportion."""
-    check_number("n", n, least=20, below=len(words) + 1, whole=True)
+    check_value("n", n, Annotated[int, Interval(20, len(words))])
     train, test = np.flatnonzero(words == "train"), np.flatnonzero(words == "test")
     tested = max(1, round(n * len(test) / len(words)))
     return np.concatenate([train[: int(n) - tested], test[:tested]])

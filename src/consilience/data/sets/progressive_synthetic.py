@@ -6,12 +6,14 @@ modality says how to clean up the first. Equation 3 is printed without its sign;
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from consilience.core.samples import Samples
+from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt, PositiveInt
 from consilience.data.dataset import DataSet
 from consilience.data.named_sets import register
-from consilience.data.set_options import check_number
 from consilience.data.splits import draw_split
 
 _LEAK = 0.01  # the slope below zero, which the paper leaves open: PyTorch's default
@@ -23,7 +25,12 @@ _LEAK = 0.01  # the slope below zero, which the paper leaves open: PyTorch's def
     "Fusion, B.1)",
 )
 def progressive_synthetic(
-    *, n: int = 2000, d: int = 4, eta: float = 1.0, sigma2: float = 0.1, seed: int = 0
+    *,
+    n: Annotated[int, Interval(10)] = 2000,
+    d: PositiveInt = 4,
+    eta: float = 1.0,
+    sigma2: NonNegativeFloat = 0.1,
+    seed: NonNegativeInt = 0,
 ) -> DataSet:
     """Draw Z ~ U[−2.5, 2.5]^d and W₁, W₂, W_y with standard normal entries, and make of them
 
@@ -31,10 +38,6 @@ def progressive_synthetic(
 
     with standard normal noise ε. `extra` holds the latent `z` `[n, d]` and `w_y` `[d]`.
     """
-    check_number("n", n, least=10, whole=True)
-    check_number("d", d, least=1, whole=True)
-    check_number("eta", abs(eta) if isinstance(eta, int | float) else eta, least=0)
-    check_number("sigma2", sigma2, least=0)
     rng = np.random.default_rng(seed)
     z = rng.uniform(-2.5, 2.5, size=(n, d))
     w_1, w_2, w_y = rng.normal(size=(d, d)), rng.normal(size=(d, d)), rng.normal(size=d)

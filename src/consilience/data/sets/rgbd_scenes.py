@@ -8,15 +8,16 @@ it is not read here.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import Interval, NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.image_files import load_images
 from consilience.data.named_sets import Files, register
-from consilience.data.set_options import check_number
 from consilience.data.splits import given_split
 
 _ORIGIN = (
@@ -30,10 +31,11 @@ _PICTURES = (".png", ".jpg", ".jpeg")
 _NYU = Files("nyud2_trainvaltest", _NEEDED, "NYU Depth V2 (Silberman et al.) as scenes", _ORIGIN, _LICENCE)
 _SUN = Files("sunrgbd", _NEEDED, "SUN RGB-D (Song et al.) as scenes", _ORIGIN, _LICENCE)
 SIZE = 64
+Side = Annotated[int, Interval(8)]
 
 
 @register("nyu-depth", description="Ten kinds of rooms in colour and depth (NYU Depth V2, QMF's folders)", files=_NYU)
-def nyu_depth(folder: Path, *, size: int = SIZE, seed: int = 0) -> DataSet:
+def nyu_depth(folder: Path, *, size: Side = SIZE, seed: NonNegativeInt = 0) -> DataSet:
     """Images `rgb` and `depth` of bytes `[3, size, size]`; train, test and, where there is a folder val, validation.
 
     size: pixels of a side; the papers take 224. seed: of the validation part, where none came with the data.
@@ -42,7 +44,7 @@ def nyu_depth(folder: Path, *, size: int = SIZE, seed: int = 0) -> DataSet:
 
 
 @register("sun-rgbd", description="Nineteen kinds of rooms in colour and depth (SUN RGB-D, QMF's folders)", files=_SUN)
-def sun_rgbd(folder: Path, *, size: int = SIZE, seed: int = 0) -> DataSet:
+def sun_rgbd(folder: Path, *, size: Side = SIZE, seed: NonNegativeInt = 0) -> DataSet:
     """Images `rgb` and `depth` of bytes `[3, size, size]`; train, test and, where there is a folder val, validation.
 
     size: pixels of a side; the papers take 224. seed: of the validation part, where none came with the data.
@@ -51,7 +53,6 @@ def sun_rgbd(folder: Path, *, size: int = SIZE, seed: int = 0) -> DataSet:
 
 
 def _read(name: str, folder: Path, size: int, seed: int) -> DataSet:
-    check_number("size", size, least=8, whole=True)
     paths, words, classes = list_pictures(folder)
     rgb, depth = load_images(paths, int(size), parts=2)
     samples = Samples.of({"rgb": rgb, "depth": depth}, classes)

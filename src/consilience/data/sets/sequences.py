@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from consilience.core.samples import Samples
+from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.named_sets import register
-from consilience.data.set_options import check_number
 from consilience.data.splits import draw_split
 
 _SHORTEST = 12
 
 
 @register("sequences", description="Two aligned time series of varying length, generated; each knows half of the class")
-def sequences(*, n: int = 1200, longest: int = 24, noise: float = 0.8, seed: int = 0) -> DataSet:
+def sequences(
+    *,
+    n: Annotated[int, Interval(20)] = 1200,
+    longest: Annotated[int, Interval(_SHORTEST)] = 24,
+    noise: NonNegativeFloat = 0.8,
+    seed: NonNegativeInt = 0,
+) -> DataSet:
     """An event happens at one moment and is seen in both streams: as a swing of motion and a chirp of sound.
 
     Four classes, `left-low`, `left-high`, `right-low`, `right-high`: motion `[time, 3]` says left or right by which of
     two channels leads, sound `[time, 2]` says low or high by the chirp's pitch. One stream alone is right about half
     of the time, against a quarter by chance.
     """
-    check_number("n", n, least=20, whole=True)
-    check_number("longest", longest, least=_SHORTEST, whole=True)
-    check_number("noise", noise, least=0)
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % 4)
     right, high = y // 2, y % 2

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import Interval, NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
 from consilience.data.named_sets import Files, register
-from consilience.data.set_options import check_number
 from consilience.data.splits import given_split
 
 _FILES = Files(
@@ -26,13 +27,11 @@ _KEY = re.compile(r"(inertial|skeleton)/a([0-9]+)_s([0-9]+)_t([0-9]+)")
 
 
 @register("utd-mhad", description="27 actions of eight people, inertial and skeleton sequences", files=_FILES)
-def utd_mhad(folder: Path, *, steps: int | None = None, seed: int = 0) -> DataSet:
+def utd_mhad(folder: Path, *, steps: Annotated[int, Interval(2)] | None = None, seed: NonNegativeInt = 0) -> DataSet:
     """Inertial `[time, 6]` and skeleton `[time, 60]`; people of odd number train, those of even number test.
 
     steps: every recording stretched or shrunk to so many steps, since people take different time for an action.
     """
-    if steps is not None:
-        check_number("steps", steps, least=2, whole=True)
     arrays = read_npz(folder / _FILES.names[0])
     found: dict[tuple[int, int, int], dict[str, np.ndarray]] = {}
     for key, value in arrays.items():

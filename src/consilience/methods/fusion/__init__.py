@@ -1,5 +1,1 @@
 """Methods that join features, one file each. A file dropped in here is found by itself."""
-
-from consilience.methods import load_room
-
-load_room(__name__, __path__)

@@ -6,7 +6,6 @@ By default chosen by kind: "mlp" for vectors and tokens, "deconv" for images, "g
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -15,17 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from consilience.core.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
+from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.registry import Registry
 from consilience.core.samples import Kind, Modality
-from consilience.core.settings import whole_number
+from consilience.core.settings import DeclaredSettings, check_settings, whole_number
 
 DecoderChoice = str | Mapping[str, Any] | nn.Module | None
 
-_REGISTRY: dict[str, type[Decoder]] = {}
+DECODERS: Registry[type[Decoder]] = Registry("decoder", group="consilience.decoders")
 _DEFAULTS = {"vector": "mlp", "image": "deconv", "sequence": "gru", "tokens": "mlp"}
 
 
-class Decoder(nn.Module):
+class Decoder(DeclaredSettings, nn.Module):
     """z `[…, latent]` → `[…, *shape]`. A subclass maps `[row, latent]` to anything of as many numbers in `grow`."""
 
     name: ClassVar[str]
@@ -47,15 +47,7 @@ class Decoder(nn.Module):
 
 def register_decoder(name: str) -> Callable[[type[Decoder]], type[Decoder]]:
     """Enter a decoder under a name."""
-
-    def enter(cls: type[Decoder]) -> type[Decoder]:
-        if name in _REGISTRY:
-            raise ConsilienceError(f"decoder {name!r} is registered twice")
-        cls.name = name
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
+    return DECODERS.register(name, name=name)
 
 
 def decoder_names() -> list[str]:
@@ -64,7 +56,7 @@ def decoder_names() -> list[str]:
     >>> decoder_names()
     ['deconv', 'gru', 'mlp']
     """
-    return sorted(_REGISTRY)
+    return DECODERS.names()
 
 
 def build_decoder(modality: Modality, shape: tuple[int, ...], latent: int, choice: DecoderChoice = None) -> Decoder:
@@ -88,18 +80,12 @@ def build_decoder(modality: Modality, shape: tuple[int, ...], latent: int, choic
     name = settings.pop("name", _DEFAULTS[modality.kind])
     if name == "deconv" and not settings and min(modality.shape[-2:]) < 4 and not isinstance(choice, str):
         name = "mlp"  # too few pixels to grow from fewer
-    if name not in _REGISTRY:
-        raise unknown_name("decoder", name, _REGISTRY, f"It was chosen for modality {modality.name!r}")
-    cls = _REGISTRY[name]
+    cls = DECODERS.find(name, f"It was chosen for modality {modality.name!r}")
     if modality.kind not in cls.writes:
         raise UnsupportedError(
             f"decoder {name!r} is for {', '.join(cls.writes)}, not for modality {modality.describe()}"
         )
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    known = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for decoder {name!r} of {modality.name!r}")
+    settings = check_settings(f"decoder {name!r} of modality {modality.describe()}", cls, settings)
     try:
         return cls(shape, latent, **settings)  # type: ignore[call-arg]
     except (InputError, TypeError) as error:

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.errors import UnsupportedError, unknown_name
+from consilience.core.errors import UnsupportedError
+from consilience.core.registry import Registry
+from consilience.core.settings import DeclaredSettings
 from consilience.encoders.encoder import Encoder
 from consilience.encoders.mlp import dense_block
 from consilience.methods import PerModality, Spec, encode
@@ -35,10 +37,10 @@ FEW = 6
 # From this many modalities on, a head for every subset is too many.
 MOST_HEADS = 7
 
-_REGISTRY: dict[str, type[SubsetEncoder]] = {}
+SUBSET_ENCODERS: Registry[type[SubsetEncoder]] = Registry("subset encoder")
 
 
-class SubsetEncoder(nn.Module):
+class SubsetEncoder(DeclaredSettings, nn.Module):
     """q(z | S). chains: whether the nested sets of a chain are best drawn for every "sample", or once a "batch"."""
 
     name: ClassVar[str]
@@ -63,19 +65,13 @@ class SubsetEncoder(nn.Module):
 
 def register_subset_encoder(name: str) -> Callable[[type[SubsetEncoder]], type[SubsetEncoder]]:
     """Enter a subset encoder under a name."""
-
-    def enter(cls: type[SubsetEncoder]) -> type[SubsetEncoder]:
-        cls.name = name
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
+    return SUBSET_ENCODERS.register(name, name=name)
 
 
 def build_subset_encoder(spec: Spec, latent: int, objective: Objective, choice: str | None = None) -> SubsetEncoder:
     """The subset encoder of this name, or the one that suits the objective."""
-    if choice is not None and choice not in _REGISTRY:
-        raise unknown_name("subset encoder", choice, _REGISTRY)
+    if choice is not None:
+        SUBSET_ENCODERS.find(choice)
     allowed = objective.subset_encoders
     if choice is not None and choice not in allowed:
         raise UnsupportedError(
@@ -84,7 +80,7 @@ def build_subset_encoder(spec: Spec, latent: int, objective: Objective, choice: 
     chosen = choice or objective.default_encoder(len(spec.modalities))
     if chosen == "poe":
         return ProductEncoder(spec, latent, prior=objective.prior_expert)
-    return _REGISTRY[chosen](spec, latent)
+    return SUBSET_ENCODERS[chosen](spec, latent)
 
 
 class _Remembering(SubsetEncoder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -11,16 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.core.errors import ConsilienceError, InputError, UnsupportedError, name_rows, unknown_name
+from consilience.core.errors import InputError, UnsupportedError, name_rows
+from consilience.core.registry import Registry
 from consilience.core.samples import Kind, Modality, Samples
+from consilience.core.settings import DeclaredSettings, check_settings
 from consilience.methods.latent.diagonal_gaussian import widened
 
 LikelihoodChoice = str | Mapping[str, Any] | None
 
-_REGISTRY: dict[str, type[Likelihood]] = {}
+LIKELIHOODS: Registry[type[Likelihood]] = Registry("likelihood", group="consilience.likelihoods")
 
 
-class Likelihood(nn.Module):
+class Likelihood(DeclaredSettings, nn.Module):
     """p(x | z) of one modality: independent over its numbers given what the decoder gave.
 
     shape: of what the decoder must give for one sample · standardised: whether it speaks about standardised values
@@ -113,15 +114,7 @@ class Likelihood(nn.Module):
 
 def register_likelihood(name: str) -> Callable[[type[Likelihood]], type[Likelihood]]:
     """Enter a likelihood under a name."""
-
-    def enter(cls: type[Likelihood]) -> type[Likelihood]:
-        if name in _REGISTRY:
-            raise ConsilienceError(f"likelihood {name!r} is registered twice")
-        cls.name = name
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
+    return LIKELIHOODS.register(name, name=name)
 
 
 def likelihood_names() -> list[str]:
@@ -130,7 +123,7 @@ def likelihood_names() -> list[str]:
     >>> likelihood_names()
     ['bernoulli', 'categorical', 'gaussian', 'laplace', 'negative-binomial', 'poisson']
     """
-    return sorted(_REGISTRY)
+    return LIKELIHOODS.names()
 
 
 def find_likelihood(modality: Modality, choice: LikelihoodChoice = None) -> tuple[type[Likelihood], dict[str, Any]]:
@@ -144,9 +137,7 @@ def find_likelihood(modality: Modality, choice: LikelihoodChoice = None) -> tupl
         )
     settings = {"name": choice} if isinstance(choice, str) else dict(choice or {})
     name = settings.pop("name", "categorical" if modality.kind in ("tokens", "text") else "gaussian")
-    if name not in _REGISTRY:
-        raise unknown_name("likelihood", name, _REGISTRY, f"It was chosen for modality {modality.name!r}")
-    return _REGISTRY[name], settings
+    return LIKELIHOODS.find(name, f"It was chosen for modality {modality.name!r}"), settings
 
 
 def build_likelihood(modality: Modality, choice: LikelihoodChoice = None) -> Likelihood:
@@ -156,11 +147,7 @@ def build_likelihood(modality: Modality, choice: LikelihoodChoice = None) -> Lik
     50
     """
     cls, settings = find_likelihood(modality, choice)
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    known = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    for setting in settings:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for likelihood {cls.name!r}")
+    settings = check_settings(f"likelihood {cls.name!r} of modality {modality.describe()}", cls, settings)
     if modality.kind not in cls.reads:
         raise UnsupportedError(
             f"likelihood {cls.name!r} is for {', '.join(cls.reads)}, not for modality {modality.describe()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.errors import ConsilienceError, UnsupportedError, unknown_name
+from consilience.core.errors import UnsupportedError, unknown_name
+from consilience.core.registry import Registry
+from consilience.core.settings import DeclaredSettings, check_settings, settings_of
 from consilience.methods.latent.diagonal_gaussian import Gaussian, bayes_product, kl
 from consilience.methods.latent.subset_encoders import MOST_HEADS
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 # What draws: a generator, the global one if None, or the noise itself, standard normal numbers that broadcast.
 Noise = torch.Generator | Tensor | None
 
-_REGISTRY: dict[str, type[Objective]] = {}
+OBJECTIVES: Registry[type[Objective]] = Registry("objective", group="consilience.objectives")
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _reconstruct_apart(model: LatentModel, batch: Batch, z: Tensor, factors: Ten
     return gained.view(shape).sum(0) if once else z.new_zeros(shape[1]).index_add(0, rows, gained)
 
 
-class Objective:
+class Objective(DeclaredSettings):
     """A named objective; its settings are its keyword-only arguments.
 
     subset_encoders: those it is defined for · prior_expert: whether the prior takes part in products of experts ·
@@ -163,15 +164,7 @@ class Objective:
 
 def register_objective(name: str, *, paper: str) -> Callable[[type[Objective]], type[Objective]]:
     """Enter an objective under a name, from the file that defines it."""
-
-    def enter(cls: type[Objective]) -> type[Objective]:
-        if name in _REGISTRY:
-            raise ConsilienceError(f"objective {name!r} is registered twice")
-        cls.name, cls.paper = name, paper
-        _REGISTRY[name] = cls
-        return cls
-
-    return enter
+    return OBJECTIVES.register(name, name=name, paper=paper)
 
 
 def objective_names() -> list[str]:
@@ -180,7 +173,7 @@ def objective_names() -> list[str]:
     >>> objective_names()
     ['jmvae', 'joint', 'm2vae', 'mmvae', 'mopoe', 'mvae', 'mvtcae', 'vae']
     """
-    return sorted(_REGISTRY)
+    return OBJECTIVES.names()
 
 
 def objective_settings(name: str) -> dict[str, Any]:
@@ -189,21 +182,15 @@ def objective_settings(name: str) -> dict[str, Any]:
     >>> objective_settings("m2vae")
     {'bound': 'paper', 'subsets': 'all', 'chains': None}
     """
-    if name not in _REGISTRY:
-        raise unknown_name("objective", name, _REGISTRY)
-    parameters = inspect.signature(_REGISTRY[name].__init__).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    return {setting.name: setting.default for setting in settings_of(OBJECTIVES.find(name)).values()}
 
 
 def build_objective(
     name: str, settings: Mapping[str, Any] | None = None, modalities: int = 2, annealed: bool = False
 ) -> Objective:
     """An objective by name. annealed: whether β is not simply 1."""
-    known = objective_settings(name)
-    for setting in settings or {}:
-        if setting not in known:
-            raise unknown_name("setting", setting, known, f"It was given for objective {name!r}")
-    built = _REGISTRY[name](**(settings or {}))
+    cls = OBJECTIVES.find(name)
+    built = cls(**check_settings(f"objective {name!r}", cls, settings or {}))
     if (reason := built.reason_against(modalities, annealed)) is not None:
         raise UnsupportedError(f"objective {name!r} cannot be used here: {reason}")
     return built
