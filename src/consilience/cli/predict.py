@@ -32,7 +32,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     import numpy as np
 
     from consilience.estimators import BayesFusion, MultimodalVAE, load
-    from consilience.methods.latent.single_encoder import EncoderAlone
+    from consilience.methods.latent.single_encoder import SingleEncoder
 
     path = None if chosen.out is None else Path(chosen.out)
     if path is not None and path.suffix not in (".csv", ".parquet"):
@@ -45,7 +45,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
             f"predict: {chosen.model} is a BayesFusion, which was not trained from a file; use it in Python: "
             "consilience.load(path).predict(opinions)"
         )
-    if isinstance(model, MultimodalVAE | EncoderAlone):
+    if isinstance(model, MultimodalVAE | SingleEncoder):
         raise InputError(
             f"predict: {chosen.model} is a {type(model).__name__}, which has learned no target; consilience generate "
             "fills in modalities, and consilience.load(path).encode(X) gives latents"

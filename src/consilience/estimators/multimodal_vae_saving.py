@@ -12,7 +12,7 @@ from torch import nn
 from consilience.core.errors import SavedModelError
 from consilience.encoders import EncoderChoice
 from consilience.estimators.sklearn_parameters import describe_parameters, restore_parameters
-from consilience.methods.latent.single_encoder import EncoderAlone
+from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training.model_folder import Folder, read_sealed, reunite, write_sealed
 
@@ -71,11 +71,11 @@ def read_latent(
 
 def write_encoder(path: Path, trained: TrainedLatent, name: str) -> Path:
     """Write the encoder of one modality alone."""
-    tensors, described = EncoderAlone.of(trained, name).state()
+    tensors, described = SingleEncoder.of(trained, name).state()
     return write_sealed(path, Folder({"estimator": ENCODER, "encoder": described}, tensors))
 
 
-def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> EncoderAlone:
+def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> SingleEncoder:
     """Read what `write_encoder` wrote."""
     folder = read_sealed(path)
     try:
@@ -83,4 +83,4 @@ def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None
         described["encoders"] = reunite(path, described["encoders"], encoders or {})
     except (KeyError, TypeError) as error:
         raise SavedModelError(f"loading {path}: the description is damaged: {type(error).__name__}: {error}") from error
-    return EncoderAlone.from_state(folder.tensors, described)
+    return SingleEncoder.from_state(folder.tensors, described)
