@@ -24,7 +24,7 @@ from consilience.methods.latent.generation_metrics import coherent, generated_sa
 from consilience.methods.latent.importance_sampling import LogLikelihood
 from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.latent_traversal import interpolate, most_varying_dimensions, traverse
-from consilience.methods.latent.likelihoods import LikelihoodChoice
+from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice
 from consilience.methods.latent.objectives.objective import objective_settings
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.methods.latent.variation_of_information import Information, variation_of_information

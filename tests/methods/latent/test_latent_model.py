@@ -9,7 +9,7 @@ from consilience.core.targets import Task
 from consilience.methods import Prediction, Spec, Step
 from consilience.methods.latent.diagonal_gaussian import bayes_product
 from consilience.methods.latent.latent_model import LatentModel
-from consilience.methods.latent.likelihoods import build_likelihood
+from consilience.methods.latent.likelihoods.likelihood import build_likelihood
 from consilience.preparation import Preparation
 from consilience.training import Trainer
 from methods.latent.latent_toys import batch_of, model_of

@@ -5,7 +5,7 @@ from torch import distributions as d
 
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.samples import Modality, Samples
-from consilience.methods.latent.likelihoods import LIKELIHOODS, build_likelihood, default_likelihood
+from consilience.methods.latent.likelihoods.likelihood import LIKELIHOODS, build_likelihood, default_likelihood
 
 VECTOR = Modality("v", "vector", (3,))
 IMAGE = Modality("i", "image", (2, 3, 3))

@@ -22,9 +22,7 @@ MOST_VISITED = 5
 
 
 @register(
-    "m2vae",
-    paper="Korthals 2019, M²VAE – Derivation of a Multi-Modal Variational Autoencoder Objective",
-    equation="83",
+    "m2vae", paper="Korthals 2019, M²VAE – Derivation of a Multi-Modal Variational Autoencoder Objective", equation="83"
 )
 class LatentFusion(Method):
     """A linear head on the latent of whatever is present, learned with a multimodal variational autoencoder."""

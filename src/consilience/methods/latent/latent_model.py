@@ -23,7 +23,7 @@ from consilience.encoders.encoder import length_mask
 from consilience.methods import Method, PerModality, Prediction, Spec, Step, weighted_mean
 from consilience.methods.latent.decoders import DecoderChoice, build_decoder
 from consilience.methods.latent.diagonal_gaussian import Gaussian
-from consilience.methods.latent.likelihoods import Likelihood, LikelihoodChoice, build_likelihood
+from consilience.methods.latent.likelihoods.likelihood import Likelihood, LikelihoodChoice, build_likelihood
 from consilience.methods.latent.objectives.objective import build_objective
 from consilience.methods.latent.subset_encoders import build_subset_encoder
 from consilience.training import Trainer

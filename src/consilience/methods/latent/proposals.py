@@ -74,10 +74,7 @@ class Mixture:
 def defensive(q: Gaussian) -> Mixture:
     """Return a mixture of q, q with twice its variance, a Gaussian half-way to the prior, and the prior."""
     return Mixture.of(
-        (q, 0.4),
-        (q, 0.3, 2.0),
-        (towards_prior(q, 0.5), 0.2),
-        (Gaussian.standard(*q.mean.shape, like=q.mean), 0.1),
+        (q, 0.4), (q, 0.3, 2.0), (towards_prior(q, 0.5), 0.2), (Gaussian.standard(*q.mean.shape, like=q.mean), 0.1)
     )
 
 

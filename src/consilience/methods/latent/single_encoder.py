@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.core.errors import InputError, SavedModelError, UnsupportedError, unknown_name
+from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Kind, Samples
 from consilience.core.targets import Task
 from consilience.encoders import EncoderChoice, describe_encoders
 from consilience.methods import Spec
-from consilience.methods.latent.likelihoods import LikelihoodChoice, build_likelihood
+from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice, build_likelihood
 from consilience.methods.latent.subset_encoders import (
     SUBSET_ENCODERS,
     OwnEncoder,
@@ -22,7 +22,13 @@ from consilience.methods.latent.subset_encoders import (
     SubsetEncoder,
     TrunkEncoder,
 )
-from consilience.methods.latent.trained_latent_model import TrainedLatent, join_states, mean_and_variance, split_states
+from consilience.methods.latent.trained_latent_model import (
+    TrainedLatent,
+    join_states,
+    mean_and_variance,
+    rebuilding,
+    split_states,
+)
 from consilience.preparation import Preparation
 from consilience.training.devices import resolve_device
 from consilience.training.feed import Feed
@@ -101,14 +107,11 @@ class SingleEncoder:
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> SingleEncoder:
         """Rebuild from what `state` returned, with a user's own encoder put back into it."""
-        try:
+        with rebuilding("encoder"):
             state, preparation = split_states(_ENCODER, tensors, described)
-            with seeded(0):
-                network = _build(described["network"], preparation, described["encoders"], described["latent"])
+            network = _build(described["network"], preparation, described["encoders"], described["latent"])
             network.load_state_dict(state)
             return cls(network.eval(), preparation, described["likelihood"], described["encoders"])
-        except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise SavedModelError(f"the encoder cannot be rebuilt as it was saved: {error}") from error
 
 
 def _kind(network: SubsetEncoder) -> str:

@@ -62,13 +62,10 @@ def weights(modalities: int) -> Tensor:
 def leave_one_out(subsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return all pairs of a set and the same set without one member, among `all_subsets`.
 
-    Returns:
-        The positions of the larger set, of the smaller set and of the member, each `[pair]`. Sets of one member have
-        no pair.
+    They are positions of the larger set, of the smaller set and of the member, each `[pair]`.
 
-    Example:
-        >>> [positions.tolist() for positions in leave_one_out(all_subsets(2))]
-        [[2, 2], [1, 0], [0, 1]]
+    >>> [positions.tolist() for positions in leave_one_out(all_subsets(2))]
+    [[2, 2], [1, 0], [0, 1]]
     """
     pairs = (subsets & (subsets.sum(-1, keepdim=True) > 1)).nonzero()
     larger, member = pairs[:, 0], pairs[:, 1]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from consilience.core.modalities import Modality
 from consilience.core.samples import Samples
-from consilience.methods.latent.likelihoods import LikelihoodChoice, find_likelihood
+from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice, find_likelihood
 from consilience.preparation.transforms import Standardise, Transform, Words, read_moments, register_transform
 
 

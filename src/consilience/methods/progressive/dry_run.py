@@ -30,11 +30,6 @@ def find_readers(
 ) -> tuple[dict[nn.Module, list[Any]], bool]:
     """Find which layers depend on the input of `run`, by gradients through a run that detaches their outputs.
 
-    Args:
-        layers: The layers in question.
-        run: Runs the module that contains them.
-        hidden: The input of the run.
-
     Returns:
         The layers that depend on the input, with what each received; and whether the output still depends on it,
         through a residual connection or a layer that is not in the list.

@@ -14,7 +14,6 @@ from consilience.methods.progressive.call_state import state_of
 from consilience.methods.progressive.dry_run import describe, tensors_in
 from consilience.methods.progressive.links import (
     Addition,
-    PackedAddition,
     RecurrentConcatenation,
     build_addition,
     build_concatenation,
@@ -37,7 +36,7 @@ class CallRecorder:
         self.handle = module.register_forward_hook(self.record, with_kwargs=True)
 
     def record(self, module: nn.Module, args: tuple[Any, ...], kwargs: Kwargs, output: Any) -> None:
-        """Remember the call."""
+        """Record a call."""
         self.calls += 1
         self.args, self.kwargs, self.output = args, kwargs, output
 
@@ -56,14 +55,9 @@ class CallRecorder:
 
 
 class Receiver(nn.Module):
-    """The link into one submodule. Its state during a call (`call_state`) is the context `[batch, width]`.
+    """The link into one submodule, built from a dry run on some samples.
 
-    Args:
-        recorder: What the submodule received in a dry run.
-        samples: The number of samples of the dry run.
-        context: The width of the context.
-        mode: "add" or "concat".
-        rank: The rank of W, or None.
+    During a call its state (`call_state`) is the context `[batch, width]`.
     """
 
     def __init__(self, recorder: CallRecorder, samples: int, context: int, mode: str, rank: int | None):
@@ -95,7 +89,7 @@ class Receiver(nn.Module):
                 module, run, data, context=context, samples=samples, rank=rank, what=what
             )
         elif packed is not None:
-            self.link = PackedAddition(context, data.shape[-1], rank=rank)
+            self.link = Addition(context, data.shape[-1], rank=rank)
         else:
             axis = -1 if self.batch_axis else channel_axis(data, first_layer(module))
             self.link, layers = build_addition(module, run, data, context=context, axis=axis, rank=rank)

@@ -24,20 +24,15 @@ IMAGE_CHANNELS = 4
 
 
 def projection(context: int, outputs: int, rank: int | None = None, *, zero: bool = True) -> nn.Sequential:
-    """Build W: `[batch, context]` → `[batch, outputs]`, without bias.
+    """Build W: `[batch, context]` → `[batch, outputs]`, without bias, of low rank if a rank is given.
 
-    Args:
-        context: The width of the context.
-        outputs: The number of outputs.
-        rank: The rank of W, or None for full rank.
-        zero: Whether W starts at zero. Of a low-rank W only the second factor is zero: with both at zero no gradient
-            would reach either.
+    It starts at zero unless `zero` is False. Of a low-rank W only the second factor is zero: with both at zero no
+    gradient would reach either.
 
-    Example:
-        >>> sum(weight.numel() for weight in projection(64, 32).parameters())
-        2048
-        >>> sum(weight.numel() for weight in projection(64, 32, rank=4).parameters())
-        384
+    >>> sum(weight.numel() for weight in projection(64, 32).parameters())
+    2048
+    >>> sum(weight.numel() for weight in projection(64, 32, rank=4).parameters())
+    384
     """
     sizes = [context, outputs] if rank is None else [context, rank, outputs]
     layers = [nn.Linear(inner, outer, bias=False) for inner, outer in pairwise(sizes)]
@@ -47,16 +42,19 @@ def projection(context: int, outputs: int, rank: int | None = None, *, zero: boo
 
 
 class Addition(nn.Module):
-    """hidden + W·context, on the channels of hidden."""
+    """hidden + W·context, on the channels of hidden: a tensor `[batch, …]`, or a packed sequence."""
 
-    def __init__(self, context: int, channels: int, *, axis: int, rank: int | None = None):
+    def __init__(self, context: int, channels: int, *, axis: int = -1, rank: int | None = None):
         super().__init__()
         self.axis = axis
         self.project = projection(context, channels, rank)
 
-    def forward(self, hidden: Tensor, context: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Add to hidden `[batch, …]` with channels at `axis`; where mask `[batch, step]` is False nothing is added."""
-        added = on_axis(self.project(context).to(hidden.dtype), hidden.ndim, self.axis)
+    def forward(self, hidden: Any, context: Tensor, mask: Tensor | None = None) -> Any:
+        """Add to hidden; where mask `[batch, step]` is False nothing is added."""
+        added = self.project(context)
+        if isinstance(hidden, PackedSequence):
+            return hidden._replace(data=hidden.data + added.to(hidden.data.dtype)[sample_of_each_row(hidden)])
+        added = on_axis(added.to(hidden.dtype), hidden.ndim, self.axis)
         # A mask of steps fits sequences, and waveforms `[batch, step]`, which have one channel; not features.
         if mask is not None and mask.shape == hidden.shape[:2] and (hidden.ndim == 3 or added.shape[-1] == 1):
             added = added * mask.view(*mask.shape, *[1] * (hidden.ndim - 2))
@@ -77,19 +75,6 @@ class ImageAddition(nn.Module):
     def forward(self, output: Tensor, context: Tensor, received: Tensor, layer: Any) -> Tensor:
         """Return the layer's output for what it `received` and the context `[batch, width]`."""
         return output + convolve_constants(layer, self.project(context), received).to(output.dtype)
-
-
-class PackedAddition(nn.Module):
-    """A packed sequence with W·context added to every step of each sample."""
-
-    def __init__(self, context: int, channels: int, *, rank: int | None = None):
-        super().__init__()
-        self.project = projection(context, channels, rank)
-
-    def forward(self, packed: PackedSequence, context: Tensor, mask: Tensor | None = None) -> PackedSequence:
-        """Add to all steps of all samples at once."""
-        added = self.project(context).to(packed.data.dtype)
-        return packed._replace(data=packed.data + added[sample_of_each_row(packed)])
 
 
 class Concatenation(nn.Module):
@@ -162,26 +147,11 @@ class RecurrentConcatenation(nn.Module):
 
 
 def build_addition(
-    module: nn.Module | None,
-    run: Callable[[Tensor], Any],
-    hidden: Tensor,
-    *,
-    context: int,
-    axis: int,
-    rank: int | None,
+    module: nn.Module | None, run: Callable[[Tensor], Any], hidden: Tensor, *, context: int, axis: int, rank: int | None
 ) -> tuple[Addition | ImageAddition, list[Any]]:
-    """Build the link that adds to what a module receives.
+    """Build the link that adds to what a module receives; also return the layers to hook it to, if it is inside.
 
-    Args:
-        module: The module, or None where there is none to look at.
-        run: Calls the module with what it receives.
-        hidden: What the module received in a dry run.
-        context: The width of the context.
-        axis: The axis of the channels of hidden.
-        rank: The rank of W, or None.
-
-    Returns:
-        The link, and the layers to hook it to; none for a link that comes before the module.
+    `run` calls the module with what it receives, which was `hidden` in a dry run. `axis` is that of its channels.
     """
     first = None if module is None else first_layer(module)
     if isinstance(first, CONVOLUTIONS) and axis == 1 and first.in_channels <= IMAGE_CHANNELS:
@@ -202,18 +172,11 @@ def build_concatenation(
     rank: int | None,
     what: str,
 ) -> tuple[Concatenation | RecurrentConcatenation, list[Any]]:
-    """Build the link beside what a module's first layer reads. Arguments as in `build_addition`, and:
+    """Build the link beside what a module's first layer reads, and return the layers to hook it to.
 
-    Args:
-        samples: The number of samples of the dry run.
-        what: What messages call the module.
-
-    Returns:
-        The link, and the layers to hook it to.
-
-    Raises:
-        UnsupportedError: If something else than the first layer reads what the module receives. Nothing can be
-            concatenated to what a residual connection carries.
+    Arguments as in `build_addition`; `samples` is the number of samples of the dry run, `what` the module's name in
+    messages. Only the first layer may read what the module receives: nothing can be concatenated to what a residual
+    connection carries.
     """
     refusal = f"progressive: mode='concat' cannot feed back into {what}"
     first = first_layer(module)
@@ -230,13 +193,12 @@ def build_concatenation(
             f"{refusal}: what it receives is read by more than its first layer, {type(first).__name__}: use mode='add'"
         )
     for layer, received in readers.items():
+        name = type(layer).__name__
         if len(received) > 1:
-            raise UnsupportedError(
-                f"{refusal}: its {type(layer).__name__} is called {len(received)} times: use mode='add'"
-            )
+            raise UnsupportedError(f"{refusal}: its {name} is called {len(received)} times: use mode='add'")
         if samples_in(layer, received[0]) != samples:
             raise UnsupportedError(
-                f"{refusal}: its {type(layer).__name__} reads {describe(received[0])}, to which a context of {samples} "
+                f"{refusal}: its {name} reads {describe(received[0])}, to which a context of {samples} "
                 "samples cannot be broadcast: use mode='add'"
             )
     if not recurrent:
@@ -250,19 +212,14 @@ def build_concatenation(
 
 
 def convolve_constants(layer: Any, constants: Tensor, like: Tensor) -> Tensor:
-    """Convolve, without bias, maps that are constant in every channel.
+    """Convolve, without bias, maps that are constant in every channel: constants `[batch, channel]`.
 
-    A unit in each channel is convolved once for all samples, borders included; that is cheap for few channels.
+    A unit in each channel is convolved once for all samples, borders included; that is cheap for few channels. `like`
+    has the maps' height and width.
 
-    Args:
-        layer: The convolution.
-        constants: The maps' values `[batch, channel]`.
-        like: A tensor of the maps' height and width.
-
-    Example:
-        >>> layer, map = nn.Conv1d(2, 3, 3, padding=1, bias=False), torch.randn(4, 2, 1).expand(-1, -1, 5)
-        >>> torch.allclose(convolve_constants(layer, map[..., 0], map), layer(map), atol=1e-6)
-        True
+    >>> layer, map = nn.Conv1d(2, 3, 3, padding=1, bias=False), torch.randn(4, 2, 1).expand(-1, -1, 5)
+    >>> torch.allclose(convolve_constants(layer, map[..., 0], map), layer(map), atol=1e-6)
+    True
     """
     channels, extent = like.shape[1], like.shape[2:]
     units = torch.eye(channels, dtype=like.dtype, device=like.device)

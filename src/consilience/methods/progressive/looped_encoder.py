@@ -30,23 +30,15 @@ OUTPUT_LINKS = (Concatenation, ImageAddition)
 
 
 class EncoderLoop:
-    """What one encoder keeps during one call of a looped method (see `call_state`).
-
-    Attributes:
-        context: The context of the next pass, `[batch, width]`; None in the first pass.
-        rows: The samples that have the modality; None: all.
-        called: Whether the encoder was called in this pass.
-        started: What `start` returned, which is the same in every pass.
-        stage_outputs: What each stage before the link received and returned.
-        at_link: What the layer of the link receives, what follows starts from, and the mask.
-    """
+    """What one encoder keeps during one call of a looped method (see `call_state`)."""
 
     def __init__(self) -> None:
-        self.context: Tensor | None = None
-        self.rows: Tensor | None = None
-        self.called = False
-        self.started: tuple[Tensor, Tensor | None] | None = None
-        self.stage_outputs: dict[str, tuple[Tensor, Tensor]] = {}
+        self.context: Tensor | None = None  # of the next pass, `[batch, width]`
+        self.rows: Tensor | None = None  # the samples that have the modality; None: all
+        self.called = False  # in this pass
+        self.started: tuple[Tensor, Tensor | None] | None = None  # what `start` returned
+        self.stage_outputs: dict[str, tuple[Tensor, Tensor]] = {}  # what stages before the link received and returned
+        # What the layer of the link receives, what comes after the link starts from, and the mask.
         self.at_link: tuple[Tensor, Tensor, Tensor | None] | None = None
 
     def next_pass(self, context: Tensor, rows: Tensor | None) -> None:
@@ -68,12 +60,8 @@ class LoopedEncoder(Encoder):
     context: it runs once, and later passes start from its output, also where a method calls the stages itself.
     Outside such a call this is the encoder itself.
 
-    Args:
-        inner: The encoder.
-        at: The stage that receives the context, or `END`.
-        link: The link.
-        layers: The layers of the stage that the link is hooked to, where it does not come before the stage.
-        modality_name: The modality, for messages.
+    `at` is the stage that receives the context, or `END`. `layers` are the layers of the stage that the link is hooked
+    to, if it does not come before the stage.
     """
 
     name = "looped"
@@ -202,15 +190,9 @@ class LoopedEncoder(Encoder):
 def loop_encoder(
     encoder: Encoder, modality: Modality, context: int, *, into: str | None, mode: str, rank: int | None
 ) -> LoopedEncoder:
-    """Give an encoder a link of the right shape, found by a dry run on two samples of zeros.
+    """Give an encoder a link of the right shape, found by a dry run on two blank samples.
 
-    Args:
-        encoder: The encoder.
-        modality: What it reads.
-        context: The width of the context.
-        into: The stage that receives the context. None: the first that receives numbers, not token ids.
-        mode: "add" or "concat".
-        rank: The rank of W, or None.
+    `into` is the stage that receives the context `[batch, context]`; None: the first that does not receive token ids.
     """
     names = [*encoder.stages, END]
     if into is None:

@@ -81,9 +81,7 @@ def _member_class(family: type[Family], base: type[Method]) -> type[Method]:
 
         # It has the settings of a member, so that the reason is reported before an unknown setting.
         return type(
-            "NoMember",
-            (Method,),
-            {"__init__": construct, "name": name, "reason_against": classmethod(reason_against)},
+            "NoMember", (Method,), {"__init__": construct, "name": name, "reason_against": classmethod(reason_against)}
         )
     if shared := sorted(settings_of(base).keys() & family.own_settings):
         raise TypeError(f"settings {shared} of {base.__name__} are also settings of {family.__name__}")

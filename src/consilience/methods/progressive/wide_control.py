@@ -6,7 +6,6 @@ A loop adds weights. What `pro:NAME` gains over `wide:NAME` comes from where the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -55,12 +54,15 @@ class Wide(Family):
             if base.size is None:
                 plain: Any = base(spec, **settings)
                 spec = spec.preferring(plain.choices)  # a method may have encoders of its own choice
-                counted = partial(_encoders_wider, base, spec, settings)
-                spec = widened_spec(spec, fitting_factors(counted, tuple(spec.modalities), target))
+                chosen, given = spec, settings
+                factors = fitting_factors(
+                    lambda factors: count(base(widened_spec(chosen, factors), **given)), tuple(spec.modalities), target
+                )
+                spec = widened_spec(spec, factors)
             else:
-                given = settings
+                chosen, given = spec, settings
                 factor = fitting_factor(
-                    lambda factor: count(base(spec, **widened_settings(base, given, factor))), target
+                    lambda factor: count(base(chosen, **widened_settings(base, given, factor))), target
                 )
                 settings = widened_settings(base, settings, factor)
         super().__init__(spec, **settings)
@@ -74,10 +76,6 @@ class Wide(Family):
 def count(module: nn.Module) -> int:
     """Return the number of parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _encoders_wider(base: Any, spec: Spec, settings: Mapping[str, Any], factors: dict[str, float]) -> int:
-    return count(base(widened_spec(spec, factors), **settings))
 
 
 def widened_settings(base: type[Method], settings: Mapping[str, Any], factor: float) -> dict[str, Any]:
@@ -96,19 +94,16 @@ def fitting_factors(
     for name in names:  # widths are whole numbers: several encoders can come nearer than one
         if abs(counted(factors) - target) <= TOLERANCE * target:
             break
-        others = {other: factor for other, factor in factors.items() if other != name}
+
+        def counted_with(factor: float, name: str = name, factors: dict[str, float] = factors) -> int:
+            return counted({**factors, name: factor})
+
         try:
-            own = fitting_factor(partial(_count_with, counted, others, name), target)
+            own = fitting_factor(counted_with, target)
         except UnsupportedError:  # an encoder that cannot be widened
             continue
         factors = min(factors, {**factors, name: own}, key=lambda tried: abs(counted(tried) - target))
     return factors
-
-
-def _count_with(
-    counted: Callable[[dict[str, float]], int], others: Mapping[str, float], name: str, factor: float
-) -> int:
-    return counted({**others, name: factor})
 
 
 def fitting_factor(counted: Callable[[float], int], target: int) -> float:

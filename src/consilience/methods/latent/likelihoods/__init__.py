@@ -11,23 +11,3 @@ A likelihood is chosen by name or by a mapping with a name and settings:
     negative-binomial  counts that vary more; the decoder gives the logarithm of the mean, and a dispersion is learned
                        for every feature
 """
-
-from consilience.methods.latent.likelihoods.likelihood import (
-    LIKELIHOODS,
-    Likelihood,
-    LikelihoodChoice,
-    build_likelihood,
-    default_likelihood,
-    find_likelihood,
-    register_likelihood,
-)
-
-__all__ = [
-    "LIKELIHOODS",
-    "Likelihood",
-    "LikelihoodChoice",
-    "build_likelihood",
-    "default_likelihood",
-    "find_likelihood",
-    "register_likelihood",
-]

@@ -54,15 +54,9 @@ class Likelihood(DeclaredSettings, nn.Module):
         return x
 
     def log_density(self, decoded: Tensor, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """log p(x | z).
+        """log p(x | z): decoded `[…, *shape]`, x `[batch, *shape]` that broadcasts against it → `[…]`.
 
-        Args:
-            decoded: `[…, *shape]`.
-            x: `[batch, *shape]`, which broadcasts against decoded.
-            mask: `[batch, time]`, False where a time step is padding.
-
-        Returns:
-            `[…]`.
+        Where mask `[batch, time]` is False a time step is padding.
         """
         decoded, x = at_least_float32(decoded), at_least_float32(x) if x.is_floating_point() else x
         if mask is None:

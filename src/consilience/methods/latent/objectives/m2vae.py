@@ -64,9 +64,7 @@ class M2Vae(Objective):
 def full_plan(present: Tensor, tight: bool) -> Plan:
     """Return every subset of what is present, weighted by c(n, k) with n the number of modalities present.
 
-    Args:
-        present: `[batch, modality]`, or `[1, modality]` for all samples.
-        tight: Whether the tight form is meant.
+    present is `[batch, modality]`, or `[1, modality]` for all samples.
     """
     subsets, shares, pairs = lattice(present.shape[1], present.device, factor_type(present.device))
     sizes, count = subsets.sum(1), present.sum(1)

@@ -81,27 +81,16 @@ def unimodal(model: LatentModel, batch: Batch) -> Gaussian:
 
 
 def mixture_density(q: Gaussian, z: Tensor, share: Tensor) -> Tensor:
-    """log Σ_m share_m q_m(z).
-
-    Args:
-        q: `[modality, batch, latent]`.
-        z: `[…, batch, latent]`.
-        share: `[batch, modality]`.
-
-    Returns:
-        `[…, batch]`.
-    """
+    """log Σ_m share_m q_m(z): q `[modality, batch, latent]`, z `[…, batch, latent]`, share `[batch, modality]`."""
     each = torch.stack([q[m].log_density(z) for m in range(len(q.mean))])
     log_share = share.T.log()  # −∞ for a modality that is not in the mixture
     return (each + log_share.view(len(q.mean), *[1] * (z.ndim - 2), -1)).logsumexp(0)
 
 
 def match_moments(q: Gaussian, subset: Tensor) -> Gaussian:
-    """Return the Gaussian with the mean and variance of an equal mixture; the prior where the subset is empty.
+    """Return the Gaussian with the moments of an equal mixture of q `[modality, batch, latent]` over each subset.
 
-    Args:
-        q: `[modality, batch, latent]`.
-        subset: The members of each sample's mixture, `[batch, modality]`.
+    It is the prior where a subset, of `[batch, modality]`, is empty.
     """
     count = subset.sum(1)[:, None]
     share = (subset.to(q.mean.dtype) / count.clamp(min=1)).T[..., None]

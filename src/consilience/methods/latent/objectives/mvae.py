@@ -25,11 +25,7 @@ class Mvae(Objective):
 
     subset_encoders = ("poe",)
 
-    def __init__(
-        self,
-        *,
-        random: Annotated[NonNegativeInt, "number of random subsets of 2 … n − 1 members added for each sample"] = 1,
-    ):
+    def __init__(self, *, random: Annotated[NonNegativeInt, "random subsets of 2 … n − 1 members a sample"] = 1):
         self.random = random
 
     def plan(self, model: LatentModel, batch: Batch, generator: torch.Generator | None = None) -> Plan:

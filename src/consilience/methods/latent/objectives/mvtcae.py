@@ -26,11 +26,7 @@ class Mvtcae(Objective):
     subset_encoders = ("poe",)
     prior_expert = False
 
-    def __init__(
-        self,
-        *,
-        alpha: Annotated[Fraction, "0: the joint bound, 1: only each modality's conditional bottleneck"] = 0.9,
-    ):
+    def __init__(self, *, alpha: Annotated[Fraction, "0 is the joint bound, 1 has no term of the prior"] = 0.9):
         self.alpha = alpha
 
     def plan(self, model: LatentModel, batch: Batch, generator: torch.Generator | None = None) -> Plan:

@@ -189,14 +189,7 @@ def objective_settings(name: str) -> dict[str, Any]:
 def build_objective(
     name: str, settings: Mapping[str, Any] | None = None, modalities: int = 2, annealed: bool = False
 ) -> Objective:
-    """Build an objective by name.
-
-    Args:
-        name: A registered name.
-        settings: Its settings.
-        modalities: The number of modalities.
-        annealed: Whether β is or begins other than 1.
-    """
+    """Build an objective by name. annealed: whether β is, or begins, other than 1."""
     cls = OBJECTIVES.find(name)
     objective = cls(**check_settings(f"objective {name!r}", cls, settings or {}))
     if (reason := objective.reason_against(modalities, annealed)) is not None:
