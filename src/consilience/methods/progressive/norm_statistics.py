@@ -48,14 +48,16 @@ class NormStatistics(nn.Module):
                         self.register_buffer(f"{name}_{number}_{step}", buffer.clone())
 
     def attach(self) -> None:
-        """Let the norms ask for the current pass whenever they are called."""
+        """Let the norms ask for the current pass whenever they are called. Norms of an inner loop stay with that."""
         for number, norm in enumerate(self.norms):
-            norm.forward = partial(self._normalise, number)  # type: ignore[method-assign]
+            if "forward" not in vars(norm):
+                norm.forward = partial(self._normalise, number)  # type: ignore[method-assign]
 
     def remove(self) -> None:
         """Undo `attach`."""
         for norm in self.norms:
-            norm.__dict__.pop("forward", None)
+            if getattr(vars(norm).get("forward"), "func", None) == self._normalise:
+                del norm.forward
 
     def during(self, step: int) -> AbstractContextManager[None]:
         """Run a pass, counted from 0."""
