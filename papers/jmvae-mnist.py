@@ -28,7 +28,7 @@ from consilience.report.document import Account, Section, TextTable
 from consilience.report.wording import NOTHING, Scale, say_list, say_number
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
-from consilience.training.feed import Feed
+from consilience.training.batch_loader import BatchLoader
 from consilience.training.seeding import seeded
 
 TITLE = "JMVAE on images and labels of MNIST: the published log-likelihood"
@@ -144,7 +144,7 @@ def published_estimate(trained, samples, draws):
     model.to(device).eval()
     generator = torch.Generator(device).manual_seed(0)
     parts = []
-    for batch in Feed(samples, trained.preparation, device).in_order(BATCH):
+    for batch in BatchLoader(samples, trained.preparation, device).in_order(BATCH):
         q, sums = model.posterior(batch), WeightSums()
         at_once = max(1, pairs_at_once(model, device) // len(batch))
         while sums.draws < draws:

@@ -53,7 +53,7 @@ def pair():
 
 def test_a_model_that_learned_nothing_says_so(pair):
     X, _ = pair
-    with pytest.warns(CollapseWarning, match=r"says nothing of its data: after 20 epochs z holds 0\.000 nats"):
+    with pytest.warns(CollapseWarning, match=r"has collapsed: after 20 epochs z holds 0\.000 nats"):
         MultimodalVAE(beta=1000.0, **QUICK | {"epochs": 20}).fit(X)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CollapseWarning)

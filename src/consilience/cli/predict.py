@@ -32,7 +32,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     import numpy as np
 
     from consilience.estimators import BayesFusion, MultimodalVAE, load
-    from consilience.methods.latent.single_encoder import EncoderAlone
+    from consilience.methods.latent.single_encoder import SingleEncoder
 
     path = None if chosen.out is None else Path(chosen.out)
     if path is not None and path.suffix not in (".csv", ".parquet"):
@@ -45,7 +45,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
             f"predict: {chosen.model} is a BayesFusion, which does not read data files; use it in Python: "
             "consilience.load(path).predict(opinions)"
         )
-    if isinstance(model, MultimodalVAE | EncoderAlone):
+    if isinstance(model, MultimodalVAE | SingleEncoder):
         raise InputError(
             f"predict: {chosen.model} is a {type(model).__name__}, which has no target to predict; use consilience "
             "generate to generate modalities, or consilience.load(path).encode(X) for latents"

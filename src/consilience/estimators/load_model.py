@@ -16,7 +16,7 @@ from consilience.estimators.fusion import FusionClassifier, FusionRegressor, loa
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.multimodal_vae_saving import ENCODER, read_encoder, read_latent
 from consilience.estimators.multimodal_vae_saving import ESTIMATOR as LATENT
-from consilience.methods.latent.single_encoder import EncoderAlone
+from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.training.model_folder import read_description
 
 
@@ -26,7 +26,7 @@ def load(
     encoders: Mapping[str, EncoderChoice] | None = None,
     decoders: Mapping[str, nn.Module] | None = None,
     trusted: Sequence[str] = (),
-) -> FusionClassifier | FusionRegressor | BayesFusion | MultimodalVAE | EncoderAlone:
+) -> FusionClassifier | FusionRegressor | BayesFusion | MultimodalVAE | SingleEncoder:
     """Load an estimator that `save` wrote, or an exported encoder. Nothing in the folder is executed.
 
     Args:

@@ -19,11 +19,11 @@ from consilience.estimators.multimodal_vae_saving import write_encoder, write_la
 from consilience.estimators.sklearn_parameters import draw_seed
 from consilience.evaluation.expert_records import who_is_there
 from consilience.methods.latent.decoders import DecoderChoice
-from consilience.methods.latent.generation_metrics import agreement, generated_samples, generation_errors, linear_probe
+from consilience.methods.latent.generation_metrics import coherent, generated_samples, generation_errors, linear_probe
 from consilience.methods.latent.importance_sampling import LogLikelihood
 from consilience.methods.latent.imputation import fill_missing
-from consilience.methods.latent.latent_traversal import interpolate, liveliest, traverse
-from consilience.methods.latent.likelihoods import LikelihoodChoice
+from consilience.methods.latent.latent_traversal import interpolate, most_varying_dimensions, traverse
+from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice
 from consilience.methods.latent.objectives.objective import objective_settings
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.methods.latent.variation_of_information import Information, variation_of_information
@@ -293,7 +293,7 @@ class MultimodalVAE(ReadsSamples):
         samples = self._known(X, present)
         reference = np.asarray(classifier.predict(samples) if y is None else y)
         made = generated_samples(self._fitted(), samples, of, given, with_given, self.device)
-        return agreement(classifier, made, reference)
+        return float(np.mean(coherent(classifier, made, reference)))
 
     def interpolate(
         self, X: Any, Y: Any, names: Sequence[str] | None = None, *, steps: int = 9
@@ -319,7 +319,7 @@ class MultimodalVAE(ReadsSamples):
             steps: Pictures per dimension.
         """
         trained, mean = self._fitted(), self.encode(self._known(X, None))[0]
-        chosen = liveliest(mean, dimensions) if isinstance(dimensions, int) else list(dimensions)
+        chosen = most_varying_dimensions(mean, dimensions) if isinstance(dimensions, int) else list(dimensions)
         made = traverse(trained, mean[0], [name], chosen, span, steps)[name]
         titles = [f"{value:+.1f}" for value in np.linspace(-span, span, steps)]
         return draw_walk(trained.preparation.raw[name], made, [f"z{dimension}" for dimension in chosen], titles)

@@ -12,14 +12,14 @@ from torch import nn
 from consilience.encoders import EncoderChoice
 from consilience.estimators.column_selection import describe_encodings, restore_encodings
 from consilience.estimators.sklearn_parameters import describe_parameters, restore_parameters
-from consilience.methods.latent.single_encoder import EncoderAlone
+from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training.model_folder import Folder, add_custom_modules, read_folder, rebuilding, write_folder
 
 if TYPE_CHECKING:
     from consilience.estimators.multimodal_vae import MultimodalVAE
 
-ESTIMATOR, ENCODER = "MultimodalVAE", "EncoderAlone"
+ESTIMATOR, ENCODER = "MultimodalVAE", "SingleEncoder"
 _LEARNED = ("n_features_in_", "feature_names_in_", "n_iter_")
 
 
@@ -65,14 +65,14 @@ def read_latent(
 
 def write_encoder(path: Path, trained: TrainedLatent, name: str) -> Path:
     """Write the encoder of one modality alone."""
-    tensors, described = EncoderAlone.of(trained, name).state()
+    tensors, described = SingleEncoder.of(trained, name).state()
     return write_folder(path, Folder({"estimator": ENCODER, "encoder": described}, tensors))
 
 
-def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> EncoderAlone:
+def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> SingleEncoder:
     """Read what `write_encoder` wrote."""
     folder = read_folder(path)
     with rebuilding(path, "the encoder"):
         described = dict(folder.described["encoder"])
         described["encoders"] = add_custom_modules(path, described["encoders"], encoders or {})
-        return EncoderAlone.from_state(folder.tensors, described)
+        return SingleEncoder.from_state(folder.tensors, described)

@@ -9,7 +9,7 @@ from consilience.core.targets import Task
 from consilience.methods import Prediction, Spec, Step
 from consilience.methods.latent.diagonal_gaussian import bayes_product
 from consilience.methods.latent.latent_model import LatentModel
-from consilience.methods.latent.likelihoods import build_likelihood
+from consilience.methods.latent.likelihoods.likelihood import build_likelihood
 from consilience.preparation import Preparation
 from consilience.training import Trainer
 from methods.latent.latent_toys import batch_of, model_of
@@ -175,7 +175,7 @@ def test_all_kinds_train_together():
 
 def test_counts_reach_encoders_in_logarithms():
     modality = Modality("genes", "vector", (3,))
-    seen = build_likelihood(modality, "poisson").seen(torch.tensor([0.0, 1.0, 99.0]))
+    seen = build_likelihood(modality, "poisson").encoder_input(torch.tensor([0.0, 1.0, 99.0]))
     torch.testing.assert_close(seen, torch.tensor([0.0, 1.0, 99.0]).log1p())
     encoder = nn.Linear(3, 2)
     spec = Spec({"genes": modality}, Task.none(), {"genes": encoder})

@@ -5,7 +5,7 @@ from torch import distributions as d
 
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.samples import Modality, Samples
-from consilience.methods.latent.likelihoods import build_likelihood, default_likelihood, likelihood_names
+from consilience.methods.latent.likelihoods.likelihood import LIKELIHOODS, build_likelihood, default_likelihood
 
 VECTOR = Modality("v", "vector", (3,))
 IMAGE = Modality("i", "image", (2, 3, 3))
@@ -74,9 +74,9 @@ def test_scales(name):
     each = built(IMAGE, name, scale="feature")
     assert each.log_scale.shape == (2, 1, 1)
     torch.testing.assert_close(each.log_density(decoded, x), oracle(each, decoded).log_prob(x).sum((1, 2, 3)))
-    with pytest.raises(InputError, match="scale must be 'modality', 'feature' or a number > 0, got 0"):
+    with pytest.raises(InputError, match="scale must be 'modality' or 'feature' or a number > 0, got 0"):
         build_likelihood(VECTOR, {"name": name, "scale": 0})
-    with pytest.raises(InputError, match="unknown scale 'pixel'"):
+    with pytest.raises(InputError, match="scale must be 'modality' or 'feature' or a number > 0, got 'pixel'"):
         build_likelihood(VECTOR, {"name": name, "scale": "pixel"})
 
 
@@ -131,7 +131,7 @@ def test_values_that_do_not_fit_are_refused(name, values, message):
 
 def test_unseen_classes_and_long_sequences_are_refused():
     one = build_likelihood(TOKENS)
-    with pytest.raises(InputError, match=r"'t' does not fit .*from 0 to 4, those that training saw, got 7 \(row 1\)"):
+    with pytest.raises(InputError, match=r"'t' does not fit .*from 0 to 4, those of the training set, got 7 \(row 1\)"):
         one.check(Samples.of({"t": np.array([[1, 2], [7, 0]])}, kinds={"t": "tokens"}), "t")
     sequence = build_likelihood(SEQUENCE)
     with pytest.raises(InputError, match="'s' has samples of 6 time steps, its decoder gives 4"):
@@ -139,7 +139,7 @@ def test_unseen_classes_and_long_sequences_are_refused():
 
 
 def test_choices_are_checked():
-    assert likelihood_names() == sorted([*NUMERIC, "categorical"])
+    assert LIKELIHOODS.names() == sorted([*NUMERIC, "categorical"])
     with pytest.raises(InputError, match=r"unknown likelihood 'gausian': did you mean 'gaussian'.*modality 'v'"):
         build_likelihood(VECTOR, "gausian")
     with pytest.raises(InputError, match="unknown setting 'rate'"):

@@ -5,6 +5,7 @@ import torch
 
 from consilience.core.samples import Modality
 from consilience.methods import Spec, build
+from consilience.methods.progressive.progressive import progressive
 from methods.progressive.foreign import made, stir
 from toy_batches import CLASSES, batch_of
 
@@ -61,6 +62,31 @@ def test_a_reading_on_the_way_updates_nothing():
     loop = build("pro:concat", Spec(MODALITIES, CLASSES), {"step_loss": 1.0, "steps": 3, "statistics": "last"})
     loop.head = torch.nn.Sequential(torch.nn.BatchNorm1d(256), loop.head)
     loop.norms.norms = (*loop.norms.norms, loop.head[0])
+    loop.norms.attach()
     loop.train()
     assert len(loop(batch_of(modalities=MODALITIES)).extra["readings"]) == 2
     assert loop.head[0].num_batches_tracked == 1
+
+
+class Around(torch.nn.Module):
+    """A model that contains a looped one."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.head = inner, torch.nn.Linear(2, 2)
+
+    def forward(self, sound, sight):
+        return self.head(self.inner(sound, sight))
+
+
+def test_norms_of_an_inner_loop_stay_with_it():
+    _, inner, inputs = made("plain", steps=2)
+    norm = inner.base.sight[1]
+    outer = progressive(Around(inner), encoders={"sound": "inner"}, fusion="inner", example=inputs)
+    stir(outer).train()(*inputs)
+    assert norm.num_batches_tracked == 2  # the first pass of the inner loop, in both passes of the outer one
+    assert inner.norms.num_batches_tracked_0_1 == 2
+    outer.remove()
+    assert "forward" in vars(norm)
+    inner.remove()
+    assert "forward" not in vars(norm)

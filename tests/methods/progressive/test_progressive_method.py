@@ -14,6 +14,7 @@ from consilience.core.samples import Modality, Samples
 from consilience.encoders import Encoded
 from consilience.methods import Spec, Step, build
 from consilience.methods.fusion.concat import Concat
+from consilience.methods.progressive.call_state import state_of
 from consilience.methods.progressive.progressive import progressive
 from consilience.methods.progressive.progressive_method import Progressive, UnimodalFeedback
 from consilience.training import Model, Trainer
@@ -168,7 +169,7 @@ def test_an_inner_stage_by_hand_and_what_precedes_it_runs_once():
     torch.testing.assert_close(found.output, loop.head(joint))
     with torch.no_grad():
         assert image(batch["image"]).pooled.shape == (6, 5)
-    assert image._memory is None
+    assert state_of(image) is None
 
 
 @pytest.mark.parametrize("into", ["block1", "block2"])
@@ -203,7 +204,7 @@ def test_what_precedes_runs_once_where_a_method_goes_from_stage_to_stage():
     loop(make_batch(modalities))
     assert [runs.count(norm) for norm in norms] == [1, 3]
     assert [int(norm.num_batches_tracked) for norm in norms] == [1, 1]
-    assert not image._early
+    assert state_of(image) is None
 
 
 def test_the_control_hears_nothing_of_others():
@@ -228,8 +229,6 @@ def test_losses_of_the_steps_and_of_the_links():
     readings = []
     for steps in (1, 2):  # a loop that stops earlier reads what the longer one reads on its way
         loop.steps = steps
-        for encoder in loop.encoders.values():
-            encoder.forget()
         readings.append(nn.functional.cross_entropy(loop(batch).output, batch.y))
     loop.steps = 3
     torch.testing.assert_close(losses["steps"], 0.5 * torch.stack(readings).mean())
@@ -317,7 +316,7 @@ def test_nothing_is_left_behind_when_a_pass_fails():
     with pytest.raises(RuntimeError, match="second pass"):
         loop(batch)
     failing.remove()
-    assert all(one._context is None and one._memory is None for one in loop.encoders.values())
+    assert all(state_of(encoder) is None for encoder in loop.encoders.values())
     assert torch.equal(loop(batch).output, expected)
     copy.deepcopy(loop)
 

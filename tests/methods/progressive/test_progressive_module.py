@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from consilience.methods.progressive.call_state import state_of
 from consilience.methods.progressive.hooks import as_context
 from consilience.methods.progressive.progressive_module import ProgressiveModule
 from methods.progressive.foreign import CASES, Plain, call, inputs_of, made, stir, two_processes
@@ -172,8 +173,7 @@ def test_nothing_is_left_behind_when_a_pass_fails():
     with pytest.raises(RuntimeError, match="second pass"):
         loop(*inputs)
     failing.remove()
-    assert all(receiver.context is None for receiver in loop.receivers)
-    assert loop.tap.given is None
+    assert all(state_of(module) is None for module in (*loop.receivers, loop.source))
     assert torch.equal(loop.base(*inputs), alone)
     assert torch.equal(loop(*inputs), expected)
 
@@ -198,6 +198,7 @@ def test_hooks_do_nothing_outside_and_can_be_taken_off():
         torch.testing.assert_close(call(loop.base, inputs), expected)
         plain = loop.remove()
         assert not any(module._forward_hooks or module._forward_pre_hooks for module in plain.modules())
+        assert not any("forward" in vars(module) for module in plain.modules())
         assert torch.equal(call(plain, inputs), expected)
         assert [one.shape for one in plain.parameters()] == [one.shape for one in base.parameters()]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from torch.nn import functional
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.registry import Registry
 from consilience.core.samples import Kind, Modality
-from consilience.core.settings import DeclaredSettings, check_settings, whole_number
+from consilience.core.settings import DeclaredSettings, PositiveInt, check_settings
 
 DecoderChoice = str | Mapping[str, Any] | nn.Module | None
 
@@ -26,7 +27,14 @@ _DEFAULTS = {"vector": "mlp", "image": "deconv", "sequence": "gru", "tokens": "m
 
 
 class Decoder(DeclaredSettings, nn.Module):
-    """z `[…, latent]` → `[…, *shape]`. A subclass maps `[row, latent]` to anything of as many numbers in `grow`."""
+    """z `[…, latent]` → `[…, *shape]`.
+
+    A subclass takes the shape and the width of z, and its settings as keyword-only arguments, and defines
+    `decode_rows`.
+
+    Attributes:
+        writes: The kinds of modality that it is for.
+    """
 
     name: ClassVar[str]
     writes: ClassVar[tuple[Kind, ...]] = ("vector", "image", "sequence", "tokens")
@@ -35,42 +43,38 @@ class Decoder(DeclaredSettings, nn.Module):
         super().__init__()
         self.shape = tuple(shape)
 
-    def grow(self, z: Tensor) -> Tensor:
-        """`[row, latent]` → `[row, …]`."""
+    def decode_rows(self, z: Tensor) -> Tensor:
+        """Decode `[row, latent]` to `[row, …]`, in any shape with as many numbers as `shape` has."""
         raise NotImplementedError
 
     def forward(self, z: Tensor) -> Tensor:
-        """All leading dimensions in one call."""
-        z = z.to(next(self.parameters(), z).dtype)  # weights may be narrower than what divergences are computed in
-        return self.grow(z.reshape(-1, z.shape[-1])).reshape(*z.shape[:-1], *self.shape)
+        """Decode z with any leading dimensions, in one call."""
+        z = z.to(next(self.parameters(), z).dtype)  # weights may have fewer bits than divergences are computed in
+        return self.decode_rows(z.reshape(-1, z.shape[-1])).reshape(*z.shape[:-1], *self.shape)
 
 
 def register_decoder(name: str) -> Callable[[type[Decoder]], type[Decoder]]:
-    """Enter a decoder under a name."""
+    """Register a decoder under a name."""
     return DECODERS.register(name, name=name)
 
 
-def decoder_names() -> list[str]:
-    """The names that can be chosen.
-
-    >>> decoder_names()
-    ['deconv', 'gru', 'mlp']
-    """
-    return DECODERS.names()
-
-
 def build_decoder(modality: Modality, shape: tuple[int, ...], latent: int, choice: DecoderChoice = None) -> Decoder:
-    """The decoder of one modality, for a likelihood that wants numbers of this shape.
+    """Build the decoder of a modality.
 
-    choice: None for the default of its kind; a name; a mapping of settings, with a name or without it; any module that
-    takes z `[row, latent]` and gives `[row, …]` of as many numbers, of which a copy is used.
+    Args:
+        modality: The modality.
+        shape: The shape of what its likelihood needs for a sample.
+        latent: The width of z.
+        choice: None for the default of its kind; a name; a mapping of settings, with a name or without it; or any
+            module from z `[row, latent]` to `[row, …]` of as many numbers, of which a copy is used.
 
-    >>> spectrum = Modality("spectrum", "vector", (40,))
-    >>> build_decoder(spectrum, (40,), 5, nn.Linear(5, 40))(torch.zeros(2, 3, 5)).shape
-    torch.Size([2, 3, 40])
+    Example:
+        >>> spectrum = Modality("spectrum", "vector", (40,))
+        >>> build_decoder(spectrum, (40,), 5, nn.Linear(5, 40))(torch.zeros(2, 3, 5)).shape
+        torch.Size([2, 3, 40])
     """
     if isinstance(choice, nn.Module):
-        return Given(copy.deepcopy(choice), modality, shape, latent)
+        return UserDecoder(copy.deepcopy(choice), modality, shape, latent)
     if choice is not None and not isinstance(choice, str | Mapping):
         raise InputError(
             f"the decoder of modality {modality.name!r} must be a name, a mapping with a name and settings, or an "
@@ -79,20 +83,21 @@ def build_decoder(modality: Modality, shape: tuple[int, ...], latent: int, choic
     settings = {"name": choice} if isinstance(choice, str) else dict(choice or {})
     name = settings.pop("name", _DEFAULTS[modality.kind])
     if name == "deconv" and not settings and min(modality.shape[-2:]) < 4 and not isinstance(choice, str):
-        name = "mlp"  # too few pixels to grow from fewer
+        name = "mlp"  # too few pixels for transposed convolutions
     cls = DECODERS.find(name, f"It was chosen for modality {modality.name!r}")
     if modality.kind not in cls.writes:
         raise UnsupportedError(
             f"decoder {name!r} is for {', '.join(cls.writes)}, not for modality {modality.describe()}"
         )
-    settings = check_settings(f"decoder {name!r} of modality {modality.describe()}", cls, settings)
+    where = f"decoder {name!r} of modality {modality.describe()}"
+    settings = check_settings(where, cls, settings)
     try:
         return cls(shape, latent, **settings)  # type: ignore[call-arg]
     except (InputError, TypeError) as error:
-        raise InputError(f"decoder {name!r} of modality {modality.describe()}: {error}") from error
+        raise InputError(f"{where}: {error}") from error
 
 
-class Given(Decoder):
+class UserDecoder(Decoder):
     """A module of the user's own."""
 
     def __init__(self, module: nn.Module, modality: Modality, shape: tuple[int, ...], latent: int):
@@ -101,26 +106,26 @@ class Given(Decoder):
         with torch.no_grad():
             was_training = module.training
             try:
-                made = module.eval()(torch.zeros(2, latent))
+                output = module.eval()(torch.zeros(2, latent))
             except (RuntimeError, TypeError, ValueError) as error:
                 raise InputError(
                     f"the decoder of modality {modality.describe()} does not take z of shape [row, {latent}]: {error}"
                 ) from error
             module.train(was_training)
-        if not isinstance(made, Tensor) or made.numel() != 2 * math.prod(shape):
-            got = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        if not isinstance(output, Tensor) or output.numel() != 2 * math.prod(shape):
+            got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise InputError(
                 f"the decoder of modality {modality.describe()} must give {math.prod(shape)} numbers a sample, shape "
                 f"[row, {', '.join(map(str, shape))}], got {got} for two rows"
             )
 
-    def grow(self, z: Tensor) -> Tensor:
-        """The module as it is."""
+    def decode_rows(self, z: Tensor) -> Tensor:
+        """Call the module."""
         return self.module(z)
 
 
 class FrugalReLU(nn.Module):
-    """Writes over what it reads where no gradient is wanted; a hook on the layer before it then sees what it wrote."""
+    """A ReLU that works in place where no gradient is needed; a hook on the layer before it then sees its output."""
 
     def forward(self, x: Tensor) -> Tensor:
         """max(x, 0)."""
@@ -129,49 +134,53 @@ class FrugalReLU(nn.Module):
 
 @register_decoder("mlp")
 class MlpDecoder(Decoder):
-    """Linear → ReLU blocks, then a linear layer. hidden: each block's width."""
+    """Linear → ReLU blocks, then a linear layer."""
 
-    def __init__(self, shape: tuple[int, ...], latent: int, *, hidden: int | Sequence[int] = (64, 128)):
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        latent: int,
+        *,
+        hidden: Annotated[PositiveInt | Sequence[PositiveInt], "width of each block"] = (64, 128),
+    ):
         super().__init__(shape)
-        widths = [hidden] if not isinstance(hidden, Sequence) else list(hidden)
-        if isinstance(hidden, str):
-            raise InputError(f"hidden must be each block's width, for example [64, 128], got {hidden!r}")
-        layers: list[nn.Module] = []
-        previous = latent
-        for width in widths:
-            layers.append(nn.Sequential(nn.Linear(previous, whole_number("hidden", width)), FrugalReLU()))
-            previous = width
-        self.layers = nn.Sequential(*layers, nn.Linear(previous, math.prod(shape)))
+        widths = [latent, *([hidden] if isinstance(hidden, int) else hidden)]
+        blocks = [nn.Sequential(nn.Linear(before, after), FrugalReLU()) for before, after in pairwise(widths)]
+        self.layers = nn.Sequential(*blocks, nn.Linear(widths[-1], math.prod(shape)))
 
-    def grow(self, z: Tensor) -> Tensor:
+    def decode_rows(self, z: Tensor) -> Tensor:
         """`[row, numbers]`."""
         return self.layers(z)
 
 
 @register_decoder("deconv")
 class Deconv(Decoder):
-    """A small map of many channels, doubled in size and halved in channels until it is as large as the image.
+    """Transposed convolutions: a small map of many channels is doubled in size and halved in channels at each stage.
 
-    channels: of the last map before the image · stages: how often the map doubles, by default until it began from at
-    most 4 pixels a side. Sides need not be powers of two: maps are as large as half the next, rounded up.
+    Sides need not be powers of two: each map is half as large as the next, rounded up.
     """
 
     writes = ("image",)
 
-    def __init__(self, shape: tuple[int, ...], latent: int, *, channels: int = 16, stages: int | None = None):
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        latent: int,
+        *,
+        channels: Annotated[PositiveInt, "of the last map before the image"] = 16,
+        stages: Annotated[PositiveInt | None, "how often the map doubles; None: from at most 4 pixels a side"] = None,
+    ):
         super().__init__(shape)
         outputs, height, width = shape
-        room = max(height, width).bit_length() - 1
-        count = (
-            max(1, math.ceil(math.log2(max(height, width) / 4))) if stages is None else whole_number("stages", stages)
-        )
-        if count > room:
-            raise InputError(f"an image of {height}×{width} pixels has room for at most {room} stages, got {stages}")
+        most = max(height, width).bit_length() - 1
+        count = stages or max(1, math.ceil(math.log2(max(height, width) / 4)))
+        if count > most:
+            raise InputError(f"an image of {height}×{width} pixels has room for at most {most} stages, got {stages}")
         sides = [(height, width)]
         for _ in range(count):
             sides.append((math.ceil(sides[-1][0] / 2), math.ceil(sides[-1][1] / 2)))
         sides.reverse()
-        wide = whole_number("channels", channels) * 2 ** (count - 1)
+        wide = channels * 2 ** (count - 1)
         self.start = (wide, *sides[0])
         self.spread = nn.Linear(latent, math.prod(self.start))
         stack: list[nn.Module] = []
@@ -182,25 +191,26 @@ class Deconv(Decoder):
             wide = narrow
         self.stack = nn.Sequential(*stack)
 
-    def grow(self, z: Tensor) -> Tensor:
+    def decode_rows(self, z: Tensor) -> Tensor:
         """`[row, channel, height, width]`."""
         return self.stack(self.spread(z).reshape(-1, *self.start))
 
 
 @register_decoder("gru")
 class GruDecoder(Decoder):
-    """A GRU that starts from z and reads it at every step, with a linear layer on its states. hidden: their width."""
+    """A GRU whose initial state and whose input at every step come from z, with a linear layer on its states."""
 
     writes = ("sequence", "tokens")
 
-    def __init__(self, shape: tuple[int, ...], latent: int, *, hidden: int = 64):
+    def __init__(
+        self, shape: tuple[int, ...], latent: int, *, hidden: Annotated[PositiveInt, "width of the states"] = 64
+    ):
         super().__init__(shape)
-        hidden = whole_number("hidden", hidden)
         self.start = nn.Linear(latent, hidden)
         self.network = nn.GRU(latent, hidden, batch_first=True)
         self.read = nn.Linear(hidden, shape[-1])
 
-    def grow(self, z: Tensor) -> Tensor:
+    def decode_rows(self, z: Tensor) -> Tensor:
         """`[row, time, feature]`."""
         states, _ = self.network(z[:, None].expand(-1, self.shape[0], -1), self.start(z).tanh()[None])
         return self.read(states)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 
-def widened(values: Tensor) -> Tensor:
-    """Numbers in at least 32 bits: divergences and sums of many log-densities leave 16 without digits."""
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return numbers in 32 bits or more: 16 are too few for divergences and for sums of many log-densities."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
@@ -28,7 +28,7 @@ class Gaussian:
 
     @classmethod
     def standard(cls, *shape: int, like: Tensor | None = None) -> Gaussian:
-        """The prior p(z) = N(0, 1), of this shape and of the type and device of `like`."""
+        """Return the prior p(z) = N(0, 1) of this shape, with the type and device of `like`."""
         zeros = torch.zeros(shape) if like is None else like.new_zeros(shape)
         return cls(zeros, zeros)
 
@@ -41,26 +41,31 @@ class Gaussian:
         return Gaussian(self.mean[key], self.log_variance[key])
 
     def select(self, rows: Tensor) -> Gaussian:
-        """These of the first dimension; the gradient of an index selection is cheaper than that of indexing."""
+        """Select along the first dimension; the gradient is cheaper than that of indexing."""
         return Gaussian(self.mean.index_select(0, rows), self.log_variance.index_select(0, rows))
 
     def draw(self, noise: Tensor | torch.Generator | None = None, samples: int | None = None) -> Tensor:
-        """z = mean + σ·noise: `[…, latent]`, or `[samples, …, latent]`.
+        """Draw z = mean + σ·noise.
 
-        noise: standard normal numbers that broadcast against the mean, or the generator to draw them from.
+        Args:
+            noise: Standard normal numbers that broadcast against the mean, or the generator to draw them from.
+            samples: How many to draw; None draws one.
+
+        Returns:
+            `[…, latent]`, or `[samples, …, latent]`.
         """
         if not isinstance(noise, Tensor):
             shape = self.mean.shape if samples is None else (samples, *self.mean.shape)
             noise = torch.randn(shape, generator=noise, dtype=self.mean.dtype, device=self.mean.device)
         return self.mean + (0.5 * self.log_variance).exp() * noise
 
-    def squares(self, z: Tensor) -> Tensor:
+    def squared_distance(self, z: Tensor) -> Tensor:
         """((z − mean) / σ)², summed over the latent: `[…]`."""
         return ((z - self.mean).square() * (-self.log_variance).exp()).sum(-1)
 
     def log_density(self, z: Tensor) -> Tensor:
         """log N(z; mean, σ²), summed over the latent: `[…]`."""
-        return -0.5 * (self.squares(z) + (self.log_variance + math.log(2 * math.pi)).sum(-1))
+        return -0.5 * (self.squared_distance(z) + (self.log_variance + math.log(2 * math.pi)).sum(-1))
 
 
 def kl(q: Gaussian, p: Gaussian | None = None) -> Tensor:
@@ -71,37 +76,44 @@ def kl(q: Gaussian, p: Gaussian | None = None) -> Tensor:
     """
     if p is None:
         return 0.5 * (q.mean.square() + q.variance - 1 - q.log_variance).sum(-1)
-    apart = q.log_variance - p.log_variance
+    log_ratio = q.log_variance - p.log_variance
     distance = (q.mean - p.mean).square() * (-p.log_variance).exp()
-    return 0.5 * (distance + apart.exp() - 1 - apart).sum(-1)
+    return 0.5 * (distance + log_ratio.exp() - 1 - log_ratio).sum(-1)
 
 
 def product(mean: Tensor, log_variance: Tensor, present: Tensor, prior: bool = True) -> Gaussian:
-    """The normalised product of the Gaussian experts that are present, and of the prior N(0, 1) if it takes part.
+    """Return the normalised product of the Gaussian experts that are present.
 
-    mean, log_variance: `[expert, …, latent]` · present: booleans `[expert, …]` · returns `[…, latent]`. Where no expert
-    is present the product is the prior, whether or not it takes part.
+    Args:
+        mean: `[expert, …, latent]`.
+        log_variance: `[expert, …, latent]`.
+        present: Booleans `[expert, …]`.
+        prior: Whether the prior N(0, 1) is one more expert. Without any expert the product is the prior in any case.
 
-    >>> one = torch.ones(2, 1)
-    >>> product(one, 0 * one, torch.tensor([True, False])).mean.item()
-    0.5
+    Returns:
+        `[…, latent]`.
+
+    Example:
+        >>> ones = torch.ones(2, 1)
+        >>> product(ones, 0 * ones, torch.tensor([True, False])).mean.item()
+        0.5
     """
     there = present[..., None]
     precision = (-log_variance).exp().masked_fill(~there, 0)
-    pulls = (precision * mean).masked_fill(~there, 0).sum(0)
+    weighted = (precision * mean).masked_fill(~there, 0).sum(0)
     total = precision.sum(0)
     total = total + 1 if prior else torch.where(there.any(0), total, 1)
-    return Gaussian(pulls / total, -total.log())
+    return Gaussian(weighted / total, -total.log())
 
 
 def bayes_product(mean: Tensor, log_variance: Tensor, present: Tensor) -> Gaussian:
-    """p(z | S) from the posteriors p(z | m) of independent witnesses m ∈ S: Π_m p(z | m) / p(z)^(|S|−1).
+    """p(z | S) from the posteriors p(z | m) of conditionally independent m ∈ S: Π_m p(z | m) / p(z)^(|S|−1).
 
     Unlike in `product` the prior N(0, 1), which every posterior contains, is counted once. A posterior that is wider
     than the prior, which no exact one is, adds no precision. Shapes as in `product`.
     """
     there = present[..., None]
     precision = (-log_variance).exp()
-    pulls = (precision * mean).masked_fill(~there, 0).sum(0)
+    weighted = (precision * mean).masked_fill(~there, 0).sum(0)
     total = 1 + (precision - 1).clamp(min=0).masked_fill(~there, 0).sum(0)
-    return Gaussian(pulls / total, -total.log())
+    return Gaussian(weighted / total, -total.log())

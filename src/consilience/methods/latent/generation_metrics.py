@@ -1,4 +1,4 @@
-"""How good a latent model is beyond its likelihood: errors of what it generates, coherence, what the latent knows."""
+"""Metrics of what a latent model generates: errors, coherence, and a linear probe of the latent."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent
 
 
 def generation_errors(samples: Samples, generated: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Each generated modality's error over the samples that have the true one, in the user's units.
+    """Return the error of each generated modality over the samples that have the true one, in the user's units.
 
-    Of numbers the root of the mean squared difference; of tokens the share of wrong ids; of texts the share of texts
-    that differ. Padding of sequences and tokens does not count. NaN where no sample has the modality.
+    It is the root mean squared error of numbers, the share of wrong ids of tokens, and the share of wrong texts.
+    Padding of sequences and tokens is ignored. It is NaN if no sample has the modality.
     """
     errors = {}
-    for name, made in generated.items():
+    for name, values in generated.items():
         rows = np.flatnonzero(samples.present_in(name))
         kind = samples.modalities[name].kind
-        true, guess = np.asarray(samples.read(name, rows)), made[rows]
+        true, guess = np.asarray(samples.read(name, rows)), values[rows]
         if kind in ("sequence", "tokens"):
-            counted = np.arange(true.shape[1]) < samples.lengths[name][rows, None]
-            true, guess = true[counted], guess[:, : true.shape[1]][counted]
+            real = np.arange(true.shape[1]) < samples.lengths[name][rows, None]
+            true, guess = true[real], guess[:, : true.shape[1]][real]
         if not len(rows):
             errors[name] = float("nan")
         elif kind in ("tokens", "text"):
@@ -35,38 +35,55 @@ def generation_errors(samples: Samples, generated: Mapping[str, np.ndarray]) -> 
     return errors
 
 
+def squared_errors(samples: Mapping[str, Any], generated: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the mean squared error of each sample over all numbers of the generated modalities, `[n]`.
+
+    Every sample must have these modalities, which must be vectors or images.
+
+    >>> squared_errors({"a": [[1.0, 2.0]], "b": [[3.0]]}, {"a": np.array([[1.0, 1.0]]), "b": np.array([[5.0]])})
+    array([1.66666667])
+    """
+    differences = [
+        (np.asarray(samples[name], dtype=np.float64) - values).reshape(len(values), -1)
+        for name, values in generated.items()
+    ]
+    return np.square(np.concatenate(differences, axis=1)).mean(axis=1)
+
+
 def generated_samples(
     trained: TrainedLatent, samples: Samples, of: Sequence[str], given: Sequence[str], keep_given: bool, device: str
 ) -> Samples:
-    """The samples with `of` generated from `given`, which stays as it is or is taken away; all else is missing."""
+    """Return the samples with the modalities `of` generated from `given`; all others are missing.
+
+    The given modalities are kept, or missing too if `keep_given` is False.
+    """
     for name in of:
         if name in given:
             raise InputError(f"coherence: modality {name!r} is both given and to be generated")
-    made = trained.generate(samples, of, given, device=device)
-    kept = [name for name in samples.names if name in of or (keep_given and name in given)]
-    present = samples.only(kept).present.copy()
+    generated = trained.generate(samples, of, given, device=device)
+    kept = samples.only([name for name in samples.names if name in of or (keep_given and name in given)])
+    present = kept.present.copy()
     lengths = {}
-    for name in made:
-        present[:, kept.index(name)] = True
+    for name, values in generated.items():
+        present[:, kept.names.index(name)] = True
         if name in samples.lengths:
-            lengths[name] = np.full(len(samples), made[name].shape[1])
-    return samples.only(kept).replaced(made, present, lengths)
+            lengths[name] = np.full(len(samples), values.shape[1])
+    return kept.replaced(generated, present, lengths)
 
 
-def agreement(classifier: Any, generated: Samples, reference: np.ndarray) -> float:
-    """The share of generated samples that a classifier takes for what they should be."""
-    return float(np.mean(np.asarray(classifier.predict(_plain(generated))) == reference))
+def coherent(classifier: Any, generated: Any, reference: np.ndarray) -> np.ndarray:
+    """Return for each generated sample whether a classifier predicts its reference class: booleans `[n]`."""
+    if isinstance(generated, Samples):  # without targets
+        given = generated
+        generated = Samples(given.modalities, given.values, given.present, given.lengths, None, None, given.index)
+    return np.asarray(classifier.predict(generated)) == reference
 
 
 def linear_probe(train: np.ndarray, y: np.ndarray, test: np.ndarray, test_y: np.ndarray) -> float:
-    """The accuracy of a linear classifier on latents `[n, latent]`, fitted on those of training."""
+    """Return the test accuracy of a linear classifier on latents `[n, latent]`, fitted on the training latents."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     return float(probe.fit(train, y).score(test, test_y))
-
-
-def _plain(samples: Samples) -> Samples:
-    return Samples(samples.modalities, samples.values, samples.present, samples.lengths, None, None, samples.index)

@@ -1,4 +1,4 @@
-"""Likelihoods by importance sampling: of any modalities given any others, with how far each number is to be trusted."""
+"""Likelihoods of any modalities given any others, by importance sampling, with their standard errors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from consilience.methods.latent.proposals import refined
 if TYPE_CHECKING:
     from consilience.methods.latent.latent_model import LatentModel
 
-# Numbers of a decoder's widest layer that are computed at once, so that they stay in a processor's caches; the fewest
-# and the most pairs of a sample and a draw that this may mean, and how many times as many elsewhere.
+# Numbers of a decoder's widest layer that are computed at once, to stay in a processor's cache; the limits of the
+# number of pairs of a sample and a draw that follows from it, and its factor on other devices than a CPU.
 NUMBERS_AT_ONCE, LEAST_PAIRS, MOST_PAIRS, TIMES_ON_A_DEVICE = 2**19, 2**10, 2**13, 64
-# Rounds that refine the proposal, each of a sixth of the draws asked for but of no fewer than this. Where fewer are
-# asked for altogether, refining would cost more than it finds.
+# Rounds that refine the proposal, each with a sixth of the requested draws but at least this many. If fewer are
+# requested in all, the proposal is not refined.
 ROUNDS, LEAST_PILOT = 5, 100
 
 
@@ -28,10 +28,12 @@ ROUNDS, LEAST_PILOT = 5, 100
 class LogLikelihood:
     """Estimated log-likelihoods `[n]`, in nats.
 
-    standard_error: `[n]`, of the estimate · effective_samples: `[n]`, how many independent draws from the exact
-    posterior the weighted draws are worth. A few of a thousand mean that log p(x_S) rests on those few and tends to lie
-    too low, and a conditional that it is subtracted from too high; standard errors, made of the same draws, do not show
-    it. Of a conditional it is that of the worse of its two estimates.
+    Attributes:
+        value: The estimate.
+        standard_error: Its standard error.
+        effective_samples: How many independent draws from the exact posterior the weighted draws are worth; for a
+            conditional, the smaller number of its two estimates. If it is small, the estimate of log p(x_S) tends to be
+            too low, which the standard error does not show.
     """
 
     value: Tensor
@@ -46,12 +48,12 @@ class LogLikelihood:
             torch.minimum(self.effective_samples, condition.effective_samples),
         )
 
-    def where(self, something: Tensor, samples: int) -> LogLikelihood:
-        """These where a sample `[n]` has something; the likelihood of nothing is 1, without any draw."""
+    def where(self, has_any: Tensor, samples: int) -> LogLikelihood:
+        """Keep the estimates where a sample `[n]` has a modality; the likelihood of nothing is 1."""
         return LogLikelihood(
-            self.value.masked_fill(~something, 0),
-            self.standard_error.masked_fill(~something, 0),
-            self.effective_samples.masked_fill(~something, samples),
+            self.value.masked_fill(~has_any, 0),
+            self.standard_error.masked_fill(~has_any, 0),
+            self.effective_samples.masked_fill(~has_any, samples),
         )
 
 
@@ -61,8 +63,8 @@ class WeightSums:
     >>> sums = WeightSums()
     >>> sums.add(torch.tensor([[0.0], [math.log(3)]]))
     >>> sums.add(torch.tensor([[math.log(2)]]))
-    >>> found = sums.estimate()
-    >>> round(found.value.exp().item(), 4), round(found.effective_samples.item(), 4)
+    >>> estimate = sums.estimate()
+    >>> round(estimate.value.exp().item(), 4), round(estimate.effective_samples.item(), 4)
     (2.0, 2.5714)
     """
 
@@ -72,15 +74,15 @@ class WeightSums:
         self._log_squares: Tensor | None = None
 
     def add(self, log_weights: Tensor) -> None:
-        """Count some more draws: `[draw, batch]`."""
+        """Add the weights of further draws: `[draw, batch]`."""
         self.draws += len(log_weights)
-        log_weights = log_weights.double()  # sums of a thousand weights, of which squares are compared
+        log_weights = log_weights.double()
         total, squares = log_weights.logsumexp(0), (2 * log_weights).logsumexp(0)
         self._log_sum = total if self._log_sum is None else torch.logaddexp(self._log_sum, total)
         self._log_squares = squares if self._log_squares is None else torch.logaddexp(self._log_squares, squares)
 
     def estimate(self) -> LogLikelihood:
-        """log of the mean weight, its standard error by the delta method, and Kish's effective number of draws."""
+        """Return the log of the mean weight, its standard error (delta method) and Kish's effective number of draws."""
         assert self._log_sum is not None
         assert self._log_squares is not None
         concentration = (self._log_squares - 2 * self._log_sum).exp()  # Σw² / (Σw)², 1/K at best
@@ -98,7 +100,7 @@ def log_likelihood(
     samples: int = 1000,
     generator: torch.Generator | None = None,
 ) -> LogLikelihood:
-    """log p(x_of | x_given) of each sample `[batch]`; what a sample lacks is left out of both.
+    """Estimate log p(x_of | x_given) of each sample `[batch]`; missing modalities are left out of both.
 
     log p(x_S)       ≈ log 1/K Σ_k p(z_k) Π_{m∈S} p(x_m | z_k) / g(z_k),        z_k ~ g, a mixture around q(z | x_S)
     log p(x_T | x_S) = log p(x_{S∪T}) − log p(x_S)
@@ -116,9 +118,9 @@ def log_evidence(
     samples: int = 1000,
     generator: torch.Generator | None = None,
 ) -> LogLikelihood:
-    """log p(x_S) of each sample `[batch]`, S being what it has of the names; all samples and draws in few calls.
+    """Estimate log p(x_S) of each sample `[batch]`, S being what it has of the names.
 
-    The draws come from a proposal that others have refined before (see `proposals`).
+    The draws come from a proposal that was refined before by other draws (see `proposals`).
     """
     at_once = max(1, pairs_at_once(model, batch.device) // max(len(batch), 1))
 
@@ -135,7 +137,7 @@ def log_evidence(
 
 
 def pairs_at_once(model: LatentModel, device: torch.device) -> int:
-    """How many pairs of a sample and a draw are decoded in one call."""
+    """Return how many pairs of a sample and a draw are decoded in one call."""
     widest = max((weight.shape[0] for weight in model.decoders.parameters() if weight.ndim), default=1)
     pairs = min(max(NUMBERS_AT_ONCE // widest, LEAST_PAIRS), MOST_PAIRS)
     return pairs * (1 if device.type == "cpu" else TIMES_ON_A_DEVICE)

@@ -1,4 +1,4 @@
-"""Missing modalities filled in with what a latent model expects of them, given those that are there."""
+"""Fill in missing modalities with a latent model, from those that are present."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent
 
 
 def fill_missing(trained: TrainedLatent, samples: Samples, device: str = "auto") -> Samples:
-    """The same samples with every missing modality filled in, and present.
+    """Return the samples with every missing modality filled in by the decoder's mean at the posterior's mean.
 
-    What is filled in is the decoder's mean at the posterior's mean. A sample that has nothing at all stays as it is:
-    there is nothing to conclude from. A filled sequence is as long as the longest of training.
+    A sample without any modality stays as it is. A filled sequence is as long as the longest of the training set.
     """
     anything = samples.present.any(axis=1)
     absent = {
         name: ~samples.present_in(name) if name in samples else np.ones(len(samples), bool) for name in trained.names
     }
     gaps = {name: rows & anything for name, rows in absent.items()}
-    wanted = [name for name, rows in gaps.items() if rows.any()]
-    if not wanted:
+    incomplete = [name for name, rows in gaps.items() if rows.any()]
+    if not incomplete:
         return samples
-    rows = np.flatnonzero(np.any([gaps[name] for name in wanted], axis=0))
-    made = trained.generate(samples[rows], wanted, device=device)
+    rows = np.flatnonzero(np.any([gaps[name] for name in incomplete], axis=0))
+    generated = trained.generate(samples[rows], incomplete, device=device)
     modalities, values, lengths = dict(samples.modalities), dict(samples.values), dict(samples.lengths)
-    for name in wanted:
+    for name in incomplete:
         modality = trained.preparation.raw[name]
-        filled = made[name].astype(object) if modality.kind == "text" else made[name]
+        filled = generated[name].astype(object) if modality.kind == "text" else generated[name]
         steps = filled.shape[1] if modality.timed else 0
         old = _empty(len(samples), filled) if name not in samples else samples.read(name)
         if modality.timed:
-            old, filled = _as_long(old, filled)
+            old, filled = _same_length(old, filled)
             before = lengths.get(name, np.zeros(len(samples), dtype=np.int64))
             lengths[name] = np.where(gaps[name], steps, before)
         new = np.array(old, dtype=filled.dtype if old.dtype.kind != "f" else old.dtype)
@@ -57,7 +56,7 @@ def _empty(n: int, like: np.ndarray) -> np.ndarray:
     return np.full((n, *like.shape[1:]), "" if like.dtype == object else 0, dtype=like.dtype)
 
 
-def _as_long(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Arrays `[n, time, …]` padded with zeros to the same number of steps."""
-    steps = max(one.shape[1] for one in arrays)
-    return [np.pad(one, [(0, 0), (0, steps - one.shape[1]), *[(0, 0)] * (one.ndim - 2)]) for one in arrays]
+def _same_length(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Return arrays `[n, time, …]` padded with zeros to the same number of steps."""
+    steps = max(values.shape[1] for values in arrays)
+    return [np.pad(values, [(0, 0), (0, steps - values.shape[1]), *[(0, 0)] * (values.ndim - 2)]) for values in arrays]

@@ -1,60 +1,46 @@
-"""`m2vae` as a fusion method: a head on the latent of whatever is present, learned with its model or after it."""
+"""`m2vae` as a fusion method: a head on the latent of whatever is present, trained with the model or after it."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.methods import Method, Prediction, Spec, Step, register, task_losses, weighted_mean
 from consilience.methods.latent.latent_model import LatentModel
 from consilience.methods.latent.objectives.objective import objective_settings
 from consilience.methods.latent.subsets import chain
 from consilience.training import Phase, Trainer
 
-# With so many modalities all subsets are visited at every step; with more, a random chain of them.
+# With up to so many modalities every step visits all subsets; with more, a random chain of them.
 MOST_VISITED = 5
 
 
 @register(
-    "m2vae",
-    paper="Korthals 2019, M²VAE – Derivation of a Multi-Modal Variational Autoencoder Objective",
-    equation="83",
+    "m2vae", paper="Korthals 2019, M²VAE – Derivation of a Multi-Modal Variational Autoencoder Objective", equation="83"
 )
 class LatentFusion(Method):
-    """A head on the latent of whatever is present, learned together with a multimodal variational autoencoder.
-
-    objective, bound, subsets, latent, subset_encoder: as `MultimodalVAE` has them · head: "joint" with the latent
-    model, or "after" it, on posteriors that no longer move · strength: of the latent model's loss, per number that its
-    decoders give, beside the task's · subset_loss: weight of the head's loss on random smaller subsets of what a sample
-    has, without which a missing modality is new to it.
-    """
+    """A linear head on the latent of whatever is present, learned with a multimodal variational autoencoder."""
 
     def __init__(
         self,
         spec: Spec,
         *,
-        objective: str = "m2vae",
-        bound: str | None = None,
-        subsets: str | None = None,
-        latent: int = 20,
-        subset_encoder: str | None = None,
-        head: str = "joint",
-        strength: float = 1.0,
-        subset_loss: float = 1.0,
+        objective: Annotated[str, "as in MultimodalVAE"] = "m2vae",
+        bound: Annotated[Literal["paper", "tight"] | None, "as in MultimodalVAE"] = None,
+        subsets: Annotated[Literal["all", "chain"] | None, "as in MultimodalVAE"] = None,
+        latent: Annotated[PositiveInt, "dimensions of the latent"] = 20,
+        subset_encoder: Annotated[str | None, "as in MultimodalVAE"] = None,
+        head: Annotated[Literal["joint", "after"], "train the head with the latent model, or after it"] = "joint",
+        strength: Annotated[NonNegativeFloat, "weight of the latent model's loss, per decoded number"] = 1.0,
+        subset_loss: Annotated[NonNegativeFloat, "weight of the head's loss on random smaller subsets"] = 1.0,
     ):
         super().__init__(spec)
-        if head not in ("joint", "after"):
-            raise unknown_name("head", head, ("joint", "after"))
-        for name, value in (("strength", strength), ("subset_loss", subset_loss)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise InputError(f"{name} must be a number ≥ 0, got {value!r}")
         if "subsets" in objective_settings(objective) and subsets is None:
             subsets = "all" if len(self.names) <= MOST_VISITED else "chain"
         settings = {name: value for name, value in (("bound", bound), ("subsets", subsets)) if value is not None}
@@ -63,11 +49,11 @@ class LatentFusion(Method):
         )
         self.head = nn.Linear(latent, spec.task.outputs)
         self.after, self.subset_loss = head == "after", subset_loss
-        numbers = sum(one.outputs for one in self.latent_model.likelihoods.values())
+        numbers = sum(likelihood.outputs for likelihood in self.latent_model.likelihoods.values())
         self.strength = strength / numbers
 
     def forward(self, batch: Batch) -> Prediction:
-        """The head at the posterior's mean; in training at a draw, and also of nested subsets of what is there."""
+        """Apply the head to the posterior's mean; in training to a draw, also of nested subsets of what is present."""
         if not self.training:
             mean = self.latent_model.posterior(batch).mean
             return Prediction(self.head(mean), joint=mean)
@@ -80,14 +66,14 @@ class LatentFusion(Method):
         return Prediction(outputs[-1], joint=z[-1], extra=extra)
 
     def _subsets(self, batch: Batch) -> Tensor:
-        """Random nested sets of what each sample has, the last of them all it has: `[set, batch, modality]`."""
+        """Return random nested sets of what each sample has, the last being all of it: `[set, batch, modality]`."""
         return chain(batch.present).sets if self.subset_loss else batch.present[None]
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
-        """The task's loss on all that is present and on smaller subsets, and the latent model's own terms."""
+        """Return the task's loss on all that is present and on smaller subsets, and the latent model's terms."""
         losses = super().objective(prediction, batch, step)
         sets, outputs = prediction.extra["smaller"]
-        # A subset that a sample's chain repeats, or that is empty, says nothing new.
+        # A subset that is empty, or that repeats all that the sample has, is not counted.
         counted = sets.any(-1) & (sets != batch.present).any(-1)
         if self.subset_loss and len(sets):
             each = torch.stack([task_losses(self.task, output, batch) for output in outputs])
@@ -99,16 +85,16 @@ class LatentFusion(Method):
         return losses
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
-        """One run for both, or the latent model first and then the head."""
+        """Train both together, or the latent model first and then the head."""
         if not self.after:
             trainer.run(self, train, validation)
             return
-        held_out = None if validation is None else _with_something(validation)
-        self.latent_model.fit(_with_something(train), held_out, trainer)
+        held_out = None if validation is None else _with_any_modality(validation)
+        self.latent_model.fit(_with_any_modality(train), held_out, trainer)
         trainer.run(self, train, validation, [Phase("head", parameters=lambda _: self.head.parameters())])
 
 
-def _with_something(samples: Samples) -> Samples:
-    """The samples that have any modality at all: of the others a latent model learns nothing."""
+def _with_any_modality(samples: Samples) -> Samples:
+    """Return the samples that have a modality: a latent model learns nothing from the others."""
     there = samples.present.any(axis=1)
     return samples if there.all() else samples[np.flatnonzero(there)]

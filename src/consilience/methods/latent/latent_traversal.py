@@ -1,4 +1,4 @@
-"""Walks through the latent: between two samples, and along single dimensions; decoded on the way."""
+"""Decoded paths through the latent: between two samples, and along single dimensions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def interpolate(
     steps: int = 9,
     device: str = "auto",
 ) -> dict[str, np.ndarray]:
-    """From each sample of the first set to its counterpart in the second, on a straight line between posterior means.
+    """Decode a straight line between the posterior means of each sample of the first set and its counterpart.
 
-    Returns name → `[n, step, *shape]`, the decoders' means in the user's units.
+    Returns:
+        Name → `[n, step, *shape]`, the decoders' means in the user's units.
     """
     if len(first) != len(second):
         raise InputError(
@@ -32,7 +33,7 @@ def interpolate(
         raise InputError(f"steps must be a whole number ≥ 2, got {steps!r}")
     ends = [torch.from_numpy(trained.encode(samples, device=device)[0]) for samples in (first, second)]
     share = torch.linspace(0, 1, steps)[:, None]
-    return trained.write(torch.lerp(ends[0][:, None], ends[1][:, None], share), names)
+    return trained.decode(torch.lerp(ends[0][:, None], ends[1][:, None], share), names)
 
 
 def traverse(
@@ -43,18 +44,18 @@ def traverse(
     span: float = 2.0,
     steps: int = 9,
 ) -> dict[str, np.ndarray]:
-    """From one latent `[latent]`, each of the dimensions from −span to span: name → `[dimension, step, *shape]`."""
+    """Vary each of some dimensions of a latent `[latent]` from −span to span: name → `[dimension, step, *shape]`."""
     latent = trained.model.latent
     chosen = list(range(latent)) if dimensions is None else list(dimensions)
-    for one in chosen:
-        if not 0 <= one < latent:
-            raise InputError(f"dimension {one} is not among those of the latent, 0 … {latent - 1}")
+    for dimension in chosen:
+        if not 0 <= dimension < latent:
+            raise InputError(f"dimension {dimension} is not among those of the latent, 0 … {latent - 1}")
     z = torch.from_numpy(np.asarray(start, dtype=np.float32)).expand(len(chosen), steps, latent).clone()
-    for place, one in enumerate(chosen):
-        z[place, :, one] = torch.linspace(-span, span, steps)
-    return trained.write(z, names)
+    for place, dimension in enumerate(chosen):
+        z[place, :, dimension] = torch.linspace(-span, span, steps)
+    return trained.decode(z, names)
 
 
-def liveliest(mean: np.ndarray, count: int) -> list[int]:
-    """The dimensions along which posterior means `[n, latent]` vary most, the first that of most variance."""
+def most_varying_dimensions(mean: np.ndarray, count: int) -> list[int]:
+    """Return the dimensions along which posterior means `[n, latent]` vary most, in decreasing order."""
     return np.argsort(-mean.var(axis=0))[:count].tolist()

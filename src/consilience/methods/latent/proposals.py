@@ -1,9 +1,9 @@
-"""Where to draw z for importance sampling: mixtures that a wrong posterior cannot spoil, refined by what they find.
+"""Proposals for importance sampling: mixtures that stay useful where the learned posterior is wrong.
 
-A learned q_S is often too narrow or off its place, and then a few draws carry all weight. So a proposal starts as a
-mixture of q_S, of wider Gaussians and of the prior, is moved by rounds of draws to the mean and variance of the
-weighted draws (population Monte Carlo, Cappé et al. 2004), and stays a mixture. The draws that moved it are not used
-again, so that the mean of the weights is an unbiased estimate of p(x_S) whatever became of it.
+A learned q_S is often too narrow or misplaced, and then a few draws have all the weight. A proposal therefore starts as
+a mixture of q_S, of wider Gaussians and of the prior. Rounds of draws move it to the mean and variance of the weighted
+draws (population Monte Carlo, Cappé et al. 2004). The draws that moved it are not used again, so that the mean of the
+weights is an unbiased estimate of p(x_S) for any proposal.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from torch import Tensor
 
 from consilience.methods.latent.diagonal_gaussian import Gaussian
 
-# A round's weights are flattened until at least this share of its draws counts: few draws say little about a variance.
+# A round's weights are flattened until at least this share of its draws is effective: few draws give no variance.
 LEAST_EFFECTIVE = 0.2
-# Below this a variance comes from draws that are all alike.
+# The variance of draws that are all alike is replaced by this.
 LEAST_VARIANCE = 1e-8
-# A density of 0, whose logarithm no power would lift.
+# The logarithm of a weight 0, which no power would raise.
 LEAST_LOG_WEIGHT = -1e6
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Gaussians `[…, latent]` of the same shape, each with its share, and possibly widened.
+    """A mixture of Gaussians `[…, latent]`.
 
-    factors: what each one's variances are multiplied by. Neighbours that are one object but for the factor are computed
-    together.
+    Attributes:
+        parts: The Gaussians. Neighbours that are the same object are computed together.
+        shares: The weight of each.
+        factors: What the variances of each are multiplied by.
 
-    >>> Mixture.of((Gaussian.standard(3, 2), 0.5), (Gaussian.standard(3, 2), 0.5, 2.0)).draw(7).shape
-    torch.Size([7, 3, 2])
+    Example:
+        >>> Mixture.of((Gaussian.standard(3, 2), 0.5), (Gaussian.standard(3, 2), 0.5, 2.0)).draw(7).shape
+        torch.Size([7, 3, 2])
     """
 
     parts: tuple[Gaussian, ...]
@@ -42,14 +45,13 @@ class Mixture:
 
     @classmethod
     def of(cls, *parts: tuple[Gaussian, float] | tuple[Gaussian, float, float]) -> Mixture:
-        """Parts with their shares, which sum to 1, and their factors, 1 where there is none."""
+        """Build a mixture of parts with their shares, which sum to 1, and their factors, by default 1."""
         return cls(*zip(*((*part, 1.0)[:3] for part in parts)))
 
     def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draws `[samples, …, latent]`, those of one part after those of another.
+        """Draw `[samples, …, latent]`, those of one part after those of another.
 
-        As many from each part as its share says, up to one that chance decides: what all samples have in common should
-        not be left to chance.
+        The number of draws from each part is its share, rounded at random: this reduces the variance.
         """
         shift = torch.rand((), generator=generator, device=self.parts[0].mean.device).item()
         upto = [math.floor(samples * sum(self.shares[:place]) + shift) for place in range(len(self.parts))]
@@ -63,19 +65,16 @@ class Mixture:
         before: Gaussian | None = None
         for part, share, factor in zip(self.parts, self.shares, self.factors):
             if part is not before:
-                squares, before = part.squares(z), part
+                squares, before = part.squared_distance(z), part
             size = part.log_variance.sum(-1) + z.shape[-1] * math.log(2 * math.pi * factor)
             each.append(math.log(share) - 0.5 * size - (0.5 / factor) * squares)
         return torch.stack(each).logsumexp(0)
 
 
 def defensive(q: Gaussian) -> Mixture:
-    """q, q twice as wide in variance, half-way between q and the prior, and the prior."""
+    """Return a mixture of q, q with twice its variance, a Gaussian half-way to the prior, and the prior."""
     return Mixture.of(
-        (q, 0.4),
-        (q, 0.3, 2.0),
-        (towards_prior(q, 0.5), 0.2),
-        (Gaussian.standard(*q.mean.shape, like=q.mean), 0.1),
+        (q, 0.4), (q, 0.3, 2.0), (towards_prior(q, 0.5), 0.2), (Gaussian.standard(*q.mean.shape, like=q.mean), 0.1)
     )
 
 
@@ -85,7 +84,7 @@ def refined(
     rounds: Sequence[int],
     generator: torch.Generator | None = None,
 ) -> Mixture:
-    """A proposal for z ∝ exp(log_joint), from a first guess `[batch, latent]`. rounds: draws of each."""
+    """Refine a proposal for z ∝ exp(log_joint), from a first guess `[batch, latent]`, in rounds of so many draws."""
     prior = Gaussian.standard(*start.mean.shape, like=start.mean)
     proposal = defensive(start)
     for draws in rounds:
@@ -99,7 +98,7 @@ def refined(
 
 
 def flattened(log_weights: Tensor, effective: float) -> Tensor:
-    """Normalised weights `[draw, …]`, raised to the largest of 1, ¾, ¾², … that leaves so many draws effective.
+    """Return normalised weights `[draw, …]`, raised to the largest of 1, ¾, ¾², … with so many effective draws.
 
     >>> flattened(torch.tensor([0.0, 100.0, 0.0]), 2.0).square().sum().reciprocal().item() > 2
     True
@@ -114,12 +113,12 @@ def flattened(log_weights: Tensor, effective: float) -> Tensor:
 
 
 def widened_by(q: Gaussian, factor: float) -> Gaussian:
-    """The same mean, and variances times the factor."""
+    """Return a Gaussian with the same mean, and its variances times a factor."""
     return Gaussian(q.mean, q.log_variance + math.log(factor))
 
 
 def towards_prior(q: Gaussian, share: float) -> Gaussian:
-    """The Gaussian ∝ q^share · p(z)^(1 − share)."""
-    pull = share * (-q.log_variance).exp()
-    precision = pull + 1 - share
-    return Gaussian(pull * q.mean / precision, -precision.log())
+    """Return the Gaussian ∝ q^share · p(z)^(1 − share)."""
+    weighted = share * (-q.log_variance).exp()
+    precision = weighted + 1 - share
+    return Gaussian(weighted * q.mean / precision, -precision.log())

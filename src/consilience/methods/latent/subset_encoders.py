@@ -1,10 +1,10 @@
-"""q(z | S) for every subset S of the modalities: four ways to have 2^N − 1 encoders, and one that has a single one.
+"""Encoders q(z | S) for every subset S of the modalities.
 
-own     an encoder for every subset, none shared (Korthals 2019): 2^N − 1 networks
-trunk   every modality encoded once, a small head of its own for every subset
-poe     an expert for every modality, the product of those in the subset
-set     every modality encoded once, the sum over the subset read by one head: for many modalities
-concat  all modalities side by side, what is not in the subset as zeros: one head, nothing learned about subsets
+own     an encoder for every subset, nothing shared (Korthals 2019): 2^N − 1 networks
+trunk   every modality is encoded once, and every subset has a small head of its own
+poe     an expert for every modality, and the product of those in the subset
+set     every modality is encoded once, and one head reads the sum over the subset: for many modalities
+concat  all modalities side by side, zeros for what is not in the subset: one head, which learns nothing about subsets
 """
 
 from __future__ import annotations
@@ -22,26 +22,30 @@ from consilience.core.settings import DeclaredSettings
 from consilience.encoders.encoder import Encoder
 from consilience.encoders.mlp import dense_block
 from consilience.methods import PerModality, Spec, encode
-from consilience.methods.latent.diagonal_gaussian import Gaussian, product, widened
+from consilience.methods.latent.diagonal_gaussian import Gaussian, at_least_float32, product
 from consilience.methods.latent.subsets import all_subsets, codes
 
 if TYPE_CHECKING:
-    from consilience.methods.latent.objectives import Objective
+    from consilience.methods.latent.objectives.objective import Objective
 
 # Width of a head's hidden layer. Of each modality it reads half as many numbers, or enough for mean and variance.
 WIDTH = 64
-# The logarithm of a variance is kept in this range: beyond it a divergence of two of them overflows.
+# Range of the logarithm of a variance: outside it the divergence of two Gaussians overflows.
 LOG_VARIANCE = (-12.0, 6.0)
-# Up to this many modalities, all heads are computed where samples differ in the subsets they need.
-FEW = 6
-# From this many modalities on, a head for every subset is too many.
+# With up to this many modalities, computing all heads is cheaper than selecting those that the samples need.
+FEW_MODALITIES = 6
+# The most modalities with a head for every subset by default.
 MOST_HEADS = 7
 
 SUBSET_ENCODERS: Registry[type[SubsetEncoder]] = Registry("subset encoder")
 
 
 class SubsetEncoder(DeclaredSettings, nn.Module):
-    """q(z | S). chains: whether the nested sets of a chain are best drawn for every "sample", or once a "batch"."""
+    """q(z | S).
+
+    Attributes:
+        chains: Whether the nested sets of a chain are best drawn for every "sample" or once for a "batch".
+    """
 
     name: ClassVar[str]
     chains: str = "sample"
@@ -52,39 +56,37 @@ class SubsetEncoder(DeclaredSettings, nn.Module):
         self.modalities = len(spec.modalities)
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
-        """subsets: `[S, modality]`, the same for all samples, or `[S, batch, modality]` → `[S, batch, latent]`.
+        """Encode subsets `[S, modality]`, the same for all samples, or `[S, batch, modality]`.
 
-        The empty set gives the prior.
+        Returns:
+            `[S, batch, latent]`; the prior for the empty set.
         """
         raise NotImplementedError
 
     def trained_on(self, subsets: Tensor) -> Tensor:
-        """Whether training has met each subset, or need not have: booleans of the shape of `codes(subsets)`."""
+        """Return whether each subset can be encoded after this training: booleans of the shape of `codes(subsets)`."""
         return torch.ones(subsets.shape[:-1], dtype=torch.bool, device=subsets.device)
 
 
 def register_subset_encoder(name: str) -> Callable[[type[SubsetEncoder]], type[SubsetEncoder]]:
-    """Enter a subset encoder under a name."""
+    """Register a subset encoder under a name."""
     return SUBSET_ENCODERS.register(name, name=name)
 
 
 def build_subset_encoder(spec: Spec, latent: int, objective: Objective, choice: str | None = None) -> SubsetEncoder:
-    """The subset encoder of this name, or the one that suits the objective."""
-    if choice is not None:
-        SUBSET_ENCODERS.find(choice)
-    allowed = objective.subset_encoders
-    if choice is not None and choice not in allowed:
-        raise UnsupportedError(
-            f"objective {objective.name!r} is defined for the subset encoder {' or '.join(allowed)}, not {choice!r}"
-        )
+    """Build the subset encoder of a name, or by default the objective's."""
     chosen = choice or objective.default_encoder(len(spec.modalities))
-    if chosen == "poe":
-        return ProductEncoder(spec, latent, prior=objective.prior_expert)
-    return SUBSET_ENCODERS[chosen](spec, latent)
+    cls = SUBSET_ENCODERS.find(chosen)
+    if chosen not in objective.subset_encoders:
+        allowed = " or ".join(objective.subset_encoders)
+        raise UnsupportedError(
+            f"objective {objective.name!r} is defined for the subset encoder {allowed}, not {choice!r}"
+        )
+    return ProductEncoder(spec, latent, prior=objective.prior_expert) if chosen == "poe" else cls(spec, latent)
 
 
-class _Remembering(SubsetEncoder):
-    """Has weights of its own for every subset, and so remembers which of them were ever trained."""
+class _TracksTraining(SubsetEncoder):
+    """An encoder with weights of its own for every subset, which records which of them were trained."""
 
     met: Tensor  # `[2^N]` by code
 
@@ -94,18 +96,18 @@ class _Remembering(SubsetEncoder):
         met[0] = True  # the prior needs no training
         self.register_buffer("met", met)
 
-    def remember(self, numbers: Tensor) -> None:
-        """Note the subsets of these codes, in training."""
+    def record(self, numbers: Tensor) -> None:
+        """Record in training that the subsets of these codes occurred."""
         if self.training:
             self.met.index_fill_(0, numbers.flatten(), True)
 
     def trained_on(self, subsets: Tensor) -> Tensor:
-        """Whether training has met each subset."""
+        """Return whether each subset occurred in training."""
         return self.met[codes(subsets)]
 
 
 @register_subset_encoder("trunk")
-class TrunkEncoder(_Remembering):
+class TrunkEncoder(_TracksTraining):
     """h_m = encoder_m(x_m) once; for every subset S a head: W_S relu(Σ_{m∈S} V_{S,m} h_m + b_S) + c_S.
 
     All heads are computed at once: one product with the first layers side by side, one batched product with the second.
@@ -119,24 +121,23 @@ class TrunkEncoder(_Remembering):
         self.chains = "sample" if self.modalities < MOST_HEADS else "batch"
         self.encoders = spec.build_encoders()
         read, hidden = max(WIDTH // 2, 2 * latent), max(WIDTH, 2 * latent)
-        self.narrow = PerModality({name: nn.Linear(one.width, read) for name, one in self.encoders.items()})
+        self.narrow = PerModality({name: nn.Linear(encoder.width, read) for name, encoder in self.encoders.items()})
         self.register_buffer("members", members, persistent=False)
-        # As nn.Linear begins, by the number of inputs that a head really has.
-        reach = (read * members.sum(1)).rsqrt()
-        self.first = nn.Parameter(_uniform(self.modalities, read, count, hidden) * reach[:, None])
-        self.first_bias = nn.Parameter(_uniform(count, hidden) * reach[:, None])
+        # As nn.Linear is initialised, with the number of inputs that a head really has.
+        bound = (read * members.sum(1)).rsqrt()
+        self.first = nn.Parameter(_uniform(self.modalities, read, count, hidden) * bound[:, None])
+        self.first_bias = nn.Parameter(_uniform(count, hidden) * bound[:, None])
         self.second = nn.Parameter(_uniform(count, hidden, 2 * latent) * hidden**-0.5)
         self.second_bias = nn.Parameter(_uniform(count, 1, 2 * latent) * hidden**-0.5)
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
-        """All heads that occur, each on the whole batch, and of those what each sample needs."""
-        narrow = [self.narrow[name](encode(one, batch, name).pooled) for name, one in self.encoders.items()]
-        features = torch.cat(narrow, dim=1)
+        """Compute all heads that occur on the whole batch, and select what each sample needs."""
+        features = torch.cat(_encode_each(self.encoders, batch, self.narrow), dim=1)
         numbers = codes(subsets)
-        self.remember(numbers)
+        self.record(numbers)
         if subsets.ndim == 2:
             return _gaussian(self._heads(features, numbers), numbers[:, None] == 0)
-        if self.modalities <= FEW:  # all heads cost less than picking some
+        if self.modalities <= FEW_MODALITIES:
             needed, place = None, numbers - 1
         else:
             needed, place = numbers.unique(return_inverse=True)
@@ -144,11 +145,11 @@ class TrunkEncoder(_Remembering):
         return _gaussian(self._heads(features, needed).gather(0, place), numbers == 0)
 
     def _heads(self, features: Tensor, numbers: Tensor | None) -> Tensor:
-        """The heads of these codes (all if None): `[batch, modality × width]` → `[head, batch, 2 × latent]`."""
+        """Apply the heads of these codes (all if None): `[batch, modality × width]` → `[head, batch, 2 × latent]`."""
         weights: list[Tensor] = [self.members.T, self.first, self.first_bias, self.second, self.second_bias]
         if numbers is not None:
             rows = (numbers - 1).clamp(min=0)
-            weights = [one.index_select(axis, rows) for one, axis in zip(weights, (1, 2, 0, 0, 0))]
+            weights = [weight.index_select(axis, rows) for weight, axis in zip(weights, (1, 2, 0, 0, 0))]
         members, first, first_bias, second, second_bias = weights
         first = first * members[:, None, :, None]
         hidden = torch.addmm(first_bias.flatten(), features, first.flatten(0, 1).flatten(1)).relu_()
@@ -157,10 +158,13 @@ class TrunkEncoder(_Remembering):
 
 
 @register_subset_encoder("own")
-class OwnEncoder(_Remembering):
+class OwnEncoder(_TracksTraining):
     """An encoder of every modality and a head for every subset, shared by none: N·2^(N−1) encoders.
 
-    hidden: the width of every head.
+    Args:
+        spec: What the model is built from.
+        latent: The width of z.
+        hidden: The width of every head.
     """
 
     chains = "batch"
@@ -169,91 +173,88 @@ class OwnEncoder(_Remembering):
         super().__init__(spec, latent)
         names = tuple(spec.modalities)
         self.each = nn.ModuleList(
-            _Own({name: spec.build_encoder(name) for name, there in zip(names, row) if there}, latent, hidden)
+            _SubsetNetwork({name: spec.build_encoder(name) for name, there in zip(names, row) if there}, latent, hidden)
             for row in all_subsets(self.modalities).tolist()
         )
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
-        """Each network on the samples that need it."""
+        """Apply each network to the samples that need it."""
         numbers = codes(subsets)
-        self.remember(numbers)
+        self.record(numbers)
         if subsets.ndim == 2:
-            made = [self._one(batch, number) for number in numbers.tolist()]
-            return Gaussian(torch.stack([one.mean for one in made]), torch.stack([one.log_variance for one in made]))
+            encoded = [self._encode(batch, number) for number in numbers.tolist()]
+            return Gaussian(torch.stack([q.mean for q in encoded]), torch.stack([q.log_variance for q in encoded]))
         parts: list[Gaussian] = []
         places: list[Tensor] = []
         for number in numbers.unique().tolist():
             place = (numbers == number).nonzero()
-            rows = place[:, 1]
-            who, back = rows.unique(return_inverse=True)  # a sample may need one network twice
-            parts.append(self._one(batch.select(who), number)[back])
-            places.append(place[:, 0] * len(batch) + rows)
+            rows, back = place[:, 1].unique(return_inverse=True)  # a sample may need a network twice
+            parts.append(self._encode(batch.select(rows), number)[back])
+            places.append(place[:, 0] * len(batch) + place[:, 1])
         order = torch.cat(places).argsort()
-        flat = (torch.cat([one.mean for one in parts])[order], torch.cat([one.log_variance for one in parts])[order])
-        return Gaussian(*(one.view(len(subsets), len(batch), self.latent) for one in flat))
+        flat = torch.cat([q.mean for q in parts])[order], torch.cat([q.log_variance for q in parts])[order]
+        return Gaussian(*(values.view(len(subsets), len(batch), self.latent) for values in flat))
 
-    def _one(self, batch: Batch, number: int) -> Gaussian:
+    def _encode(self, batch: Batch, number: int) -> Gaussian:
         if number == 0:
-            return Gaussian.standard(len(batch), self.latent, like=widened(next(self.parameters())))
+            return Gaussian.standard(len(batch), self.latent, like=at_least_float32(next(self.parameters())))
         return self.each[number - 1](batch)
 
 
-class _Own(nn.Module):
+class _SubsetNetwork(nn.Module):
     """The network of one subset: encoders, their features side by side, a layer, mean and log-variance."""
 
     def __init__(self, encoders: dict[str, Encoder], latent: int, hidden: int):
         super().__init__()
         self.encoders = PerModality(encoders)
-        width = sum(one.width for one in encoders.values())
+        width = sum(encoder.width for encoder in encoders.values())
         self.head = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 2 * latent))
 
     def forward(self, batch: Batch) -> Gaussian:
         """`[batch, latent]`."""
-        features = [encode(one, batch, name).pooled for name, one in self.encoders.items()]
-        return _gaussian(self.head(torch.cat(features, dim=1)))
+        return _gaussian(self.head(torch.cat(_encode_each(self.encoders, batch), dim=1)))
 
 
 @register_subset_encoder("poe")
 class ProductEncoder(SubsetEncoder):
-    """q(z | S) ∝ Π_{m∈S} N(z; μ_m, σ_m²), with the prior as one more expert or without it (`latent.product`)."""
+    """q(z | S) ∝ Π_{m∈S} N(z; μ_m, σ_m²), with the prior as one more expert or without it (see `product`)."""
 
     def __init__(self, spec: Spec, latent: int, prior: bool = True):
         super().__init__(spec, latent)
         self.prior = prior
         self.encoders = spec.build_encoders()
-        self.heads = PerModality({name: nn.Linear(one.width, 2 * latent) for name, one in self.encoders.items()})
+        self.heads = PerModality(
+            {name: nn.Linear(encoder.width, 2 * latent) for name, encoder in self.encoders.items()}
+        )
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
-        """Experts once, a product for every subset."""
-        each = [self.heads[name](encode(one, batch, name).pooled) for name, one in self.encoders.items()]
-        experts = _gaussian(torch.stack(each)[:, None])  # [modality, 1, batch, latent]
-        taking_part = subsets.movedim(-1, 0)
+        """Compute every expert once, and a product for every subset."""
+        experts = _gaussian(torch.stack(_encode_each(self.encoders, batch, self.heads))[:, None])
+        members = subsets.movedim(-1, 0)  # of the experts [modality, 1, batch, latent]
         if subsets.ndim == 2:
-            taking_part = taking_part[..., None]
-        made = product(experts.mean, experts.log_variance, taking_part, self.prior)
-        return Gaussian(*(one.expand(len(subsets), len(batch), -1) for one in (made.mean, made.log_variance)))
+            members = members[..., None]
+        q = product(experts.mean, experts.log_variance, members, self.prior)
+        return Gaussian(*(values.expand(len(subsets), len(batch), -1) for values in (q.mean, q.log_variance)))
 
 
-class _Shared(SubsetEncoder):
-    """One head reads the sum over the subset of what each modality brings in, `[…, hidden]`."""
+class _SharedHead(SubsetEncoder):
+    """An encoder whose only head reads a sum over the members of the subset."""
 
     def __init__(self, spec: Spec, latent: int, hidden: int = 2 * WIDTH):
         super().__init__(spec, latent)
         self.encoders = spec.build_encoders()
-        self.bring = PerModality({name: nn.Linear(one.width, hidden) for name, one in self.encoders.items()})
+        self.bring = PerModality({name: nn.Linear(encoder.width, hidden) for name, encoder in self.encoders.items()})
 
-    def joined(self, batch: Batch, subsets: Tensor) -> Tensor:
-        """Σ_{m∈S} of what modality m brings in: `[S, batch, hidden]`."""
-        each = torch.stack(
-            [self.bring[name](encode(one, batch, name).pooled) for name, one in self.encoders.items()], dim=1
-        )
-        there = subsets.to(each.dtype)
-        return torch.einsum("sm,bmh->sbh" if subsets.ndim == 2 else "sbm,bmh->sbh", there, each)
+    def sum_members(self, batch: Batch, subsets: Tensor) -> Tensor:
+        """Σ_{m∈S} V_m h_m: `[S, batch, hidden]`."""
+        each = torch.stack(_encode_each(self.encoders, batch, self.bring), dim=1)
+        members = subsets.to(each.dtype)
+        return torch.einsum("sm,bmh->sbh" if subsets.ndim == 2 else "sbm,bmh->sbh", members, each)
 
 
 @register_subset_encoder("set")
-class SetEncoder(_Shared):
-    """relu(norm(Σ_{m∈S} V_m h_m + b_m)) → a layer → mean and log-variance: b_m tells the head who is there.
+class SetEncoder(_SharedHead):
+    """relu(norm(Σ_{m∈S} V_m h_m + b_m)) → a layer → mean and log-variance. The biases b_m identify the members.
 
     After Zaheer et al. 2017, Deep Sets. Its size does not depend on the number of subsets.
     """
@@ -265,39 +266,45 @@ class SetEncoder(_Shared):
         )
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
-        """One head for all."""
-        return _gaussian(self.head(self.joined(batch, subsets)), _empty(subsets))
+        """Apply the head to the sum."""
+        return _gaussian(self.head(self.sum_members(batch, subsets)), _empty(subsets))
 
 
 @register_subset_encoder("concat")
-class ConcatEncoder(_Shared):
+class ConcatEncoder(_SharedHead):
     """Features side by side with zeros for what is not in the subset, a layer, mean and log-variance.
 
-    A layer on features side by side is a sum of one layer for each, with one bias: b_m is taken whoever is there.
+    A layer on features side by side is a sum of one layer for each, with a single bias whatever the subset.
     """
 
     def __init__(self, spec: Spec, latent: int, hidden: int = 2 * WIDTH):
         super().__init__(spec, latent, hidden)
-        for one in self.bring.values():
-            one.bias = None
+        for layer in self.bring.values():
+            layer.bias = None
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.head = nn.Sequential(nn.ReLU(), nn.Linear(hidden, 2 * latent))
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
-        """One head for all."""
-        return _gaussian(self.head(self.joined(batch, subsets) + self.bias), _empty(subsets))
+        """Apply the head to the sum and the bias."""
+        return _gaussian(self.head(self.sum_members(batch, subsets) + self.bias), _empty(subsets))
+
+
+def _encode_each(encoders: PerModality, batch: Batch, layers: PerModality | None = None) -> list[Tensor]:
+    """Return the pooled features of each modality, after a layer of its own if there are some."""
+    features = {name: encode(encoder, batch, name).pooled for name, encoder in encoders.items()}
+    return [values if layers is None else layers[name](values) for name, values in features.items()]
 
 
 def _gaussian(numbers: Tensor, empty: Tensor | None = None) -> Gaussian:
-    """`[…, 2 × latent]` as mean and log-variance; the prior where a subset is empty, `[…]`."""
+    """Return `[…, 2 × latent]` as mean and log-variance; the prior where a subset is empty, `[…]`."""
     if empty is not None:
         numbers = numbers.masked_fill(empty[..., None], 0)
-    mean, log_variance = widened(numbers).chunk(2, dim=-1)
+    mean, log_variance = at_least_float32(numbers).chunk(2, dim=-1)
     return Gaussian(mean, log_variance.clamp(*LOG_VARIANCE))
 
 
 def _empty(subsets: Tensor) -> Tensor:
-    """Which subsets `[S, modality]` or `[S, batch, modality]` have no member: `[S, 1]` or `[S, batch]`."""
+    """Return which subsets `[S, modality]` or `[S, batch, modality]` have no member: `[S, 1]` or `[S, batch]`."""
     empty = subsets.any(-1).logical_not()
     return empty[:, None] if subsets.ndim == 2 else empty
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from consilience.core.errors import UnsupportedError
 
-# Beyond this many modalities, what visits every subset is refused.
+# With more modalities, objectives that visit every subset are refused.
 MOST_ENUMERATED = 12
 
 
 def all_subsets(modalities: int) -> Tensor:
-    """Every non-empty subset, row c − 1 the one whose code (see `codes`) is c: booleans `[2^N − 1, N]`.
+    """Return every non-empty subset, booleans `[2^N − 1, N]`; row c − 1 is the subset whose code (see `codes`) is c.
 
     >>> all_subsets(2).tolist()
     [[True, False], [False, True], [True, True]]
@@ -33,7 +33,7 @@ def all_subsets(modalities: int) -> Tensor:
 
 
 def codes(subsets: Tensor) -> Tensor:
-    """Each subset `[…, N]` as a whole number Σ 2^m over its members, 0 for the empty one: `[…]`.
+    """Return each subset `[…, N]` as a whole number Σ 2^m over its members, 0 for the empty one: `[…]`.
 
     >>> codes(torch.tensor([[True, False, True]])).item()
     5
@@ -42,7 +42,7 @@ def codes(subsets: Tensor) -> Tensor:
 
 
 def weight(modalities: int, size: int) -> float:
-    """c(N, k) = (k−1)!(N−k)!/N! = 1/(k·C(N, k)), what a subset of size k counts in the objective: the Shapley weight.
+    """c(N, k) = (k−1)!(N−k)!/N! = 1/(k·C(N, k)), the weight of a subset of size k in the objective (Shapley weight).
 
     >>> [round(1 / weight(4, size)) for size in (1, 2, 3, 4)]
     [4, 12, 12, 4]
@@ -51,7 +51,7 @@ def weight(modalities: int, size: int) -> float:
 
 
 def weights(modalities: int) -> Tensor:
-    """All c(n, k) for n, k = 0 … N as a table `[N + 1, N + 1]` in float64; 0 where k = 0 or k > n."""
+    """Return all c(n, k) for n, k = 0 … N as a table `[N + 1, N + 1]` in float64; 0 where k = 0 or k > n."""
     table = torch.zeros(modalities + 1, modalities + 1, dtype=torch.float64)
     for n, k in itertools.product(range(1, modalities + 1), repeat=2):
         if k <= n:
@@ -60,10 +60,11 @@ def weights(modalities: int) -> Tensor:
 
 
 def leave_one_out(subsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """All pairs of a set and the same set without one member, among `all_subsets`: positions of the larger, of the
-    smaller, and of the member that left, each `[pair]`. Sets of one member have no pair.
+    """Return all pairs of a set and the same set without one member, among `all_subsets`.
 
-    >>> [one.tolist() for one in leave_one_out(all_subsets(2))]
+    They are positions of the larger set, of the smaller set and of the member, each `[pair]`.
+
+    >>> [positions.tolist() for positions in leave_one_out(all_subsets(2))]
     [[2, 2], [1, 0], [0, 1]]
     """
     pairs = (subsets & (subsets.sum(-1, keepdim=True) > 1)).nonzero()
@@ -73,10 +74,12 @@ def leave_one_out(subsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Lattice(NamedTuple):
-    """What the number of modalities alone decides.
+    """What depends on the number of modalities alone.
 
-    subsets: `all_subsets` `[S, N]` · weights: of a subset by how many modalities a sample has and how many of them are
-    in it, `[N + 1, N + 1]` · pairs: positions of a set and of the same set without one member, `[pair, 2]`.
+    Attributes:
+        subsets: `all_subsets`, `[S, N]`.
+        weights: The table of `weights`, `[N + 1, N + 1]`.
+        pairs: Positions of a set and of the same set without one member, `[pair, 2]`.
     """
 
     subsets: Tensor
@@ -86,38 +89,45 @@ class Lattice(NamedTuple):
 
 @lru_cache(maxsize=64)
 def lattice(modalities: int, device: torch.device, dtype: torch.dtype = torch.float64) -> Lattice:
-    """The lattice on a device, made once: no step of training waits for it. dtype: of the weights.
+    """Return the lattice on a device, with weights of this type; it is computed once.
 
     >>> lattice(2, torch.device("cpu")).pairs.tolist()
     [[2, 1], [2, 0]]
     """
-    with torch.inference_mode(False):  # made while predicting, it may serve training later
+    with torch.inference_mode(False):  # first used for prediction, it may be used for training later
         subsets = all_subsets(modalities)
         larger, smaller, _ = leave_one_out(subsets)
         pairs = torch.stack([larger, smaller], dim=1)
         return Lattice(subsets.to(device), weights(modalities).to(device, dtype), pairs.to(device))
 
 
+class Chain(NamedTuple):
+    """Nested sets, each with one member more than the one before.
+
+    Attributes:
+        sets: `[step, …, N]`. At a step whose modality is not present the set stays the same.
+        newest: The member that each step adds, `[step, …, N]`; none at such a step.
+    """
+
+    sets: Tensor
+    newest: Tensor
+
+
 def chain(present: Tensor, generator: torch.Generator | None = None, *, order: Tensor | None = None) -> Chain:
-    """Nested sets by random permutations of what is present: sets of 1, 2, … members, each with one member more.
+    """Return nested sets by random permutations of what is present: sets of 1, 2, … members.
 
-    present: `[batch, N]`, or `[N]` for one chain shared by a batch · order: the permutation(s) of the N modalities
-    `[batch, N]` or `[N]`, drawn if None; in the order given, each sample skips what it does not have.
+    Args:
+        present: `[batch, N]`, or `[N]` for a chain shared by a batch.
+        generator: Draws the permutations.
+        order: The permutations of the N modalities, `[batch, N]` or `[N]`, drawn if None. Each sample skips the
+            modalities that it does not have.
 
-    >>> chain(torch.tensor([True, False, True]), order=torch.tensor([1, 2, 0])).sets.tolist()
-    [[False, False, False], [False, False, True], [True, False, True]]
+    Example:
+        >>> chain(torch.tensor([True, False, True]), order=torch.tensor([1, 2, 0])).sets.tolist()
+        [[False, False, False], [False, False, True], [True, False, True]]
     """
     if order is None:
         order = torch.rand(present.shape, generator=generator, device=present.device).argsort(-1)
-    place = order.argsort(-1)  # when each modality comes
+    rank = order.argsort(-1)
     steps = torch.arange(present.shape[-1], device=present.device).view(-1, *[1] * present.ndim)
-    return Chain((place <= steps) & present, (place == steps) & present)
-
-
-class Chain:
-    """sets: the nested sets `[step, …, N]`, which stay as they were at a step whose modality is not present ·
-    newest: the member that came in at each step `[step, …, N]`, none at such a step.
-    """
-
-    def __init__(self, sets: Tensor, newest: Tensor):
-        self.sets, self.newest = sets, newest
+    return Chain((rank <= steps) & present, (rank == steps) & present)

@@ -1,15 +1,16 @@
-"""A trained latent model with everything needed to use it on samples in the user's units."""
+"""A trained latent model, and what is needed to use it on samples in the user's units."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.errors import CollapseWarning, InputError, SavedModelError, name_rows, unknown_name
@@ -18,10 +19,10 @@ from consilience.core.targets import Task
 from consilience.encoders import EncoderChoice, as_chosen, describe_choice, describe_encoders
 from consilience.encoders import own_transforms as encoders_transforms
 from consilience.methods import Spec
-from consilience.methods.latent.diagonal_gaussian import kl
+from consilience.methods.latent.diagonal_gaussian import Gaussian, kl
 from consilience.methods.latent.importance_sampling import LogLikelihood, log_likelihood
 from consilience.methods.latent.latent_model import LatentModel
-from consilience.methods.latent.likelihoods import default_likelihood
+from consilience.methods.latent.likelihoods.likelihood import default_likelihood
 from consilience.methods.latent.unit_conversion import in_users_units, log_volume, own_transforms
 from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
@@ -33,16 +34,17 @@ from consilience.training.trainer import input_type
 
 # Samples that are encoded at once, and numbers that are generated at once.
 BATCH, GENERATED = 256, 2**24
-# Nats that z must tell of a sample, on the mean of at most so many, once training had the epochs for it.
-LEAST_TOLD, JUDGED, ENOUGH_EPOCHS = 0.1, 1000, 20
+# After so many epochs a mean KL(q ‖ p) below so many nats, over at most so many samples, is reported as a collapse.
+LEAST_NATS, MOST_JUDGED, ENOUGH_EPOCHS = 0.1, 1000, 20
 _MODEL, _PREPARATION = "model.", "preparation."
 
 
 @dataclass
 class TrainedLatent:
-    """What training leaves: the latent model, what it was built from, and the fitted preparation.
+    """A trained latent model, what it was built from, and the fitted preparation.
 
-    settings: the keyword-only arguments of `LatentModel`.
+    Attributes:
+        settings: The keyword-only arguments of `LatentModel`.
     """
 
     model: LatentModel
@@ -61,13 +63,13 @@ class TrainedLatent:
         trainer: Trainer | None = None,
         **settings: Any,
     ) -> TrainedLatent:
-        """Choose likelihoods where none are given, prepare, build and train; targets are not looked at."""
+        """Choose likelihoods where none are given, prepare, build and train. Targets are ignored."""
         given = dict(settings.pop("likelihoods", None) or {})
         for name in given:
             if name not in train.modalities:
                 raise unknown_name("modality", name, train.modalities, "It was given in likelihoods")
         likelihoods = {
-            name: given.get(name) or default_likelihood(one, train) for name, one in train.modalities.items()
+            name: given.get(name) or default_likelihood(modality, train) for name, modality in train.modalities.items()
         }
         own = encoders_transforms(train.modalities, encoders or {}) | own_transforms(train.modalities, likelihoods)
         preparation = Preparation.fit(train, Task.none(), own)
@@ -85,15 +87,16 @@ class TrainedLatent:
 
     @torch.no_grad()
     def _warn_of_collapse(self, samples: Samples, device: str) -> None:
-        """Say so where the posterior of all that a sample has is hardly other than the prior."""
-        told = torch.cat([kl(self.model.posterior(one)) for one in self._batches(samples[:JUDGED], device)]).mean()
-        if told < LEAST_TOLD:
+        """Warn if the posterior of all that a sample has hardly differs from the prior."""
+        batches = self._batches(samples[:MOST_JUDGED], device)
+        nats = torch.cat([kl(self.model.posterior(batch)) for batch in batches]).mean()
+        if nats < LEAST_NATS:
             epochs = sum(len(log.rows) for log in self.logs)
             warnings.warn(
-                f"the latent model says nothing of its data: after {epochs} epochs z holds {told:.3f} nats of a "
-                "sample, and what is generated is the same whatever is given. Training may have stopped on the plateau "
-                "before it begins to learn: raise patience and epochs, let the divergences grow slowly (beta_warmup=30 "
-                "of a MultimodalVAE, warmup elsewhere), take fewer latent dimensions, or of m2vae bound='tight'",
+                f"the latent model has collapsed: after {epochs} epochs z holds {nats:.3f} nats of a sample, and what "
+                "is generated does not depend on what is given. Training may have stopped on a plateau before learning "
+                "began: raise patience and epochs, let the divergences grow slowly (beta_warmup=30 of a MultimodalVAE, "
+                "warmup elsewhere), use fewer latent dimensions, or bound='tight' of m2vae",
                 CollapseWarning,
                 stacklevel=3,
             )
@@ -107,10 +110,8 @@ class TrainedLatent:
     def encode(
         self, samples: Samples, given: Sequence[str] | None = None, device: str = "auto"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of q(z | what each sample has of the given): `[n, latent]` each; of nothing, the prior."""
-        found = [self.model.posterior(batch, given) for batch in self._batches(samples, device)]
-        mean, variance = (torch.cat(parts) for parts in zip(*((one.mean, one.variance) for one in found)))
-        return mean.float().cpu().numpy(), variance.float().cpu().numpy()
+        """Return mean and variance `[n, latent]` of q(z | what each sample has of the given modalities)."""
+        return mean_and_variance(self.model.posterior(batch, given) for batch in self._batches(samples, device))
 
     @torch.no_grad()
     def generate(
@@ -124,10 +125,19 @@ class TrainedLatent:
         seed: int = 0,
         device: str = "auto",
     ) -> dict[str, np.ndarray]:
-        """Modalities of each sample from what it has of the given: name → `[n, *shape]`, in the user's units.
+        """Generate modalities of each sample from what it has of the given ones, in the user's units.
 
-        They are the decoders' means at the posterior's mean, or with draws `[draws, n, *shape]` drawn from
-        p(x | x_given): z from the posterior, and x from its likelihood unless noise is False.
+        Args:
+            samples: The samples.
+            names: The modalities to generate; None: all.
+            given: The modalities to generate from; None: all.
+            draws: How many to draw from p(x | x_given); None: the decoder's mean at the posterior's mean.
+            noise: Whether a draw of x comes from its likelihood, or is the decoder's mean at a draw of z.
+            seed: Of the draws.
+            device: Where to compute.
+
+        Returns:
+            Name → `[n, *shape]`, or `[draws, n, *shape]`.
         """
         generator = self._generator(seed, device)
         size = BATCH if draws is None else max(1, min(BATCH, GENERATED // (draws * self._numbers(names))))
@@ -135,32 +145,32 @@ class TrainedLatent:
         for batch in self._batches(samples, device, size):
             posterior = self.model.posterior(batch, given)
             z = posterior.mean if draws is None else posterior.draw(generator, draws)
-            parts.append(self.write(z, names, generator if draws is not None and noise else None))
+            parts.append(self.decode(z, names, generator if draws is not None and noise else None))
         return {
             name: np.concatenate([part[name] for part in parts], axis=0 if draws is None else 1) for name in parts[0]
         }
 
     @torch.no_grad()
-    def write(
+    def decode(
         self, z: Tensor, names: Sequence[str] | None = None, generator: torch.Generator | None = None
     ) -> dict[str, np.ndarray]:
-        """Decoded z `[..., latent]` in the user's units: the means, or with a generator draws from the likelihoods."""
-        written = {}
+        """Decode z `[..., latent]` in the user's units: to means, or with a generator to draws from the likelihoods."""
+        values = {}
         for name, decoded in self.model.decode(z, self._known(names)).items():
             likelihood = self.model.likelihoods[name]
-            made = likelihood.mean(decoded) if generator is None else likelihood.draw(decoded, generator)
-            written[name] = in_users_units(self.preparation.transforms[name], made)
-        return written
+            x = likelihood.mean(decoded) if generator is None else likelihood.draw(decoded, generator)
+            values[name] = in_users_units(self.preparation.transforms[name], x)
+        return values
 
     @torch.no_grad()
     def sample(
         self, n: int, names: Sequence[str] | None = None, *, noise: bool = True, seed: int = 0, device: str = "auto"
     ) -> dict[str, np.ndarray]:
-        """Samples that the model makes up, z from the prior: name → `[n, *shape]`."""
+        """Generate samples with z from the prior: name → `[n, *shape]`."""
         generator = self._generator(seed, device)
         like = next(self.model.to(resolve_device(device)).eval().parameters())
         z = torch.randn(n, self.model.latent, generator=generator, dtype=like.dtype, device=like.device)
-        parts = [self.write(part, names, generator if noise else None) for part in z.split(4 * BATCH)]
+        parts = [self.decode(part, names, generator if noise else None) for part in z.split(4 * BATCH)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def log_likelihood(
@@ -173,14 +183,17 @@ class TrainedLatent:
         seed: int = 0,
         device: str = "auto",
     ) -> LogLikelihood:
-        """log p(x_of | x_given) of each sample `[n]` in the user's units, by importance sampling, on the CPU.
+        """Estimate log p(x_of | x_given) of each sample `[n]` in the user's units, by importance sampling.
 
-        What a sample lacks is left out of both; one that has nothing of `of` has no likelihood and is refused.
+        Missing modalities are left out of both. The result is on the CPU.
+
+        Raises:
+            InputError: If a sample has nothing of `of`.
         """
         given = self._known(given)
         of = [name for name in self._known(of) if name not in given]
         if not of:
-            raise InputError("log_likelihood needs modalities that it is of, beside those given")
+            raise InputError("log_likelihood needs modalities in `of` beside those given")
         nothing = np.flatnonzero(~np.any([_has(samples, name) for name in of], axis=0))
         if len(nothing):
             raise InputError(f"log_likelihood: there is nothing of {', '.join(of)} in {name_rows(nothing)}")
@@ -189,20 +202,19 @@ class TrainedLatent:
         parts = []
         with kept_memory(generator.device.type == "cpu"):
             for batch in self._batches(samples, device):
-                found = log_likelihood(self.model, batch, of, given, draws, generator)
+                estimate = log_likelihood(self.model, batch, of, given, draws, generator)
                 volume = sum(
                     log_volume(self.preparation.transforms[name], len(batch), batch.lengths.get(name))
                     * batch.present_in(name).cpu()
                     for name in of
                 )
-                parts.append((found.value.cpu() - volume, found.standard_error.cpu(), found.effective_samples.cpu()))
+                errors, effective = estimate.standard_error.cpu(), estimate.effective_samples.cpu()
+                parts.append((estimate.value.cpu() - volume, errors, effective))
         return LogLikelihood(*(torch.cat(each) for each in zip(*parts)))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and JSON for `TrainedLatent.from_state`."""
-        learned, prepared = self.preparation.state()
-        tensors = {_MODEL + key: value for key, value in self.model.state_dict().items()}
-        tensors |= {_PREPARATION + key: value for key, value in learned.items()}
+        """Return tensors and JSON for `TrainedLatent.from_state`."""
+        tensors, prepared = join_states(_MODEL, self.model, self.preparation)
         decoders = {name: describe_choice(choice) for name, choice in (self.settings.get("decoders") or {}).items()}
         described = {
             "settings": {**self.settings, "decoders": decoders or None},
@@ -213,18 +225,14 @@ class TrainedLatent:
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> TrainedLatent:
-        """Rebuild what `state` gave, in which modules of the user's own have been put back."""
-        try:
-            preparation = Preparation.from_state(_part(tensors, _PREPARATION), described["preparation"])
+        """Rebuild from what `state` returned, with the user's own modules put back into it."""
+        with rebuilding("latent model"):
+            state, preparation = split_states(_MODEL, tensors, described)
             settings, encoders = dict(described["settings"]), dict(described["encoders"])
-            with seeded(0):  # what is drawn here is overwritten at once
-                model = LatentModel(Spec(preparation.modalities, preparation.task, encoders), **settings)
-            state = _part(tensors, _MODEL)
+            model = LatentModel(Spec(preparation.modalities, preparation.task, encoders), **settings)
             if any(value.dtype == torch.float64 for value in state.values()):
                 model.double()
             model.load_state_dict(state)
-        except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise SavedModelError(f"the latent model cannot be rebuilt as it was saved: {error}") from error
         return cls(model, preparation, settings, as_chosen(encoders))
 
     def _batches(self, samples: Samples, device: str, size: int = BATCH) -> Iterator[Batch]:
@@ -253,5 +261,35 @@ def _has(samples: Samples, name: str) -> np.ndarray:
     return samples.present_in(name) if name in samples else np.zeros(len(samples), dtype=bool)
 
 
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
+def mean_and_variance(posteriors: Iterable[Gaussian]) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance of the posteriors of all batches, `[n, latent]`."""
+    mean, variance = (torch.cat(parts) for parts in zip(*((q.mean, q.variance) for q in posteriors)))
+    return mean.float().cpu().numpy(), variance.float().cpu().numpy()
+
+
+@contextmanager
+def rebuilding(what: str) -> Iterator[None]:
+    """Rebuild a saved network whose initial weights are overwritten; errors become `SavedModelError`."""
+    try:
+        with seeded(0):
+            yield
+    except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise SavedModelError(f"the {what} cannot be rebuilt as it was saved: {error}") from error
+
+
+def join_states(prefix: str, network: nn.Module, preparation: Preparation) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a network and of its preparation under prefixed names, and the preparation's JSON."""
+    learned, prepared = preparation.state()
+    tensors = {prefix + key: value for key, value in network.state_dict().items()}
+    return tensors | {_PREPARATION + key: value for key, value in learned.items()}, prepared
+
+
+def split_states(
+    prefix: str, tensors: Mapping[str, Tensor], described: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], Preparation]:
+    """Return a network's tensors and its preparation from what `join_states` returned."""
+    network, learned = (
+        {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+        for start in (prefix, _PREPARATION)
+    )
+    return network, Preparation.from_state(learned, described["preparation"])

@@ -1,4 +1,4 @@
-"""Between the user's units and a likelihood's: which numbers a likelihood speaks about, and the way back."""
+"""Conversion between the user's units and those of a likelihood: standardised or raw numbers, and the way back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from consilience.core.modalities import Modality
 from consilience.core.samples import Samples
-from consilience.methods.latent.likelihoods import LikelihoodChoice, find_likelihood
+from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice, find_likelihood
 from consilience.preparation.transforms import Standardise, Transform, Words, read_moments, register_transform
 
 
 class AsIs(Standardise):
-    """Numbers as they are, for likelihoods that speak about the raw ones: a count, a probability, a class.
+    """Raw numbers, for likelihoods of counts, probabilities and classes.
 
-    Their moments and range are learned all the same: a corruption's level is measured by them.
+    Their moments and range are learned nevertheless: corruptions are scaled by them.
     """
 
     name: ClassVar[str] = "as-is"
@@ -37,17 +37,17 @@ def _load_as_is(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str
 def own_transforms(
     modalities: Mapping[str, Modality], likelihoods: Mapping[str, LikelihoodChoice]
 ) -> dict[str, Callable[[Samples, str], Transform]]:
-    """For `Preparation.fit`: the modalities of numbers whose likelihood speaks about them as they are."""
+    """Return, for `Preparation.fit`, the transforms of modalities whose likelihood needs raw numbers."""
     found: dict[str, Callable[[Samples, str], Transform]] = {}
     for name, modality in modalities.items():
-        speaks_of_raw = not find_likelihood(modality, likelihoods.get(name))[0].standardised
-        if speaks_of_raw and modality.kind in ("vector", "image", "sequence"):
+        raw = not find_likelihood(modality, likelihoods.get(name))[0].standardised
+        if raw and modality.kind in ("vector", "image", "sequence"):
             found[name] = partial(AsIs.fit, weight=None)
     return found
 
 
 def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
-    """Prepared values `[..., *shape]` as the user gave them: numbers in float32, ids, or texts `[...]`."""
+    """Return prepared values `[..., *shape]` in the user's units: numbers in float32, ids, or texts `[...]`."""
     if isinstance(transform, Words):
         known = np.array(["", "?", *transform.words], dtype=object)
         ids = values.cpu().numpy()
@@ -60,9 +60,9 @@ def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
 
 
 def log_volume(transform: Transform, n: int, lengths: Tensor | None = None) -> Tensor:
-    """log |dx / dx'| of each sample `[n]`, x' being the prepared x: log p(x) = log p(x') − log_volume.
+    """Return log |dx / dx'| of each sample `[n]`, x' being the prepared x: log p(x) = log p(x') − log_volume.
 
-    Without it the likelihood would depend on how far the training data spread, and no two models could be compared.
+    Without it the likelihood would depend on the scale of the training data, and models could not be compared.
     """
     if not isinstance(transform, Standardise):
         return torch.zeros(n, dtype=torch.float64)

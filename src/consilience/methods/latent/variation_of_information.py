@@ -1,4 +1,4 @@
-"""How much modalities say that the others do not: the variation of information, measured with a model's likelihoods."""
+"""The variation of information between modalities, estimated with a model's likelihoods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from consilience.core.errors import InputError
 
 @dataclass(frozen=True)
 class Information:
-    """An amount of information in nats, and its standard error over the samples it is a mean of."""
+    """An amount of information in nats, a mean over samples, and its standard error."""
 
     value: float
     standard_error: float
@@ -21,12 +21,15 @@ class Information:
 def variation_of_information(joint: Tensor, without: Tensor) -> Information:
     """Σ_m H(m | all others) = N·H(all) − Σ_m H(all without m), as the mean over samples of −log-likelihoods.
 
-    joint: `[n]`, log p of all N modalities · without: `[modality, n]`, log p of all but one. For two modalities this is
-    eq. 93 of Korthals 2019, M²VAE, H(A|B) + H(B|A); for three it is H(A|BC) + H(B|AC) + H(C|AB), which eq. 94 writes
-    with a middle form that does not equal it: right is 3H(ABC) − H(AB) − H(BC) − H(AC).
+    For two modalities this is eq. 93 of Korthals 2019, M²VAE, H(A|B) + H(B|A); for three it is H(A|BC) + H(B|AC) +
+    H(C|AB). The middle form of eq. 94 does not equal it; correct is 3H(ABC) − H(AB) − H(BC) − H(AC).
 
-    Of discrete modalities it is ≥ 0, and 0 where each follows from the others. Of continuous ones the entropies are
+    For discrete modalities it is ≥ 0, and 0 if each follows from the others. For continuous ones the entropies are
     differential: they depend on the units and may be negative, so compare them only between models of the same data.
+
+    Args:
+        joint: Log p of all N modalities, `[n]`.
+        without: Log p of all modalities but one, `[modality, n]`.
     """
     if joint.ndim != 1 or without.ndim != 2 or without.shape[1:] != joint.shape or len(without) < 2:
         raise InputError(
@@ -37,6 +40,6 @@ def variation_of_information(joint: Tensor, without: Tensor) -> Information:
 
 
 def mean_information(each: Tensor) -> Information:
-    """The mean over samples `[n]` and its standard error, NaN for a single sample."""
+    """Return the mean over samples `[n]` and its standard error, NaN for a single sample."""
     error = float(each.std() / math.sqrt(len(each))) if len(each) > 1 else math.nan
     return Information(float(each.mean()), error)

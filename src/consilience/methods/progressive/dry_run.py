@@ -1,4 +1,4 @@
-"""Looking at a module by running it once: nothing is learned, nothing is kept, every part returns to its own mode."""
+"""Looking at a module by running it once: nothing is learned, and every part returns to its mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients. Afterwards a part that was frozen in evaluation mode is so again."""
+    """Use evaluation mode without gradients; afterwards every part has the mode that it had before."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -28,23 +28,26 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def find_readers(
     layers: Sequence[nn.Module], run: Callable[[Tensor], Any], hidden: Tensor
 ) -> tuple[dict[nn.Module, list[Any]], bool]:
-    """Which of these layers read what `run` is given, with what each received; and whether anything else reads it.
+    """Find which layers depend on the input of `run`, by gradients through a run that detaches their outputs.
 
-    Found by gradients: with the outputs of all these layers cut off, does one come back from a layer's input, or from
-    the output of the run? A residual connection and a layer not in the list both count as something else.
+    Returns:
+        The layers that depend on the input, with what each received; and whether the output still depends on it,
+        through a residual connection or a layer that is not in the list.
 
-    >>> block = nn.ModuleDict({"one": nn.Linear(2, 2), "two": nn.Linear(2, 2)})
-    >>> readers, around = find_readers([block["one"]], lambda x: block["two"](block["one"](x)) + x, torch.zeros(1, 2))
-    >>> len(readers), around
-    (1, True)
+    Example:
+        >>> block = nn.ModuleDict({"first": nn.Linear(2, 2), "second": nn.Linear(2, 2)})
+        >>> run = lambda x: block["second"](block["first"](x)) + x
+        >>> readers, others = find_readers([block["first"]], run, torch.zeros(1, 2))
+        >>> len(readers), others
+        (1, True)
     """
     received: dict[nn.Module, list[Any]] = {}
 
-    def cut(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def detach_output(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         received.setdefault(layer, []).append(next(iter((*args, *kwargs.values()))))
         return detached(output)
 
-    handles = [layer.register_forward_hook(cut, with_kwargs=True) for layer in layers]
+    handles = [layer.register_forward_hook(detach_output, with_kwargs=True) for layer in layers]
     probe = hidden.detach().clone().requires_grad_()
     try:
         with torch.enable_grad():
@@ -52,38 +55,37 @@ def find_readers(
     finally:
         for handle in handles:
             handle.remove()
-    readers = {layer: seen for layer, seen in received.items() if any(depends(one, probe) for one in seen)}
+    readers = {layer: inputs for layer, inputs in received.items() if any(depends(value, probe) for value in inputs)}
     return readers, depends(output, probe)
 
 
 def depends(output: Any, probe: Tensor) -> bool:
-    """Whether a gradient of anything in an output reaches a tensor."""
-    roots = [one for one in tensors_in(output) if one.requires_grad]
+    """Return whether the gradient of anything in an output reaches a tensor."""
+    roots = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
     if not roots:
         return False
     with torch.enable_grad():
-        total = torch.stack([one.sum() for one in roots]).sum()
+        total = torch.stack([tensor.sum() for tensor in roots]).sum()
     return torch.autograd.grad(total, probe, allow_unused=True, retain_graph=True)[0] is not None
 
 
 def tensors_in(output: Any) -> Iterator[Tensor]:
-    """The tensors of floating-point numbers in an output: tuples, lists, mappings and dataclasses are looked into."""
+    """Yield the floating-point tensors in an output, also inside tuples, lists, mappings and dataclasses."""
     if isinstance(output, Tensor):
         if output.is_floating_point():
             yield output
-    elif isinstance(output, Mapping):
-        for one in output.values():
-            yield from tensors_in(one)
-    elif isinstance(output, tuple | list):
-        for one in output:
-            yield from tensors_in(one)
+        return
+    if isinstance(output, Mapping):
+        output = list(output.values())
     elif is_dataclass(output) and not isinstance(output, type):
-        for field in fields(output):
-            yield from tensors_in(getattr(output, field.name))
+        output = [getattr(output, field.name) for field in fields(output)]
+    if isinstance(output, tuple | list):
+        for item in output:
+            yield from tensors_in(item)
 
 
 def detached(output: Any) -> Any:
-    """A layer's output, tensor or tuple of them, without its history."""
+    """Return a layer's output, a tensor or a tuple of tensors, without its history."""
     if isinstance(output, Tensor):
         return output.detach()
     if isinstance(output, PackedSequence):
@@ -92,7 +94,7 @@ def detached(output: Any) -> Any:
 
 
 def describe(value: Any) -> str:
-    """A value in a message: what it is, and its shape."""
+    """Describe a value for a message: its type and shape."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} of shape {list(value.shape)}"
     return type(value).__name__

@@ -8,9 +8,8 @@ starts at zero.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Modality
-from consilience.core.settings import number, whole_number, yes_or_no
+from consilience.core.settings import check_settings, settings_of
 from consilience.encoders import Encoded
 from consilience.methods import (
     JointMethod,
@@ -31,11 +30,12 @@ from consilience.methods import (
     task_losses,
     weighted_mean,
 )
+from consilience.methods.progressive.call_state import call_state
 from consilience.methods.progressive.dry_run import evaluating
-from consilience.methods.progressive.links import check_mode
-from consilience.methods.progressive.looped_encoder import loop_encoder
+from consilience.methods.progressive.loop_settings import MethodLoopSettings
+from consilience.methods.progressive.looped_encoder import EncoderLoop, blank_inputs, loop_encoder
 from consilience.methods.progressive.method_family import Family, blank_member
-from consilience.methods.progressive.norm_statistics import Statistics, check_statistics
+from consilience.methods.progressive.norm_statistics import NormStatistics
 
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration"
 
@@ -44,59 +44,33 @@ PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal I
 class Progressive(Family, JointMethod):
     """A loop around a method that has a fusion: `pro:concat`, `pro:align`, …
 
-    steps: how many passes (R); 1 is the base method and creates no weights. mode: the context is added to what a
-    stage receives, or concatenated to it. into: the stage that receives it, one name for all encoders or a mapping
-    modality → stage; None is the input, or the embeddings of tokens. link_rank: of W, None is full. project: width of a
-    learned projection of the context (E), None is none. detach: no gradient from one pass to the one before.
-    step_loss: weight of the mean task loss of the earlier passes' readings. link_penalty: weight of the mean square of
-    W. statistics: which pass updates batch norms (`Statistics`).
+    Args:
+        spec: What the method is built from.
+        **settings: The fields of `MethodLoopSettings`, and the settings of the base method.
     """
 
-    # What is fed back: "joint", what was fused, or each encoder's "own" features.
-    source: ClassVar[str] = "joint"
+    own_settings = settings_of(MethodLoopSettings)
+    # What is fed back: the "joint" representation, or to each encoder its "own" features.
+    source: ClassVar[Literal["joint", "own"]] = "joint"
     steps: int
     detach_steps: bool
     step_loss: float
     link_penalty: float
     project_context: Any
-    norms: Statistics
+    norms: NormStatistics
 
-    def __init__(
-        self,
-        spec: Spec,
-        *,
-        steps: int = 2,
-        mode: str = "add",
-        into: str | Mapping[str, str] | None = None,
-        link_rank: int | None = None,
-        project: int | None = None,
-        detach: bool = False,
-        step_loss: float = 0.0,
-        link_penalty: float = 0.0,
-        statistics: str = "per-step",
-        **settings: Any,
-    ):
-        super().__init__(spec, **settings)
-        close_loop(
-            self,
-            steps=steps,
-            mode=mode,
-            into=into,
-            link_rank=link_rank,
-            project=project,
-            detach=detach,
-            step_loss=step_loss,
-            link_penalty=link_penalty,
-            statistics=statistics,
-        )
+    def __init__(self, spec: Spec, **settings: Any):
+        loop, base = self.split_settings(settings)
+        super().__init__(spec, **base)
+        close_loop(self, MethodLoopSettings(**loop))
 
     @classmethod
-    def no_member(cls, base: type[Method]) -> str | None:
-        """A loop needs a fusion, and encoders, fusion and head that can be run apart."""
-        return no_loop(base)
+    def reason_against_base(cls, base: type[Method]) -> str | None:
+        """Return why a method cannot be looped: it needs encoders, fusion and head that can be run separately."""
+        return reason_against_loop(base)
 
     def forward(self, batch: Batch) -> Prediction:
-        """Encode and fuse `steps` times, read the last."""
+        """Encode and fuse `steps` times, then apply the head to the last joint representation."""
         if self.steps == 1:
             return super().forward(batch)
         *earlier, (features, joint) = self.passes(batch)
@@ -104,37 +78,35 @@ class Progressive(Family, JointMethod):
         if prediction.opinions is None:
             prediction.opinions = self.opine(earlier[0][0])
         if self.step_loss and self.training:
-            with self.norms.aside():
-                readings = [self.read(fused, made, batch).output for made, fused in earlier]
+            with self.norms.without_update():
+                readings = [self.read(fused, encoded, batch).output for encoded, fused in earlier]
             prediction.extra = {**prediction.extra, "readings": readings}
         return prediction
 
     def passes(self, batch: Batch) -> list[tuple[dict[str, Encoded], Tensor]]:
-        """Every pass's features and the joint representation made of them, the last being the one that is read."""
+        """Return every pass's features and the joint representation made of them; the head reads the last."""
         if self.steps == 1:
             features = self.represent(batch)
             return [(features, self.fusion(features, batch))]
-        made: list[tuple[dict[str, Encoded], Tensor]] = []
-        try:
-            for encoder in self.encoders.values():
-                encoder.begin()
+        passes: list[tuple[dict[str, Encoded], Tensor]] = []
+        states = {name: EncoderLoop() for name in self.names}
+        with call_state({self.encoders[name]: state for name, state in states.items()}):
             for step in range(self.steps):
                 with self.norms.during(step):
                     features = self.represent(batch)
-                    made.append((features, self.fusion(features, batch)))
+                    joint = self.fusion(features, batch)
+                passes.append((features, joint))
                 if step < self.steps - 1:
-                    self._feed_back(made[-1][1], features, batch)
-        finally:  # also when a pass fails: a context left behind would leak into the next batch
-            for encoder in self.encoders.values():
-                encoder.forget()
-        return made
+                    for name, state in states.items():
+                        state.next_pass(self._context(name, joint, features), _rows_with(batch, name))
+        return passes
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
-        """The base method's losses on the last pass, those of earlier readings, and the links' penalty."""
+        """Return the base method's losses on the last pass, the loss of the earlier passes and the links' penalty."""
         losses = super().objective(prediction, batch, step)
         readings = prediction.extra.get("readings", ())
         if readings:
-            early = torch.stack([task_losses(self.task, one, batch) for one in readings]).mean(dim=0)
+            early = torch.stack([task_losses(self.task, output, batch) for output in readings]).mean(dim=0)
             losses["steps"] = self.step_loss * weighted_mean(early, batch.weight)
         if self.link_penalty and self.steps > 1:
             squares = [weight.square().sum() for weight in self.link_parameters()]
@@ -143,82 +115,65 @@ class Progressive(Family, JointMethod):
         return losses
 
     def link_parameters(self) -> list[nn.Parameter]:
-        """The weights that the loop added: W of every encoder, and E."""
+        """Return the weights that the loop added: W of every encoder, and the projection of the context."""
         if self.steps == 1:
             return []
         links = [parameter for encoder in self.encoders.values() for parameter in encoder.link.parameters()]
         return [*links, *self.project_context.parameters()]
 
     def overhead(self) -> dict[str, int]:
-        """Number of parameters: of the base method, and those the loop added."""
+        """Return the number of parameters of the base method, and of those that the loop added."""
         added = sum(parameter.numel() for parameter in self.link_parameters())
         if self.steps > 1:  # columns that recurrent layers gained
             added += sum(getattr(encoder.link, "columns", 0) for encoder in self.encoders.values())
         return {"base": sum(parameter.numel() for parameter in self.parameters()) - added, "added": added}
 
-    def _feed_back(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> None:
-        for name, encoder in self.encoders.items():
-            context = joint if self.source == "joint" else features[name].pooled
-            context = context.detach() if self.detach_steps else context
-            context = self.project_context[name](context) if self.source == "own" else self.project_context(context)
-            every = name in batch.complete or batch.stacked  # all rows are encoded
-            rows = None if every else batch.present_in(name).nonzero()[:, 0]
-            encoder.listen(context, rows)
+    def _context(self, name: str, joint: Tensor, features: Mapping[str, Encoded]) -> Tensor:
+        """Return what the encoder of a modality receives in the next pass."""
+        context = joint if self.source == "joint" else features[name].pooled
+        context = context.detach() if self.detach_steps else context
+        return self.project_context[name](context) if self.source == "own" else self.project_context(context)
 
 
 @register("unimodal-feedback:", paper=PAPER, equation="fig. 13")
 class UnimodalFeedback(Progressive):
-    """The control of progressive fusion: each encoder hears its own features again, nothing crosses.
+    """A control of progressive fusion: each encoder receives its own features again, and nothing of the others.
 
-    What `pro:NAME` gains over `unimodal-feedback:NAME` is owed to the other modalities, not to running twice.
+    What `pro:NAME` gains over `unimodal-feedback:NAME` comes from the other modalities, not from running twice.
     """
 
     source = "own"
 
 
-def close_loop(
-    method: Any,
-    *,
-    steps: int,
-    mode: str,
-    into: str | Mapping[str, str] | None,
-    link_rank: int | None,
-    project: int | None,
-    detach: bool,
-    step_loss: float,
-    link_penalty: float,
-    statistics: str,
-) -> None:
+def close_loop(method: Any, loop: MethodLoopSettings) -> None:
     """Give a method the links of a loop; with one step, none."""
-    method.steps = whole_number("steps", steps)
-    check_mode(mode)
-    check_statistics(statistics)
-    rank = None if link_rank is None else whole_number("link_rank", link_rank)
-    width = None if project is None else whole_number("project", project)
-    method.detach_steps = yes_or_no("detach", detach)
-    method.step_loss = number("step_loss", step_loss, "≥ 0")
-    method.link_penalty = number("link_penalty", link_penalty, "≥ 0")
-    stages = joining_stages(into, method.names)
-    if method.steps == 1:
+    method.steps, method.detach_steps = loop.steps, loop.detach
+    method.step_loss, method.link_penalty = loop.step_loss, loop.link_penalty
+    stages = stage_of_each(loop.into, method.names)
+    if loop.steps == 1:
         return
     widths = context_widths(method)
-    context = widths if width is None else dict.fromkeys(widths, width)
-    expand = {
-        name: nn.Identity() if width is None else nn.Linear(size, width, bias=False).to(next(method.parameters()))
-        for name, size in widths.items()
+    context = widths if loop.project is None else dict.fromkeys(widths, loop.project)
+    like = next(method.parameters())
+    project = {
+        name: nn.Identity() if loop.project is None else nn.Linear(width, loop.project, bias=False).to(like)
+        for name, width in widths.items()
     }
-    method.project_context = expand[method.names[0]] if method.source == "joint" else PerModality(expand)
+    method.project_context = project[method.names[0]] if method.source == "joint" else PerModality(project)
     looped = {
-        name: loop_encoder(encoder, method.modalities[name], context[name], into=stages[name], mode=mode, rank=rank)
+        name: loop_encoder(
+            encoder, method.modalities[name], context[name], into=stages[name], mode=loop.mode, rank=loop.link_rank
+        )
         for name, encoder in method.encoders.items()
     }
     method.encoders = PerModality(looped)
-    once = [one.stages[stage] for one in looped.values() for stage in one.before]
-    method.norms = Statistics(method, method.steps, statistics, once)
+    once = [encoder.stages[stage] for encoder in looped.values() for stage in encoder.before]
+    method.norms = NormStatistics(method, loop.steps, loop.statistics, once)
+    method.norms.attach()
 
 
-def joining_stages(into: str | Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str | None]:
-    """The stage that receives the feedback in each modality's encoder; None is the default one."""
+def stage_of_each(into: str | Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str | None]:
+    """Return the stage that receives the context in each modality's encoder; None is the default stage."""
     if into is None or isinstance(into, str):
         return dict.fromkeys(names, into)
     chosen: dict[str, str | None] = dict.fromkeys(names)
@@ -230,7 +185,7 @@ def joining_stages(into: str | Mapping[str, str] | None, names: Iterable[str]) -
 
 
 def context_widths(method: Progressive) -> dict[str, int]:
-    """The width of what each encoder is fed back, found by one dry run on two samples."""
+    """Return the width of what each encoder receives, found by a dry run on two samples."""
     example = blank_batch(method.modalities, next(method.parameters()))
     with evaluating(method):
         features = method.represent(example)
@@ -238,28 +193,26 @@ def context_widths(method: Progressive) -> dict[str, int]:
     if not isinstance(joint, Tensor) or joint.ndim != 2:
         what = f"shape {list(joint.shape)}" if isinstance(joint, Tensor) else type(joint).__name__
         raise UnsupportedError(
-            f"progressive: the fusion of {type(method).__name__} must give [batch, width], got {what}"
+            f"progressive: the fusion of {type(method).__name__} must return [batch, width], got {what}"
         )
     return {name: (joint if method.source == "joint" else features[name].pooled).shape[1] for name in method.names}
 
 
 def blank_batch(modalities: Mapping[str, Modality], like: Tensor, samples: int = 2) -> Batch:
-    """Samples of zeros (of ones, for tokens: 0 is padding) with every modality present."""
+    """Return blank samples with every modality present."""
     values, lengths = {}, {}
     for name, modality in modalities.items():
-        shape = (samples, *modality.shape)
-        tokens = modality.kind == "tokens"
-        values[name] = torch.ones(shape, dtype=torch.long, device=like.device) if tokens else like.new_zeros(shape)
-        if modality.timed:
-            lengths[name] = torch.full((samples,), modality.shape[0], device=like.device)
+        values[name], length = blank_inputs(modality, like, samples)
+        if length is not None:
+            lengths[name] = length
     present = torch.ones(samples, len(values), dtype=torch.bool, device=like.device)
     index = torch.arange(samples, device=like.device)
     weight = like.new_ones(samples)
     return Batch(values, present, index=index, weight=weight, lengths=lengths, complete=frozenset(values))
 
 
-def no_loop(base: type[Method]) -> str | None:
-    """Why a method cannot be looped, or None if it can."""
+def reason_against_loop(base: type[Method]) -> str | None:
+    """Return why a method cannot be looped, or None if it can."""
     if issubclass(base, Progressive):
         return f"'{base.name}' is a loop already"
     if not issubclass(base, JointMethod):
@@ -270,16 +223,17 @@ def no_loop(base: type[Method]) -> str | None:
 
 
 def loop_method(base: Method, **loop: Any) -> Progressive:
-    """A copy of a built method in a loop; the method itself is left as it is."""
-    why = no_loop(type(base))
-    if why is not None:
-        raise UnsupportedError(f"progressive: {why}")
+    """Return a copy of a built method in a loop; the method itself stays as it is."""
+    reason = reason_against_loop(type(base))
+    if reason is not None:
+        raise UnsupportedError(f"progressive: {reason}")
+    settings = MethodLoopSettings(**check_settings("progressive", MethodLoopSettings, loop))
     looped: Progressive = blank_member(Progressive, type(base))
     looped.__setstate__(copy.deepcopy(base).__getstate__())
-    known = inspect.signature(Progressive.__init__).parameters.values()
-    settings = {one.name: one.default for one in known if one.kind is inspect.Parameter.KEYWORD_ONLY}
-    for setting in loop:
-        if setting not in settings:
-            raise unknown_name("setting", setting, settings, "It was given to progressive")
-    close_loop(looped, **{**settings, **loop})
+    close_loop(looped, settings)
     return looped
+
+
+def _rows_with(batch: Batch, name: str) -> Tensor | None:
+    """Return the samples that have a modality; None: all. In a stacked batch every row is encoded."""
+    return None if name in batch.complete or batch.stacked else batch.present_in(name).nonzero()[:, 0]

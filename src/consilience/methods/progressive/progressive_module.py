@@ -1,4 +1,4 @@
-"""Progressive fusion of any `nn.Module`: hooks on the submodules that hear the context and on the one that gives it.
+"""Progressive fusion of any `nn.Module`: hooks on the submodules that receive the context and on the one it comes from.
 
 The hooks are bound methods of registered submodules, not closures: they survive `deepcopy`, pickle and compilation.
 """
@@ -10,28 +10,31 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.settings import whole_number, yes_or_no
+from consilience.core.settings import check_settings
+from consilience.methods.progressive.call_state import call_state
 from consilience.methods.progressive.dry_run import evaluating
-from consilience.methods.progressive.hooks import Receiver, Scout, Tap
-from consilience.methods.progressive.links import check_mode
-from consilience.methods.progressive.norm_statistics import Statistics
+from consilience.methods.progressive.hooks import CallRecorder, ContextSource, Receiver
+from consilience.methods.progressive.loop_settings import LoopSettings
+from consilience.methods.progressive.norm_statistics import NormStatistics
 
 
 class ProgressiveModule(nn.Module):
-    """A module called like its base and returning what the base returns, after `steps` passes.
+    """A module called like its base that returns what the base returns, after `steps` passes.
 
-    encoders: modality → the submodule whose input receives the feedback (its output, where the input is token ids);
-    fusion: the submodule whose output is fed back, pooled over time or space to `[batch, width]`. Both by dotted path
-    or as the submodule itself. mode, link_rank, project, detach, statistics: as for `pro:NAME`.
+    The base is not copied: it is `base`, and has hooks that do nothing outside a call of this module (a recurrent
+    layer with mode="concat" reads further inputs, which are zeros then). `remove` takes them off.
 
-    The base is not copied: it is `base`, and carries hooks from then on that do nothing outside a call of this module
-    (a recurrent layer that hears by concatenation reads further inputs, zeros); `remove` takes all of that off.
-
-    Links are built by a dry run on `example` (a tuple of arguments, a mapping of keyword arguments, or one tensor),
-    or in the first call without one: then only after it do `parameters()` name them all.
+    Args:
+        base: The module.
+        encoders: Modality → the submodule whose input receives the context (its output, where the input is token
+            ids), by dotted path or as the submodule itself.
+        fusion: The submodule whose output is fed back, pooled over time or space to `[batch, width]`.
+        example: Inputs for the dry run that builds the links: a tuple of arguments, a mapping of keyword arguments, or
+            a single tensor. Without it the first call builds them, and only then do `parameters()` include them.
+        **loop: The fields of `LoopSettings`.
     """
 
     def __init__(
@@ -40,39 +43,30 @@ class ProgressiveModule(nn.Module):
         encoders: Mapping[str, str | nn.Module],
         fusion: str | nn.Module,
         *,
-        steps: int = 2,
-        mode: str = "add",
-        link_rank: int | None = None,
-        project: int | None = None,
-        detach: bool = False,
-        statistics: str = "per-step",
         example: Any = None,
+        **loop: Any,
     ):
         super().__init__()
         self.base = base
-        self.steps, self.mode = whole_number("steps", steps), check_mode(mode)
-        self.link_rank = None if link_rank is None else whole_number("link_rank", link_rank)
-        self.project = None if project is None else whole_number("project", project)
-        self.detach_steps = yes_or_no("detach", detach)
+        self.loop = LoopSettings(**check_settings("progressive", LoopSettings, loop))
         self.paths = encoder_paths(base, encoders)
         self.fusion_path = submodule_path(base, fusion, "fusion")
-        self.norms = Statistics(base, self.steps, statistics)
+        self.norms = NormStatistics(base, self.loop.steps, self.loop.statistics)
         self.receivers = nn.ModuleList()
         self.expand: nn.Module = nn.Identity()
-        self.tap: Tap | None = None
-        if example is not None and self.steps > 1:
-            args, kwargs = call_arguments(example)
-            self._build(args, kwargs)
+        self.source: ContextSource | None = None
+        if example is not None and self.loop.steps > 1:
+            self._build(*call_arguments(example))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the base `steps` times, each pass hearing what the one before has fused; the last one's output."""
+        """Call the base `steps` times, each pass with the context of the previous one, and return the last output."""
         return self.passes(*args, **kwargs)[-1]
 
     def passes(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Every pass's output, for a loss on each of them."""
-        if self.steps == 1:
+        """Return the output of every pass, for a loss on each of them."""
+        if self.loop.steps == 1:
             return [self.base(*args, **kwargs)]
-        if self.tap is None:
+        if self.source is None:
             self._build(args, kwargs)
             if self.base.training and torch.is_grad_enabled():
                 warnings.warn(
@@ -81,30 +75,26 @@ class ProgressiveModule(nn.Module):
                     "or make the optimizer now",
                     stacklevel=3,
                 )
-        assert self.tap is not None
-        outputs = []
-        try:
-            self.tap.listen(True)
-            for step in range(self.steps):
-                with self.norms.during(step):
-                    outputs.append(self.base(*args, **kwargs))
-                if step < self.steps - 1:
-                    context = self.tap.take()
-                    context = self.expand(context.detach() if self.detach_steps else context)
-                    for receiver in self._receivers():
-                        receiver.listen(context)
-        finally:  # also when a pass fails: a context left behind would leak into the next call
-            self.tap.listen(False)
-            for receiver in self._receivers():
-                receiver.listen(None)
+        assert self.source is not None
+        outputs: list[Any] = []
+        states: dict[nn.Module, Any] = {}
+        for step in range(self.loop.steps):
+            contexts: list[Tensor] = []
+            last = step == self.loop.steps - 1
+            with call_state(states if last else {**states, self.source: contexts}), self.norms.during(step):
+                outputs.append(self.base(*args, **kwargs))
+            if not last:
+                context = self.source.only(contexts)
+                context = self.expand(context.detach() if self.loop.detach else context)
+                states = dict.fromkeys(self.receivers, context)
         return outputs
 
     def link_parameters(self) -> list[nn.Parameter]:
-        """The weights that the loop added: W of every receiver, and E."""
+        """Return the weights that the loop added: W of every receiver, and the projection of the context."""
         return [*self.receivers.parameters(), *self.expand.parameters()]
 
     def overhead(self) -> dict[str, int]:
-        """Number of parameters: of the base, and those the loop added."""
+        """Return the number of parameters of the base, and of those that the loop added."""
         added = sum(parameter.numel() for parameter in self.link_parameters())
         added += sum(getattr(receiver.link, "columns", 0) for receiver in self._receivers())
         return {"base": sum(parameter.numel() for parameter in self.parameters()) - added, "added": added}
@@ -113,48 +103,52 @@ class ProgressiveModule(nn.Module):
         """Take everything off the base and return it."""
         for receiver in self._receivers():
             receiver.remove()
-        if self.tap is not None:
-            self.tap.handle.remove()
-        self.receivers, self.tap = nn.ModuleList(), None
+        if self.source is not None:
+            self.source.handle.remove()
+        self.norms.remove()
+        self.receivers, self.source = nn.ModuleList(), None
         return self.base
 
     def _receivers(self) -> Iterator[Receiver]:
         return iter(self.receivers)  # type: ignore[arg-type]
 
     def _build(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """One dry run in evaluation mode tells what every receiver receives and how wide the context is."""
-        self.tap = Tap(self.base.get_submodule(self.fusion_path), self.fusion_path)
-        scouts = [Scout(self.base.get_submodule(path), path) for path in self.paths.values()]
+        """Build the links by a dry run in evaluation mode, which shows all shapes."""
+        source = ContextSource(self.base.get_submodule(self.fusion_path), self.fusion_path)
+        recorders = [CallRecorder(self.base.get_submodule(path), path) for path in self.paths.values()]
+        contexts: list[Tensor] = []
         try:
             with evaluating(self.base):
-                self.tap.listen(True)
-                self.base(*args, **kwargs)
-                for scout in scouts:
-                    scout.handle.remove()
-                context = self.tap.take()
+                with call_state({source: contexts}):
+                    self.base(*args, **kwargs)
+                for recorder in recorders:
+                    recorder.handle.remove()
+                context = source.only(contexts)
                 samples, width = context.shape
-                if self.project is not None:
-                    self.expand, width = nn.Linear(width, self.project, bias=False), self.project
-                for scout in scouts:
-                    self.receivers.append(Receiver(scout, samples, width, self.mode, self.link_rank))
+                if self.loop.project is not None:
+                    self.expand, width = nn.Linear(width, self.loop.project, bias=False), self.loop.project
+                for recorder in recorders:
+                    self.receivers.append(Receiver(recorder, samples, width, self.loop.mode, self.loop.link_rank))
         except BaseException:  # the base is left as it was
-            for scout in scouts:
-                scout.handle.remove()
+            for recorder in recorders:
+                recorder.handle.remove()
+            source.handle.remove()
             self.remove()
             raise
-        self.tap.listen(False)
-        like = next((one for one in self.base.parameters() if one.is_floating_point()), context)
+        like = next((weight for weight in self.base.parameters() if weight.is_floating_point()), context)
         for module in (self.expand, self.receivers):
             module.to(device=like.device, dtype=like.dtype)
+        self.norms.attach()
+        self.source = source
 
 
 def encoder_paths(base: nn.Module, encoders: Mapping[str, str | nn.Module]) -> dict[str, str]:
-    """Modality → the dotted path of its submodule, each another one."""
+    """Return the dotted path of each modality's submodule. No two modalities may share a submodule."""
     if not isinstance(encoders, Mapping):
         raise InputError(f"progressive: encoders must be a mapping modality → submodule, got {encoders!r}")
     if not encoders:
         raise InputError("progressive: name at least one submodule that receives the feedback in encoders={…}")
-    paths = {name: submodule_path(base, one, f"encoders[{name!r}]") for name, one in encoders.items()}
+    paths = {name: submodule_path(base, which, f"encoders[{name!r}]") for name, which in encoders.items()}
     names = {path: name for name, path in paths.items()}
     for name, path in paths.items():
         if names[path] != name:
@@ -163,7 +157,7 @@ def encoder_paths(base: nn.Module, encoders: Mapping[str, str | nn.Module]) -> d
 
 
 def submodule_path(base: nn.Module, which: str | nn.Module, what: str) -> str:
-    """The dotted path of a submodule given by path or as itself."""
+    """Return the dotted path of a submodule that is given by path or as itself."""
     known = {path: module for path, module in base.named_modules() if path}
     if isinstance(which, str):
         if which not in known:
@@ -176,7 +170,7 @@ def submodule_path(base: nn.Module, which: str | nn.Module, what: str) -> str:
 
 
 def call_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An example as the arguments of a call."""
+    """Return an example as the arguments of a call."""
     if isinstance(example, Mapping):
         return (), dict(example)
     return (tuple(example), {}) if type(example) in (tuple, list) else ((example,), {})

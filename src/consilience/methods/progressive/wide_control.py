@@ -1,135 +1,135 @@
-"""The base method widened to as many parameters as its loop has: `wide:NAME`, a control of progressive fusion.
+"""`wide:NAME`, a control of progressive fusion: the base method with as many parameters as its loop has.
 
-A loop adds weights. What `pro:NAME` gains over `wide:NAME` is owed to where the weights are, not to their number.
+A loop adds weights. What `pro:NAME` gains over `wide:NAME` comes from where the weights are, not from their number.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from consilience.core.errors import UnsupportedError
 from consilience.core.samples import Modality
+from consilience.core.settings import settings_of
 from consilience.encoders import Encoder, EncoderChoice, build_encoder
 from consilience.encoders.choice import read_choice
 from consilience.methods import Method, Spec, register
+from consilience.methods.progressive.loop_settings import MethodLoopSettings
 from consilience.methods.progressive.method_family import Family, member_class
-from consilience.methods.progressive.progressive_method import PAPER, Progressive, no_loop
+from consilience.methods.progressive.progressive_method import PAPER, Progressive, reason_against_loop
 
 # Encoders are widened by at most this factor: a loop that outweighs its base more than that has no fair control.
-MOST = 16.0
-# How far, relatively, the number of parameters may be off before encoders are widened by factors of their own.
-NEAR = 0.01
+MOST_FACTOR = 16.0
+# If the number of parameters is off by more than this share, encoders are widened by factors of their own.
+TOLERANCE = 0.01
 
 
 @register("wide:", paper=PAPER)
 class Wide(Family):
     """A method whose encoders are widened until it has as many parameters as `pro:NAME` with the same settings.
 
-    steps, mode, into, link_rank, project: of the loop it is a control of. All encoders are widened by one factor, or by
-    factors of their own where that comes nearer; those of the user's own and pretrained ones stay as they are. A method
-    whose width is a setting of its own (`mult`, `ef-lstm`) is widened by that.
+    All encoders are widened by one factor, or by factors of their own where that comes nearer. A user's own encoders
+    and pretrained ones stay as they are. A method whose width is a setting of its own (`mult`, `ef-lstm`) is widened
+    by that.
+
+    Args:
+        spec: What the method is built from.
+        **settings: Of the loop that it is a control of (steps, mode, into, link_rank, project), and of the base method.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        *,
-        steps: int = 2,
-        mode: str = "add",
-        into: str | Mapping[str, str] | None = None,
-        link_rank: int | None = None,
-        project: int | None = None,
-        **settings: Any,
-    ):
+    own_settings: ClassVar = {
+        name: settings_of(MethodLoopSettings)[name] for name in ("steps", "mode", "into", "link_rank", "project")
+    }
+
+    def __init__(self, spec: Spec, **settings: Any):
         base = type(self).base
-        loop = {"steps": steps, "mode": mode, "into": into, "link_rank": link_rank, "project": project}
-        with torch.random.fork_rng(devices=[]):  # models built to be counted draw no numbers from the real one's
+        loop, settings = self.split_settings(settings)
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # models built to be counted must not change the weights of the real one
             target = count(member_class(Progressive, base)(spec, **loop, **settings))
             if base.size is None:
                 plain: Any = base(spec, **settings)
                 spec = spec.preferring(plain.choices)  # a method may have encoders of its own choice
-                counted = partial(_encoders_wider, base, spec, settings)
-                spec = widened_spec(spec, fitting_factors(counted, tuple(spec.modalities), target))
+                chosen, given = spec, settings
+                factors = fitting_factors(
+                    lambda factors: count(base(widened_spec(chosen, factors), **given)), tuple(spec.modalities), target
+                )
+                spec = widened_spec(spec, factors)
             else:
-                factor = fitting_factor(lambda one: count(base(spec, **widened_settings(base, settings, one))), target)
+                chosen, given = spec, settings
+                factor = fitting_factor(
+                    lambda factor: count(base(chosen, **widened_settings(base, given, factor))), target
+                )
                 settings = widened_settings(base, settings, factor)
         super().__init__(spec, **settings)
 
     @classmethod
-    def no_member(cls, base: type[Method]) -> str | None:
-        """There is a control for whatever can be looped."""
-        return no_loop(base)
+    def reason_against_base(cls, base: type[Method]) -> str | None:
+        """Return why a method cannot be looped; every method that can be looped has this control."""
+        return reason_against_loop(base)
 
 
 def count(module: nn.Module) -> int:
-    """How many numbers are learned."""
+    """Return the number of parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _encoders_wider(base: Any, spec: Spec, settings: Mapping[str, Any], factors: dict[str, float]) -> int:
-    return count(base(widened_spec(spec, factors), **settings))
-
-
 def widened_settings(base: type[Method], settings: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """A method's settings with its own width times a factor, in units of its heads where attention divides it."""
+    """Return a method's settings with its width times a factor, rounded to a multiple of its attention heads."""
     assert base.size is not None
-    known = {one.name: one.default for one in inspect.signature(base.__init__).parameters.values()}
-    given = {**known, **settings}
+    given = {name: setting.default for name, setting in settings_of(base).items()} | dict(settings)
     return {**settings, base.size: scaled(given[base.size], factor, given.get("heads", 1))}
 
 
 def fitting_factors(
     counted: Callable[[dict[str, float]], int], names: tuple[str, ...], target: int
 ) -> dict[str, float]:
-    """Factors, by modality, whose parameter count comes within a hundredth of the target, or as near as can be."""
+    """Return factors, by modality, whose parameter count comes within 1 % of the target, or as near as possible."""
     together = fitting_factor(lambda factor: counted(dict.fromkeys(names, factor)), target)
     factors = dict.fromkeys(names, together)
-    for name in names:  # widths are whole numbers: what one encoder cannot meet, several can
-        if abs(counted(factors) - target) <= NEAR * target:
+    for name in names:  # widths are whole numbers: several encoders can come nearer than one
+        if abs(counted(factors) - target) <= TOLERANCE * target:
             break
-        others = {one: factor for one, factor in factors.items() if one != name}
+
+        def counted_with(factor: float, name: str = name, factors: dict[str, float] = factors) -> int:
+            return counted({**factors, name: factor})
+
         try:
-            alone = fitting_factor(partial(_with, counted, others, name), target)
-        except UnsupportedError:  # one that cannot be widened
+            own = fitting_factor(counted_with, target)
+        except UnsupportedError:  # an encoder that cannot be widened
             continue
-        factors = min(factors, {**factors, name: alone}, key=lambda one: abs(counted(one) - target))
+        factors = min(factors, {**factors, name: own}, key=lambda tried: abs(counted(tried) - target))
     return factors
 
 
-def _with(counted: Callable[[dict[str, float]], int], others: Mapping[str, float], name: str, factor: float) -> int:
-    return counted({**others, name: factor})
-
-
 def fitting_factor(counted: Callable[[float], int], target: int) -> float:
-    """The factor whose parameter count comes nearest to the target, by bisection: the count grows with the factor.
+    """Return the factor whose parameter count is nearest to the target, by bisection: the count grows with the factor.
 
     >>> round(fitting_factor(lambda factor: round(1000 * factor), 1500), 2)
     1.5
     """
     low, high = 1.0, 2.0
     while counted(high) < target:
-        if high >= MOST:
+        if high >= MOST_FACTOR:
             raise UnsupportedError(
                 f"wide: encoders widened {high:g} times come to {counted(high)} parameters, the loop has {target}: "
                 "none of them is one that can be widened, or the loop is far larger than its base"
             )
         low, high = high, 2 * high
-    ends: dict[float, int] = {one: counted(one) for one in (low, high)}
+    counts: dict[float, int] = {factor: counted(factor) for factor in (low, high)}
     for _ in range(14):
         middle = (low + high) / 2
-        ends[middle] = counted(middle)
-        low, high = (middle, high) if ends[middle] < target else (low, middle)
-    return min(ends, key=lambda factor: abs(ends[factor] - target))
+        counts[middle] = counted(middle)
+        low, high = (middle, high) if counts[middle] < target else (low, middle)
+    return min(counts, key=lambda factor: abs(counts[factor] - target))
 
 
 def widened_spec(spec: Spec, factors: Mapping[str, float]) -> Spec:
-    """The same spec with every encoder that can be widened wider by its factor."""
+    """Return the spec with every encoder that can be widened wider by its factor."""
     choices = {
         name: widened_choice(modality, spec.encoders.get(name), factors[name])
         for name, modality in spec.modalities.items()
@@ -138,7 +138,7 @@ def widened_spec(spec: Spec, factors: Mapping[str, float]) -> Spec:
 
 
 def widened_choice(modality: Modality, choice: EncoderChoice, factor: float) -> EncoderChoice:
-    """A choice of encoder, wider by a factor.
+    """Return a choice of encoder, wider by a factor.
 
     >>> widened_choice(Modality("a", "vector", (4,)), {"hidden": [10, 6]}, 1.5)
     {'name': 'mlp', 'hidden': [15, 9]}
@@ -153,14 +153,14 @@ def widened_choice(modality: Modality, choice: EncoderChoice, factor: float) -> 
     # Attention divides the width among its heads.
     unit: Any = next((module.heads for module in built.modules() if hasattr(module, "heads")), 1)
     wider: Any = (
-        [scaled(one, factor, unit) for one in size] if isinstance(size, Sequence) else scaled(size, factor, unit)
+        [scaled(width, factor, unit) for width in size] if isinstance(size, Sequence) else scaled(size, factor, unit)
     )
     given = {"name": choice} if isinstance(choice, str) else dict(choice or {})
     return {"name": built.name, **given, setting: wider}
 
 
 def scaled(size: int, factor: float, unit: int = 1) -> int:
-    """A size times a factor, rounded to a multiple of a unit.
+    """Return a size times a factor, rounded to a multiple of a unit.
 
     >>> scaled(64, 1.1), scaled(64, 1.1, unit=4)
     (70, 72)

@@ -6,7 +6,7 @@ from torch.overrides import TorchFunctionMode
 
 from consilience.core.batches import Batch
 from consilience.methods import Step
-from consilience.methods.latent.objectives.objective import objective_names, reconstruct
+from consilience.methods.latent.objectives.objective import OBJECTIVES, reconstruct
 from methods.latent.latent_toys import batch_of, model_of
 
 MIXED = [[1, 1, 1], [1, 1, 0], [0, 1, 1], [0, 0, 1]]
@@ -77,7 +77,7 @@ class Numbers(TorchFunctionMode):
 
 
 @pytest.mark.parametrize("weights", [{}, {"a": 2.5}], ids=["equal", "weighed"])
-@pytest.mark.parametrize("name", objective_names())
+@pytest.mark.parametrize("name", OBJECTIVES.names())
 def test_no_step_waits_for_numbers_to_reach_the_device(name, weights):
     """Such a step could not be recorded either."""
     model, batch = model_of(3, name, weights=weights).train(), batch_of(3)

@@ -8,10 +8,9 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.methods.latent.diagonal_gaussian import Gaussian
-from consilience.methods.latent.objectives import build_objective
 from consilience.methods.latent.objectives.mmvae import match_moments, mixture_density
 from consilience.methods.latent.objectives.mvae import random_subsets
-from consilience.methods.latent.objectives.objective import evaluate
+from consilience.methods.latent.objectives.objective import build_objective, evaluate
 from consilience.methods.latent.subsets import all_subsets
 from methods.latent.latent_toys import Literal, batch_of, model_of
 
@@ -153,7 +152,7 @@ def test_settings_are_checked():
     for name, settings, message in (
         ("jmvae", {"alpha": -1}, "alpha must be a number ≥ 0, got -1"),
         ("jmvae", {"reading": "pairs"}, "unknown reading 'pairs'"),
-        ("mvtcae", {"alpha": 2}, "alpha must be a number from 0 to 1, got 2"),
+        ("mvtcae", {"alpha": 2}, "alpha must be a number ≥ 0 and ≤ 1, got 2"),
         ("mvae", {"random": -1}, "random must be a whole number ≥ 0"),
         ("mmvae", {"particles": 0}, "particles must be a whole number ≥ 1"),
         ("joint", {"bound": "tight"}, "unknown setting 'bound'.*objective 'joint'"),

@@ -1,4 +1,4 @@
-"""Yes or no, and one class of several: Bernoulli and categorical."""
+"""Likelihoods of classes: Bernoulli for yes or no, categorical for one of several."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from consilience.methods.latent.likelihoods.likelihood import Likelihood, regist
 
 @register_likelihood("bernoulli")
 class BernoulliLikelihood(Likelihood):
-    """x ∈ {0, 1} with probability sigmoid(decoded); for x in between the cross entropy, as is usual for grey."""
+    """x ∈ {0, 1} with probability sigmoid(decoded); for grey values in between, the cross entropy."""
 
     def total(self, decoded: Tensor, x: Tensor) -> Tensor:
-        """In one pass over all numbers."""
+        """Return the sum, in one pass over all numbers."""
         each = functional.binary_cross_entropy_with_logits(decoded, x.expand_as(decoded), reduction="none")
         return -each.flatten(decoded.ndim - len(self.shape)).sum(-1)
 
@@ -26,21 +26,21 @@ class BernoulliLikelihood(Likelihood):
         return x * decoded - functional.softplus(decoded)
 
     def mean(self, decoded: Tensor) -> Tensor:
-        """The probability of 1."""
+        """Return the probability of 1."""
         return decoded.sigmoid()
 
     def draw(self, decoded: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """0 or 1."""
+        """Draw 0 or 1."""
         return (uniform(decoded, generator) < decoded.sigmoid()).to(decoded.dtype)
 
     def check(self, samples: Samples, name: str) -> None:
-        """Values in [0, 1]."""
-        self._refuse(samples, name, lambda values: (values >= 0) & (values <= 1), "values must lie in [0, 1]")
+        """Values must lie in [0, 1]."""
+        self._check_values(samples, name, lambda values: (values >= 0) & (values <= 1), "values must lie in [0, 1]")
 
 
 @register_likelihood("categorical")
 class CategoricalLikelihood(Likelihood):
-    """One class of several: every token of a modality of tokens, or the whole of a vector that is one-hot."""
+    """One class of several: each token of a modality of tokens, or a vector that is one-hot."""
 
     reads = ("vector", "tokens")
 
@@ -51,7 +51,7 @@ class CategoricalLikelihood(Likelihood):
             self.shape = (*modality.shape, modality.vocabulary)
 
     def total(self, decoded: Tensor, x: Tensor) -> Tensor:
-        """Σ over tokens, or the one class of a vector."""
+        """Return the sum over tokens, or the log-probability of a vector's class."""
         each = self.each(decoded, x)
         return each.sum(-1) if self.modality.kind == "tokens" else each
 
@@ -64,11 +64,11 @@ class CategoricalLikelihood(Likelihood):
         return (log_probabilities * x).sum(-1)
 
     def mean(self, decoded: Tensor) -> Tensor:
-        """The probabilities of a vector's classes; for tokens the most probable ids."""
+        """Return the probabilities of a vector's classes; for tokens the most probable ids."""
         return decoded.argmax(-1) if self.modality.kind == "tokens" else decoded.softmax(-1)
 
     def draw(self, decoded: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Ids, or one-hot."""
+        """Draw ids, or one-hot vectors."""
         gumbel = -torch.log(-torch.log(uniform(decoded, generator).clamp(1e-20, 1 - 1e-7)))
         ids = (decoded + gumbel).argmax(-1)
         if self.modality.kind == "tokens":
@@ -76,9 +76,9 @@ class CategoricalLikelihood(Likelihood):
         return functional.one_hot(ids, decoded.shape[-1]).to(decoded.dtype)
 
     def check(self, samples: Samples, name: str) -> None:
-        """A class that training knew: ids below the vocabulary's size, or exactly one 1 among zeros."""
+        """Ids must be below the size of the training vocabulary; vectors must be one-hot."""
         if self.modality.kind == "vector":
-            self._refuse(
+            self._check_values(
                 samples,
                 name,
                 lambda values: (np.isin(values, (0, 1)).all(-1) & (values.sum(-1) == 1))[:, None],
@@ -86,13 +86,13 @@ class CategoricalLikelihood(Likelihood):
             )
         elif samples.modalities[name].kind == "tokens":  # text becomes known ids by its preparation
             known = self.shape[-1]
-            wanted = f"classes must be whole numbers from 0 to {known - 1}, those that training saw"
+            allowed = f"classes must be whole numbers from 0 to {known - 1}, those of the training set"
             values = np.asarray(samples.read(name, np.arange(len(samples))))
             lengths = samples.lengths[name]
             counted = (np.arange(values.shape[1]) < lengths[:, None]) & samples.present_in(name)[:, None]
             bad = ((values >= known) & counted).any(1)
             if bad.any():
                 raise InputError(
-                    f"modality {name!r} does not fit the likelihood 'categorical': {wanted}, got "
+                    f"modality {name!r} does not fit the likelihood 'categorical': {allowed}, got "
                     f"{np.where(counted, values, 0).max()} ({name_rows(samples.index[bad])})"
                 )

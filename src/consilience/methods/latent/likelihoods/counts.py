@@ -1,4 +1,4 @@
-"""Counts: Poisson, and negative binomial for those that spread more."""
+"""Likelihoods of counts: Poisson, and negative binomial for counts that vary more."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.samples import Modality, Samples
-from consilience.methods.latent.likelihoods.likelihood import Likelihood, register_likelihood
+from consilience.methods.latent.likelihoods.likelihood import Likelihood, feature_shape, register_likelihood
 
-# Beyond this logarithm of a rate, counts are beyond any data, and exp would overflow early in training.
+# The most logarithm of a rate: larger counts do not occur, and exp would overflow early in training.
 MOST_LOG_RATE = 20.0
 
 
 class _Counts(Likelihood):
     """Counts whose mean is e^decoded."""
 
-    def seen(self, x: Tensor) -> Tensor:
+    def encoder_input(self, x: Tensor) -> Tensor:
         """log(1 + x): counts span orders of magnitude."""
         return x.log1p()
 
     def mean(self, decoded: Tensor) -> Tensor:
-        """The rate."""
+        """Return the rate."""
         return decoded.clamp(max=MOST_LOG_RATE).exp()
 
     def check(self, samples: Samples, name: str) -> None:
-        """Whole numbers ≥ 0."""
-        self._refuse(
+        """Values must be whole numbers ≥ 0."""
+        self._check_values(
             samples,
             name,
             lambda values: (values >= 0) & (values == np.round(values)),
@@ -44,7 +44,7 @@ class PoissonLikelihood(_Counts):
         return x * log_rate - log_rate.exp() - torch.lgamma(x + 1)
 
     def draw(self, decoded: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Counts."""
+        """Draw counts."""
         return torch.poisson(self.mean(decoded), generator=generator)
 
 
@@ -54,8 +54,7 @@ class NegativeBinomialLikelihood(_Counts):
 
     def __init__(self, modality: Modality):
         super().__init__(modality)
-        sizes = {"vector": modality.shape, "sequence": modality.shape[-1:], "image": (modality.shape[0], 1, 1)}
-        self.log_dispersion = nn.Parameter(torch.zeros(sizes[modality.kind]))
+        self.log_dispersion = nn.Parameter(torch.zeros(feature_shape(modality)))
 
     def pointwise(self, decoded: Tensor, x: Tensor) -> Tensor:
         """log Γ(x+r)/(Γ(r) x!) + r log r/(r+μ) + x log μ/(r+μ)."""
@@ -65,7 +64,7 @@ class NegativeBinomialLikelihood(_Counts):
         return ways + r * (log_r - log_sum) + x * (log_rate - log_sum)
 
     def draw(self, decoded: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """A Poisson count of a gamma-distributed rate."""
+        """Draw Poisson counts of gamma-distributed rates."""
         r = self.log_dispersion.exp().expand_as(decoded)
         rate = torch._standard_gamma(r, generator=generator) / r * self.mean(decoded)
         return torch.poisson(rate, generator=generator)

@@ -1,55 +1,51 @@
-"""Numbers around a location: Gaussian and Laplace."""
+"""Likelihoods of numbers around a location: Gaussian and Laplace."""
 
 from __future__ import annotations
 
 import math
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Modality
-from consilience.methods.latent.likelihoods.likelihood import Likelihood, normal, register_likelihood, uniform
+from consilience.core.settings import PositiveFloat
+from consilience.methods.latent.likelihoods.likelihood import Likelihood, feature_shape, register_likelihood, uniform
 
-# Below this logarithm of a learned scale (in units of the prepared data), density would be bought by precision alone.
+# The least logarithm of a learned scale, in units of the prepared data. With less, precision alone would buy density.
 LEAST_LOG_SCALE = -6.0
+Scale = Annotated[
+    Literal["modality", "feature"] | PositiveFloat, "learned for the modality or each feature, or a fixed number"
+]
 
 
-class _Located(Likelihood):
-    """A location from the decoder and a scale: of the whole modality, of every feature, or fixed."""
-
+class _LocationScale(Likelihood):
     standardised = True
 
-    def __init__(self, modality: Modality, *, scale: float | str = "modality"):
+    def __init__(self, modality: Modality, *, scale: Scale = "modality"):
         super().__init__(modality)
         if isinstance(scale, str):
-            if scale not in ("modality", "feature"):
-                raise unknown_name("scale", scale, ("modality", "feature"), "Or give a number to fix it")
-            # Shared over time and place: the last axis of vectors and sequences, the channels of images.
-            sizes = {"vector": modality.shape, "sequence": modality.shape[-1:], "image": (modality.shape[0], 1, 1)}
-            self.log_scale = nn.Parameter(torch.zeros(sizes[modality.kind] if scale == "feature" else ()))
-        elif isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
-            raise InputError(f"scale must be 'modality', 'feature' or a number > 0, got {scale!r}")
+            self.log_scale = nn.Parameter(torch.zeros(feature_shape(modality) if scale == "feature" else ()))
         else:
             self.register_buffer("log_scale", torch.tensor(math.log(scale)))
 
-    def bounded(self) -> Tensor:
-        """The logarithm of the scale."""
+    def clamped_log_scale(self) -> Tensor:
+        """Return the logarithm of the scale, at least `LEAST_LOG_SCALE`."""
         return self.log_scale.clamp(min=LEAST_LOG_SCALE)
 
     def mean(self, decoded: Tensor) -> Tensor:
-        """The location."""
+        """Return the location."""
         return decoded
 
 
 @register_likelihood("gaussian")
-class GaussianLikelihood(_Located):
+class GaussianLikelihood(_LocationScale):
     """N(x; decoded, scale²)."""
 
     def total(self, decoded: Tensor, x: Tensor) -> Tensor:
-        """Where one scale serves all, squares are summed before they are scaled: fewer passes over all numbers."""
-        log_scale = self.bounded()
+        """Return the sum; with one scale, squares are summed before they are scaled, in fewer passes over memory."""
+        log_scale = self.clamped_log_scale()
         if log_scale.ndim:
             return super().total(decoded, x)
         squares = functional.mse_loss(decoded, x.expand_as(decoded), reduction="none")
@@ -59,24 +55,25 @@ class GaussianLikelihood(_Located):
 
     def pointwise(self, decoded: Tensor, x: Tensor) -> Tensor:
         """−½ ((x − decoded)/scale)² − log scale − ½ log 2π."""
-        log_scale = self.bounded()
+        log_scale = self.clamped_log_scale()
         return -0.5 * ((x - decoded) * (-log_scale).exp()).square() - log_scale - 0.5 * math.log(2 * math.pi)
 
     def draw(self, decoded: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Decoded + scale·noise."""
-        return decoded + self.bounded().exp() * normal(decoded, generator)
+        noise = torch.randn(decoded.shape, generator=generator, dtype=decoded.dtype, device=decoded.device)
+        return decoded + self.clamped_log_scale().exp() * noise
 
 
 @register_likelihood("laplace")
-class LaplaceLikelihood(_Located):
+class LaplaceLikelihood(_LocationScale):
     """Laplace(x; decoded, scale)."""
 
     def pointwise(self, decoded: Tensor, x: Tensor) -> Tensor:
         """−|x − decoded|/scale − log 2·scale."""
-        log_scale = self.bounded()
+        log_scale = self.clamped_log_scale()
         return -(x - decoded).abs() * (-log_scale).exp() - log_scale - math.log(2)
 
     def draw(self, decoded: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """By inversion."""
+        """Draw by inversion."""
         half = uniform(decoded, generator) - 0.5
-        return decoded - self.bounded().exp() * half.sign() * torch.log1p(-2 * half.abs())
+        return decoded - self.clamped_log_scale().exp() * half.sign() * torch.log1p(-2 * half.abs())

@@ -25,15 +25,18 @@ class Joint(Objective):
 
     def plan(self, model: LatentModel, batch: Batch, generator: torch.Generator | None = None) -> Plan:
         """What each sample has."""
-        return joint_plan(observed(batch))
+        subsets = observed(batch)
+        members = subsets if subsets.ndim == 3 else subsets[:, None]
+        return Plan(subsets, reconstruction=members.float(), prior=members.any(-1).float())
+
+
+@register_objective("vae", paper="Kingma and Welling 2014, Auto-Encoding Variational Bayes")
+class Vae(Joint):
+    """The baseline: one autoencoder that reads all modalities side by side, missing ones as zeros."""
+
+    subset_encoders = ("concat",)
 
 
 def observed(batch: Batch) -> Tensor:
-    """What is present as one set: `[1, batch, modality]`, or `[1, modality]` of a batch that is whole."""
+    """Return what is present as one set: `[1, batch, modality]`, or `[1, modality]` if nothing is missing."""
     return batch.present[:1] if batch.whole else batch.present[None]
-
-
-def joint_plan(present: Tensor) -> Plan:
-    """L_J of one set a sample, `[1, modality]` or `[1, batch, modality]`."""
-    sets = present if present.ndim == 3 else present[:, None]
-    return Plan(present, reconstruction=sets.float(), prior=sets.any(-1).float())

@@ -9,14 +9,13 @@ lower by Σ_{|S|≥2} c·KL(q_S ‖ p(z)). With learned posteriors neither is a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.errors import unknown_name
-from consilience.methods.latent.objectives.objective import Objective, Plan, choice, factor_type, register_objective
+from consilience.methods.latent.objectives.objective import Objective, Plan, factor_type, register_objective
 from consilience.methods.latent.subsets import all_subsets, chain, lattice
 
 if TYPE_CHECKING:
@@ -27,20 +26,24 @@ _PAPER = "Korthals 2019, M²VAE – Derivation of a Multi-Modal Variational Auto
 
 @register_objective("m2vae", paper=_PAPER)
 class M2Vae(Objective):
-    """bound: "paper" or "tight" · subsets: "all" at every step, or a random "chain" of nested ones, an unbiased
-    estimate from N encoders instead of 2^N − 1 · chains: a permutation for every "sample" or one a "batch", by default
-    as the subset encoder computes best.
+    """The joint log-likelihood split over subsets.
+
+    A random chain of nested subsets gives an unbiased estimate from N encoders instead of 2^N − 1.
     """
 
-    def __init__(self, *, bound: str = "paper", subsets: str = "all", chains: str | None = None):
-        self.tight = choice("bound", bound, ("paper", "tight")) == "tight"
-        self.subsets = choice("subsets", subsets, ("all", "chain"))
-        self.chains = chains
-        if chains not in (None, "sample", "batch"):
-            raise unknown_name("chains", chains, ("sample", "batch"))
+    def __init__(
+        self,
+        *,
+        bound: Annotated[Literal["paper", "tight"], "the form of the bound"] = "paper",
+        subsets: Annotated[Literal["all", "chain"], "visit all subsets in a step, or a random chain"] = "all",
+        chains: Annotated[
+            Literal["sample", "batch"] | None, "a chain for each sample or batch; None: what is faster"
+        ] = None,
+    ):
+        self.tight, self.subsets, self.chains = bound == "tight", subsets, chains
 
     def reason_against(self, modalities: int, annealed: bool) -> str | None:
-        """Too many modalities to visit all subsets are refused by `all_subsets`."""
+        """`all_subsets` raises an error if there are too many modalities for subsets="all"."""
         if self.subsets == "all":
             all_subsets(modalities)
         return None
@@ -59,13 +62,14 @@ class M2Vae(Objective):
 
 
 def full_plan(present: Tensor, tight: bool) -> Plan:
-    """Every subset of what is present, `[batch, modality]` (or `[1, modality]` for all samples), weighed by c(n, k)
-    with n the number present.
+    """Return every subset of what is present, weighted by c(n, k) with n the number of modalities present.
+
+    present is `[batch, modality]`, or `[1, modality]` for all samples.
     """
     subsets, shares, pairs = lattice(present.shape[1], present.device, factor_type(present.device))
-    sizes, have = subsets.sum(1), present.sum(1)
+    sizes, count = subsets.sum(1), present.sum(1)
     held = (subsets[:, None] <= present).all(-1)
-    c = shares[have, sizes[:, None]] * held
+    c = shares[count, sizes[:, None]] * held
     return Plan(
         subsets,
         reconstruction=c[..., None] * subsets[:, None],
@@ -76,15 +80,15 @@ def full_plan(present: Tensor, tight: bool) -> Plan:
 
 
 def chain_plan(present: Tensor, order: Tensor, tight: bool) -> Plan:
-    """The nested sets of a permutation, whose mean over permutations is the full plan.
+    """Return the nested sets of a permutation; their mean over permutations is the full plan.
 
-    present, order: `[batch, modality]`, or `[modality]` for a batch that is whole.
+    present and order are `[batch, modality]`, or `[modality]` for a batch without missing modalities.
 
         paper   Σ_k (1/k)·L_J(π_1…k) − Σ_{k≥2} KL(q_{π_1…k} ‖ q_{π_1…k−1})
         tight   Σ_k E_{q_{π_1…k}} log p(π_k | z) − KL(q_{π_1…k} ‖ q_{π_1…k−1}),   q_∅ = p(z)
     """
     nested = chain(present, order=order)
-    sets, newest = (one if one.ndim == 3 else one[:, None] for one in (nested.sets, nested.newest))
+    sets, newest = (steps if steps.ndim == 3 else steps[:, None] for steps in nested)
     size, entered = sets.sum(-1), newest.any(-1)
     if tight:
         reconstruction, prior = newest.float(), (entered & (size == 1)).float()

@@ -2,8 +2,8 @@
 
     E_{z ~ q(z|O)} Σ_{m∈O} log p(m|z) − mean_S KL(q_S ‖ p(z)),   q(z|O) = mean_S q_S,  q_S ∝ Π_{m∈S} q_m
 
-over the non-empty subsets S of O (Sutter et al. 2021, eq. 5 and lemma 2). A sample's z is drawn from one subset of its
-own, as in the authors' code.
+over the non-empty subsets S of O (Sutter et al. 2021, eq. 5 and lemma 2). The z of a sample is drawn from one random
+subset, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ if TYPE_CHECKING:
 
 @register_objective("mopoe", paper="Sutter et al. 2021, Generalized Multimodal ELBO")
 class Mopoe(Objective):
-    """No settings."""
+    """A mixture of products of experts; without settings."""
 
     subset_encoders = ("poe",)
     prior_expert = False
 
-    def default_encoder(self, modalities: int) -> str:
-        """Products of experts."""
-        return "poe"
-
     def reason_against(self, modalities: int, annealed: bool) -> str | None:
-        """Too many modalities to visit all subsets are refused by `all_subsets`."""
+        """`all_subsets` raises an error if there are too many modalities."""
         all_subsets(modalities)
         return None
 
     def plan(self, model: LatentModel, batch: Batch, generator: torch.Generator | None = None) -> Plan:
-        """All subsets of what each sample has, one of them to draw from."""
+        """All subsets of what each sample has; z is drawn from one of them."""
         subsets = lattice(len(model.names), batch.device).subsets
         held = (subsets[:, None] <= batch.present).all(-1)
         share = held.to(factor_type(batch.device)) / held.sum(0).clamp(min=1)

@@ -5,12 +5,12 @@ L_J(O) + Σ_{m∈O} L_J({m}) + Σ_{j=1…J} L_J(S_j),   q_S ∝ p(z) Π_{m∈S} 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 
 from consilience.core.batches import Batch
-from consilience.core.settings import whole_number
+from consilience.core.settings import NonNegativeInt
 from consilience.methods.latent.objectives.objective import Objective, Plan, register_objective
 
 if TYPE_CHECKING:
@@ -21,32 +21,28 @@ if TYPE_CHECKING:
     "mvae", paper="Wu and Goodman 2018, Multimodal Generative Models for Scalable Weakly-Supervised Learning"
 )
 class Mvae(Objective):
-    """random: how many random subsets of 2 … n − 1 members are added a sample, where there are any."""
+    """The joint bounds of the observed set, of each modality and of random subsets."""
 
     subset_encoders = ("poe",)
 
-    def __init__(self, *, random: int = 1):
-        self.random = whole_number("random", random, least=0)
-
-    def default_encoder(self, modalities: int) -> str:
-        """Products of experts."""
-        return "poe"
+    def __init__(self, *, random: Annotated[NonNegativeInt, "random subsets of 2 … n − 1 members a sample"] = 1):
+        self.random = random
 
     def plan(self, model: LatentModel, batch: Batch, generator: torch.Generator | None = None) -> Plan:
         """The observed set, its single members, and random subsets."""
         present = batch.present
-        alone = torch.eye(len(model.names), dtype=torch.bool, device=batch.device)[:, None] & present
-        # The whole is counted once where it is a single modality.
+        single = torch.eye(len(model.names), dtype=torch.bool, device=batch.device)[:, None] & present
+        # A single observed modality is counted once.
         several = present & (present.sum(-1, keepdim=True) > 1)
         drawn = random_subsets(present, self.random, generator)
-        sets = torch.cat([several[None], alone, drawn])
+        sets = torch.cat([several[None], single, drawn])
         return Plan(sets, reconstruction=sets.float(), prior=sets.any(-1).float())
 
 
 def random_subsets(present: torch.Tensor, count: int, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Subsets of what is present, of a size uniform in 2 … n − 1, members at random: `[count, batch, modality]`.
+    """Draw subsets of what is present, with sizes uniform in 2 … n − 1: `[count, batch, modality]`.
 
-    Empty where n < 3, when there is no such size.
+    They are empty if n < 3.
     """
     shape = (count, *present.shape)
     draw = torch.rand(shape, generator=generator, device=present.device).masked_fill(~present, 2.0)

@@ -1,4 +1,4 @@
-"""What an objective is: a plan of reconstructions and divergences over subsets, and how a plan is evaluated."""
+"""The base class of objectives: a plan of reconstructions and divergences over subsets, and how it is evaluated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.errors import UnsupportedError, unknown_name
+from consilience.core.errors import UnsupportedError
 from consilience.core.registry import Registry
 from consilience.core.settings import DeclaredSettings, check_settings, settings_of
 from consilience.methods.latent.diagonal_gaussian import Gaussian, bayes_product, kl
@@ -20,20 +20,26 @@ from consilience.methods.latent.subset_encoders import MOST_HEADS
 if TYPE_CHECKING:
     from consilience.methods.latent.latent_model import LatentModel
 
-# What draws: a generator, the global one if None, or the noise itself, standard normal numbers that broadcast.
+# A generator, the global one if None, or the noise itself: standard normal numbers that broadcast.
 Noise = torch.Generator | Tensor | None
 
-OBJECTIVES: Registry[type[Objective]] = Registry("objective", group="consilience.objectives")
+OBJECTIVES: Registry[type[Objective]] = Registry(
+    "objective", packages=["consilience.methods.latent.objectives"], group="consilience.objectives"
+)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The terms of an objective: which subsets are encoded, and how much each of their terms counts.
+    """The terms of an objective: which subsets are encoded, and the factor of each of their terms.
 
-    subsets: booleans `[S, modality]`, or `[S, batch, modality]` where samples differ · reconstruction: factors of
-    E_{q_S} log p(x_m | z), `[S, batch, modality]`, or `[S, 1, modality]` where samples do not differ; what has factor 0
-    is not decoded · prior: factors of KL(q_S ‖ p(z)), `[S, batch]` or `[S, 1]` · pairs: positions `[pair, 2]` of sets
-    S and T whose KL(q_S ‖ q_T) counts · mutual: its factors, `[pair, batch]` or `[pair, 1]`.
+    A dimension `batch` may be 1 where samples do not differ.
+
+    Attributes:
+        subsets: Booleans `[S, modality]`, or `[S, batch, modality]` where samples differ.
+        reconstruction: Factors of E_{q_S} log p(x_m | z), `[S, batch, modality]`; what has factor 0 is not decoded.
+        prior: Factors of KL(q_S ‖ p(z)), `[S, batch]`.
+        pairs: Positions `[pair, 2]` of sets S and T with a term KL(q_S ‖ q_T).
+        mutual: The factors of these terms, `[pair, batch]`.
     """
 
     subsets: Tensor
@@ -44,10 +50,10 @@ class Plan:
 
 
 def evaluate(model: LatentModel, batch: Batch, plan: Plan, noise: Noise = None) -> dict[str, Tensor]:
-    """The terms of a plan for every sample, to be minimised: "reconstruction", "prior" and "mutual", each `[batch]`.
+    """Return the terms of a plan for every sample: "reconstruction", "prior" and "mutual", each `[batch]`.
 
-    Every posterior is encoded once and drawn from once, every decoder called once; gradients flow through both sides
-    of every divergence.
+    Every posterior is encoded once and drawn from once, every decoder is called once. Gradients flow through both
+    sides of every divergence.
     """
     q = model.encode(batch, plan.subsets)
     terms = {
@@ -63,121 +69,116 @@ def evaluate(model: LatentModel, batch: Batch, plan: Plan, noise: Noise = None) 
 def reconstruct(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) -> Tensor:
     """Σ over sets and modalities of factor × log p(x_m | z_S): z `[S, batch, latent]`, a plan's factors → `[batch]`.
 
-    Only what has a factor is decoded, all of it in one call per decoder. A step that is being recorded cannot ask what
-    that is, and decodes everything.
+    Only what has a factor is decoded, in one call per decoder. While a CUDA graph is recorded the factors cannot be
+    read, and everything is decoded.
     """
     factors = factors.to(z.dtype)
-    if any(weight != 1 for weight in model.weights):  # one by one: no step waits for numbers to reach a device
-        factors = torch.stack([weight * one for weight, one in zip(model.weights, factors.unbind(-1))], dim=-1)
+    if any(weight != 1 for weight in model.weights):  # scalars one by one need no copy to the device
+        factors = torch.stack([weight * each for weight, each in zip(model.weights, factors.unbind(-1))], dim=-1)
     if z.is_cuda and torch.cuda.is_current_stream_capturing():
         each = zip(model.names, factors.unbind(-1))
-        gained = [torch.where(one != 0, one * model.log_density(name, z, batch), 0) for name, one in each]
-        return torch.cat(gained).sum(0)
+        terms = [torch.where(factor != 0, factor * model.log_density(name, z, batch), 0) for name, factor in each]
+        return torch.cat(terms).sum(0)
     if factors.shape[1] == 1:
         return _reconstruct_alike(model, batch, z, factors[:, 0])
-    return _reconstruct_apart(model, batch, z, factors)
+    return _reconstruct_selected(model, batch, z, factors)
 
 
 def _reconstruct_alike(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) -> Tensor:
-    """Factors `[S, modality]` that serve all samples."""
+    """Reconstruct with factors `[S, modality]`, the same for all samples."""
     total = z.new_zeros(len(batch))
     for name, factor in zip(model.names, factors.unbind(-1)):
         sets = factor.nonzero()[:, 0]
         if len(sets):
-            # No matrix product, which mixed precision would make in 16 bits.
+            # Not a matrix product, which mixed precision would compute in 16 bits.
             total = total + (factor[sets, None] * model.log_density(name, z.index_select(0, sets), batch)).sum(0)
     return total
 
 
-def _reconstruct_apart(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) -> Tensor:
-    """Factors `[S, batch, modality]`: all that is to be decoded is looked up at once, sorted by modality."""
+def _reconstruct_selected(model: LatentModel, batch: Batch, z: Tensor, factors: Tensor) -> Tensor:
+    """Reconstruct with factors `[S, batch, modality]`: select all that is to be decoded, sorted by modality."""
     modalities, rows, sets = factors.permute(2, 1, 0).nonzero(as_tuple=True)
-    chosen = z.flatten(0, 1).index_select(0, sets * len(batch) + rows)
+    selected = z.flatten(0, 1).index_select(0, sets * len(batch) + rows)
     shape = (len(model.names), len(batch))
     # A tight chain decodes every modality once for every sample, and then all is in the batch's own order.
     once = len(rows) == math.prod(shape) and bool((rows.view(shape) == torch.arange(shape[1], device=z.device)).all())
     counts = [shape[1]] * shape[0] if once else torch.bincount(modalities, minlength=shape[0]).tolist()
-    parts = zip(model.names, chosen.split(counts), rows.split(counts))
-    densities = [model.log_density(name, some, batch, None if once else who) for name, some, who in parts if len(some)]
+    parts = zip(model.names, selected.split(counts), rows.split(counts))
+    densities = [model.log_density(name, part, batch, None if once else of) for name, part, of in parts if len(part)]
     if not densities:
         return z.new_zeros(shape[1])
-    gained = factors[sets, rows, modalities] * torch.cat(densities)
-    return gained.view(shape).sum(0) if once else z.new_zeros(shape[1]).index_add(0, rows, gained)
+    terms = factors[sets, rows, modalities] * torch.cat(densities)
+    return terms.view(shape).sum(0) if once else z.new_zeros(shape[1]).index_add(0, rows, terms)
 
 
 class Objective(DeclaredSettings):
-    """A named objective; its settings are its keyword-only arguments.
+    """A named objective. Its settings are its keyword-only arguments; a subclass defines `plan` or `terms`.
 
-    subset_encoders: those it is defined for · prior_expert: whether the prior takes part in products of experts ·
-    whole_terms: the terms that β does not multiply.
+    Attributes:
+        subset_encoders: The subset encoders that it is defined for.
+        prior_expert: Whether the prior takes part in products of experts.
+        unscaled_terms: The terms that β does not multiply.
     """
 
     name: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     subset_encoders: ClassVar[tuple[str, ...]] = ("trunk", "own", "poe", "set", "concat")
     prior_expert: ClassVar[bool] = True
-    whole_terms: ClassVar[tuple[str, ...]] = ("reconstruction",)
+    unscaled_terms: ClassVar[tuple[str, ...]] = ("reconstruction",)
 
     def default_encoder(self, modalities: int) -> str:
-        """The subset encoder unless another is chosen."""
+        """Return the subset encoder that is used unless another is chosen."""
+        if len(self.subset_encoders) == 1:
+            return self.subset_encoders[0]
         return "trunk" if modalities <= MOST_HEADS else "set"
 
     def reason_against(self, modalities: int, annealed: bool) -> str | None:
-        """Why it cannot serve so many modalities, or a β other than 1; None if it can."""
+        """Return why it does not support so many modalities or a β other than 1; None if it does."""
         return None
 
     def plan(self, model: LatentModel, batch: Batch, generator: torch.Generator | None = None) -> Plan:
-        """The terms for this batch."""
+        """Return the terms for this batch."""
         raise NotImplementedError
 
     def terms(self, model: LatentModel, batch: Batch, noise: Noise = None) -> dict[str, Tensor]:
-        """Named terms `[batch]` for every sample, whose sum is minimised."""
+        """Return named terms `[batch]` for every sample, whose sum is minimised."""
         generator = noise if isinstance(noise, torch.Generator) else None
         return evaluate(model, batch, self.plan(model, batch, generator), noise)
 
     def posterior(self, model: LatentModel, batch: Batch, subset: Tensor) -> Gaussian:
-        """q(z | S), S being `[batch, modality]`: `[batch, latent]`.
+        """Return q(z | S) for sets S `[batch, modality]`: `[batch, latent]`.
 
-        A subset that training never met has no encoder of its own; it is inferred from the unimodal posteriors where
-        those were trained.
+        A subset that did not occur in training has no encoder of its own. Its posterior is inferred from the unimodal
+        ones, if these were trained.
         """
-        known = model.subset_encoder.trained_on(subset)
+        trained = model.subset_encoder.trained_on(subset)
         q = model.encode(batch, subset[None])[0]
-        if known.all():
+        if trained.all():
             return q
-        alone = torch.eye(len(model.names), dtype=torch.bool, device=batch.device)
-        strangers = subset & ~model.subset_encoder.trained_on(alone)
-        if (strangers & ~known[:, None]).any():
-            row = int((strangers.any(1) & ~known).nonzero()[0])
-            wanted = [name for name, there in zip(model.names, subset[row].tolist()) if there]
+        single = torch.eye(len(model.names), dtype=torch.bool, device=batch.device)
+        untrained = subset & ~model.subset_encoder.trained_on(single) & ~trained[:, None]
+        if untrained.any():
+            row = int(untrained.any(1).nonzero()[0])
+            members = [name for name, there in zip(model.names, subset[row].tolist()) if there]
             raise UnsupportedError(
-                f"objective {self.name!r} has trained no encoder for {' + '.join(wanted)}, nor for each of them alone: "
-                "choose subset_encoder='poe' or 'set', or an objective that trains all subsets (m2vae)"
+                f"objective {self.name!r} has trained no encoder for {' + '.join(members)}, nor for each of them "
+                "alone: choose subset_encoder='poe' or 'set', or an objective that trains all subsets (m2vae)"
             )
-        each = model.encode(batch, alone)
+        each = model.encode(batch, single)
         inferred = bayes_product(each.mean, each.log_variance, subset.T)
         return Gaussian(
-            torch.where(known[:, None], q.mean, inferred.mean),
-            torch.where(known[:, None], q.log_variance, inferred.log_variance),
+            torch.where(trained[:, None], q.mean, inferred.mean),
+            torch.where(trained[:, None], q.log_variance, inferred.log_variance),
         )
 
 
 def register_objective(name: str, *, paper: str) -> Callable[[type[Objective]], type[Objective]]:
-    """Enter an objective under a name, from the file that defines it."""
+    """Register an objective under a name, from the file that defines it."""
     return OBJECTIVES.register(name, name=name, paper=paper)
 
 
-def objective_names() -> list[str]:
-    """The names that can be chosen.
-
-    >>> objective_names()
-    ['jmvae', 'joint', 'm2vae', 'mmvae', 'mopoe', 'mvae', 'mvtcae', 'vae']
-    """
-    return OBJECTIVES.names()
-
-
 def objective_settings(name: str) -> dict[str, Any]:
-    """The settings of an objective and their defaults.
+    """Return the settings of an objective and their defaults.
 
     >>> objective_settings("m2vae")
     {'bound': 'paper', 'subsets': 'all', 'chains': None}
@@ -188,21 +189,22 @@ def objective_settings(name: str) -> dict[str, Any]:
 def build_objective(
     name: str, settings: Mapping[str, Any] | None = None, modalities: int = 2, annealed: bool = False
 ) -> Objective:
-    """An objective by name. annealed: whether β is not simply 1."""
+    """Build an objective by name. annealed: whether β is, or begins, other than 1."""
     cls = OBJECTIVES.find(name)
-    built = cls(**check_settings(f"objective {name!r}", cls, settings or {}))
-    if (reason := built.reason_against(modalities, annealed)) is not None:
+    objective = cls(**check_settings(f"objective {name!r}", cls, settings or {}))
+    if (reason := objective.reason_against(modalities, annealed)) is not None:
         raise UnsupportedError(f"objective {name!r} cannot be used here: {reason}")
-    return built
+    return objective
 
 
 def factor_type(device: torch.device) -> torch.dtype:
-    """The type in which factors are computed: ⅓ is to be ⅓ in any precision of the model."""
+    """Return the type in which factors are computed, so that ⅓ is exact in any precision of the model."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def choice(setting: str, value: str, allowed: tuple[str, ...]) -> str:
-    """Check a setting that is one of several words."""
-    if value not in allowed:
-        raise unknown_name(setting, value, allowed)
-    return value
+def first_of(subsets: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return factors `[S, 1]` that select the first of some subsets, and its pairs with all others, `[S − 1, 2]`."""
+    first = torch.zeros(subsets, 1, dtype=factor_type(device), device=device)
+    first[:1].fill_(1)
+    others = torch.arange(1, subsets, device=device)
+    return first, torch.stack([torch.zeros_like(others), others], dim=1)
