@@ -9,9 +9,8 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Modality
 from consilience.core.settings import whole_number, yes_or_no
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.encoder import Encoded, Encoder, blank_padding, masked_mean
+from consilience.encoders.encoder import Encoded, Encoder, blank_padding, masked_mean, token_mask, token_vectors
 from consilience.encoders.mlp import dense_block
-from consilience.encoders.tokens import token_mask, token_vectors
 from consilience.encoders.word_vectors import read_vectors
 
 

@@ -18,7 +18,15 @@ from torch.nn import functional
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.samples import Kind, Modality, Samples
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths, masked_mean
+from consilience.encoders.encoder import (
+    Encoded,
+    Encoder,
+    blank_padding,
+    length_mask,
+    mask_lengths,
+    masked_mean,
+    token_mask,
+)
 from consilience.encoders.processors import (
     from_pretrained,
     import_transformers,
@@ -26,7 +34,6 @@ from consilience.encoders.processors import (
     read_processor,
     read_tokeniser,
 )
-from consilience.encoders.tokens import token_mask
 from consilience.preparation.transforms import Transform
 
 POOLINGS = ("mean", "first")
@@ -155,7 +162,7 @@ class Pretrained(Encoder):
     def attention_mask(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
         """Which parts a BERT's layers attend to, as they want it."""
         create = import_transformers().masking_utils.create_bidirectional_mask
-        real = None if mask is None else somewhere(mask)
+        real = None if mask is None else without_empty_rows(mask)
         return create(config=self._config, inputs_embeds=hidden, attention_mask=real)
 
     def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
@@ -273,12 +280,12 @@ def whole_pass(body: Any, x: Tensor, mask: Tensor | None) -> Tensor:
     """All of a model at once: the last layer's parts `[batch, part, width]`, or maps."""
     inputs: dict[str, Any] = {body.main_input_name: x}
     if mask is not None and x.ndim == 2:
-        inputs["attention_mask"] = somewhere(mask).long()  # XLNet subtracts it, and has no use for booleans
+        inputs["attention_mask"] = without_empty_rows(mask).long()  # XLNet subtracts it, and has no use for booleans
     return body(**inputs).last_hidden_state
 
 
-def somewhere(mask: Tensor) -> Tensor:
-    """A mask `[batch, part]` in which no row is empty: attention to nothing at all would be NaN."""
+def without_empty_rows(mask: Tensor) -> Tensor:
+    """A mask `[batch, part]` in which every row has a real part: attention to nothing would be NaN."""
     first = torch.arange(mask.shape[1], device=mask.device) == 0
     return mask | (first & ~mask.any(1, keepdim=True))
 

@@ -14,8 +14,15 @@ from torch import Tensor, nn
 from consilience.core.samples import Modality
 from consilience.core.settings import dropout_rate, whole_number
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths
-from consilience.encoders.tokens import token_mask, token_vectors
+from consilience.encoders.encoder import (
+    Encoded,
+    Encoder,
+    blank_padding,
+    length_mask,
+    mask_lengths,
+    token_mask,
+    token_vectors,
+)
 
 
 class Recurrent(Encoder):

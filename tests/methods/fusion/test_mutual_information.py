@@ -11,7 +11,7 @@ from consilience.core.samples import Modality, Samples
 from consilience.core.targets import Task
 from consilience.methods.fusion.mutual_information import (
     BOUND,
-    Guess,
+    CodeGaussian,
     contrastive_losses,
     grouped_entropy,
     log_likelihood,
@@ -54,7 +54,7 @@ def test_the_bound_is_the_mutual_information_of_gaussians_with_the_true_conditio
 def test_learned_by_likelihood_the_bound_comes_near_from_below():
     x, y = gaussian_pair(2000, 0.8, width=1)
     torch.manual_seed(0)
-    guess = Guess(1, 1, hidden=16).double()
+    guess = CodeGaussian(1, 1, hidden=16).double()
     optimizer = torch.optim.Adam(guess.parameters(), lr=0.02)
     for _ in range(100):
         loss = -log_likelihood(y, *guess(x)).mean()
