@@ -138,7 +138,7 @@ class Reliability(nn.Module):
         fold_of: np.ndarray,
         beside: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Learn from sound samples and return how sound they look themselves, out-of-fold: see `looks_sound`.
+        """Learn from sound samples and return how sound they look themselves, out-of-fold: see `soundness`.
 
         views: see `Views`; standardised · y: `[n]` class indices · present: `[n, modality]` · fold_of: `[n]` ·
         beside: each modality's other scores `[n, score]`, out-of-fold.
@@ -171,9 +171,9 @@ class Reliability(nn.Module):
 
     def forward(self, views: Sequence[Tensor], present: Tensor, beside: Sequence[Tensor] | None = None) -> Tensor:
         """ρ `[n, modality]` between floor and cap, from views `[n, feature]` of each modality; exactly 0 if missing."""
-        return bounded(self.looks_sound(views, present, beside)) * present
+        return bounded(self.soundness(views, present, beside)) * present
 
-    def looks_sound(self, views: Sequence[Tensor], present: Tensor, beside: Sequence[Tensor] | None = None) -> Tensor:
+    def soundness(self, views: Sequence[Tensor], present: Tensor, beside: Sequence[Tensor] | None = None) -> Tensor:
         """The same before floor and cap, `[n, modality]`: 1 where nothing is out of the usual, 0 where missing."""
         scores = [one(seen) for one, seen in zip(self.scores, views)]
         if beside is not None:

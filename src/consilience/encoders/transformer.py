@@ -133,11 +133,11 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, heads: int, mask: T
         mask: `[batch, part]`, True where a part is real.
         dropout: Dropout rate on the attention weights.
     """
-    by_head = [part.unflatten(2, (heads, -1)).transpose(1, 2) for part in (queries, keys, values)]
+    q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in (queries, keys, values))
     if mask is not None:
         # A row without any real part attends to its padding: a softmax over nothing would be NaN.
         mask = (mask | ~mask.any(1, keepdim=True))[:, None, None, :]
-    attended = functional.scaled_dot_product_attention(*by_head, attn_mask=mask, dropout_p=dropout)
+    attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     return attended.transpose(1, 2).flatten(2)
 
 

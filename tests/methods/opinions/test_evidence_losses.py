@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import digamma, gammaln, roots_legendre
 
-from consilience.methods.opinions.dirichlet import (
+from consilience.methods.opinions.evidence import (
     digamma_of_exp,
     divergence_from_uniform,
     evidential_losses,
