@@ -4,7 +4,7 @@ import torch
 
 from consilience.core.errors import InputError, MissingDataError
 from consilience.core.samples import Modality, Samples
-from consilience.encoders import Bag, build_encoder
+from consilience.encoders import BagOfWords, build_encoder
 from consilience.encoders.word_vectors import read_vectors
 from consilience.training import Model, Trainer, load_model
 
@@ -73,9 +73,9 @@ def test_what_a_bag_refuses(glove):
     with pytest.raises(InputError, match=r"title \(tokens 4\) holds token ids: give the text itself"):
         build_encoder(ids, f"bag:{glove}")
     with pytest.raises(InputError, match="freeze=True needs vectors"):
-        Bag(ids, freeze=True)
+        BagOfWords(ids, freeze=True)
     with pytest.raises(InputError, match="freeze must be True or False, got 1"):
-        Bag(ids, freeze=1)
+        BagOfWords(ids, freeze=1)
 
 
 def test_a_saved_model_needs_no_file(glove, tmp_path):

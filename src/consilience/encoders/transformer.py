@@ -64,14 +64,9 @@ class Transformer(Encoder):
         self.norm = nn.LayerNorm(self.width)
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The input with zeros for padding, and what is not padding."""
+        """The input with zeros for padding, and the mask of what is not padding."""
         mask = token_mask(x, lengths) if x.ndim == 2 else length_mask(lengths, x)
         return x if lengths is None else blank_padding(x, mask), mask
-
-    def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Apply one layer."""
-        module = self.stages[stage]
-        return module(hidden, mask) if isinstance(module, TransformerLayer) else module(hidden)
 
     def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
         """Normalised parts and their mean."""
@@ -96,6 +91,8 @@ class Embed(nn.Module):
 
 class TransformerLayer(nn.Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)): `[batch, time, width]` → the same."""
+
+    takes_mask = True
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()

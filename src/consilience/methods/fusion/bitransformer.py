@@ -172,7 +172,7 @@ class BertWords(Words):
         self.stages = nn.ModuleDict({"embed": vectors})
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The ids in BERT's numbering, and what is not padding."""
+        """The ids in BERT's numbering, and the mask of what is not padding."""
         mask = token_mask(x, lengths)
         return (x - 1).clamp(min=0), mask
 

@@ -25,7 +25,7 @@ class Words(Encoder):
         self.stages = nn.ModuleDict({"embed": token_vectors(modality, width)})
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The ids with 0 for padding, and what is not padding."""
+        """The ids with 0 for padding, and the mask of what is not padding."""
         mask = token_mask(x, lengths)
         return blank_padding(x, mask), mask
 
@@ -54,7 +54,7 @@ class Steps(Encoder):
         self.stages = nn.ModuleDict({} if width is None else {"project": Windows(features, width, kernel)})
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The input with zeros for padding, and what is not padding."""
+        """The input with zeros for padding, and the mask of what is not padding."""
         mask = length_mask(lengths, x)
         return x if lengths is None else blank_padding(x, mask), mask
 
