@@ -35,7 +35,7 @@ def draw(seed, dtype, priors):
 def only_blocks(monkeypatch):
     """Blocks of seven rows, and no reference to fall back on."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 7 * CLASSES * 4)
-    monkeypatch.setattr(blocks, "weigh", None)
+    monkeypatch.setattr(blocks, "expert_evidence", None)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

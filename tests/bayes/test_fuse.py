@@ -488,7 +488,7 @@ def test_blocks_and_reference_agree(monkeypatch, bad):
 
 
 def test_the_common_case_never_needs_the_reference(monkeypatch):
-    monkeypatch.setattr(blocks, "weigh", None)
+    monkeypatch.setattr(blocks, "expert_evidence", None)
     z, prior, target, present, weights, _, kappa = draw(np.random.default_rng(0), 50, 3, 7)
     fuse(z, prior, target_prior=target, log_kappa=kappa, weights=weights)
     z[~present] = np.nan
@@ -543,7 +543,7 @@ def test_inputs_are_left_alone_and_read_only_arrays_do():
         (np.zeros((2, 3)), {"prior": np.full((3, 3), 1 / 3)}, r"\[expert, class\] = \[2, 3\], got \[3, 3\]"),
         (np.zeros((2, 3)), {"prior": {"a": [1, 0, 0]}}, "the opinions are one array"),
         (np.zeros((2, 3)), {"target_prior": [0.1, 0.2, 0.3]}, "target_prior must sum to one"),
-        ({"a": np.zeros(2), "b": np.zeros(2)}, {"prior": {"a": [0.5, 0.5]}}, r"leaves out \['b'\]"),
+        ({"a": np.zeros(2), "b": np.zeros(2)}, {"prior": {"a": [0.5, 0.5]}}, r"lacks \['b'\]"),
         ({"a": np.zeros(2)}, {"present": {"a": 0.5}}, "present must be booleans, got values such as 0.5"),
         (np.zeros((5, 2, 3)), {"present": np.ones((4, 2))}, r"present must have shape \[..., expert\] = \[5, 2\]"),
         (np.zeros((5, 2, 3)), {"weights": {"a": 1}}, "the opinions are one array"),

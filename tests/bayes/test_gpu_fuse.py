@@ -247,9 +247,9 @@ def test_extreme_logits_and_out():
 
 
 def test_the_cpu_and_the_switch_keep_the_kernel_out(monkeypatch):
-    assert not kernels.serves(read_opinions(np.zeros((2, 3, 4))))
+    assert not kernels.supports(read_opinions(np.zeros((2, 3, 4))))
     monkeypatch.setenv("CONSILIENCE_TRITON", "0")
-    assert not kernels.serves(read_opinions(torch.zeros(2, 3, 4)))
+    assert not kernels.supports(read_opinions(torch.zeros(2, 3, 4)))
 
 
 @pytest.mark.parametrize("itemsize", [2, 4, 8])
