@@ -61,7 +61,7 @@ def test_fewer_samples_than_features():
     random = np.random.default_rng(0)
     x = random.normal(size=(30, 400))
     scores = InputScores(400, 2, components=20).double().fit(x, np.arange(30) % 2)
-    inner = scores.inner(torch.from_numpy(x)).numpy()
+    inner = scores.centre(torch.from_numpy(x)).numpy()
     assert np.abs(inner) == pytest.approx(np.abs(PCA(20).fit_transform(x)), abs=1e-8)
     assert scores(torch.from_numpy(x)).isfinite().all()
 

@@ -218,7 +218,7 @@ def test_the_mixture_heeds_presence_and_weight():
     ("opinions", "y", "message"),
     [
         (np.zeros((4, 3)), [0] * 4, r"\[n, modality, class\], got \[4, 3\]"),
-        (np.zeros((4, 1, 3)), [0, 1, 3, 2], "label 3 .row 2. is no class"),
+        (np.zeros((4, 1, 3)), [0, 1, 3, 2], "label 3 .row 2. is not a class"),
         (np.zeros((4, 1, 3)), [0, 1], "y must be 4 class indices"),
         (np.zeros((2, 1, 3)), [0.0, 1.0], "class indices"),
         (np.array([[[0.0, 1.0]], [[np.nan, 1.0]]]), [0, 1], "finite where present .row 1."),

@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize
 
 from consilience import load_data
-from consilience.bayes.kappa import combine_terms, cross_fit, fit_coefficients, share_of_recipe, spread_folds
+from consilience.bayes.kappa import coefficient_share, combine_terms, cross_fit, fit_coefficients, spread_folds
 
 
 def problem(n=400, modalities=3, classes=3, seed=0, missing=0.0):
@@ -33,7 +33,7 @@ def test_the_fit_is_the_optimum_of_the_penalised_loss(missing):
     found = fit_coefficients(evidence, y, log_prior, present, (estimate[0], estimate[1]))
 
     # The same loss written plainly, with τ and δ as numbers of their own.
-    share = share_of_recipe(present).numpy()[:, None]
+    share = coefficient_share(present).numpy()[:, None]
     heard = np.where(present[:, :, None], evidence, 0.0)
     heard = heard - heard.mean(2, keepdims=True)
     extra = [one.numpy() - one.numpy().mean(1, keepdims=True) for one in estimate]

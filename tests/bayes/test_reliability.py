@@ -173,7 +173,7 @@ def test_scores_of_another_kind():
     views, y = made(300)
     random = np.random.default_rng(0)
     beside = [random.normal(size=(300, 2)) for _ in range(3)]
-    reliability = Reliability([10] * 3, 3, beside=2, pairs=False).double()
+    reliability = Reliability([10] * 3, 3, extra_scores=2, pairs=False).double()
     present = np.ones((300, 3), dtype=bool)
     own = reliability.fit(lambda fold: views, y, present, np.arange(300) % 3, beside)
     assert own.mean() > 0.8
