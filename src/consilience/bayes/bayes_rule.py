@@ -9,24 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.calibration import (
-    calibrate,
-    fit_bias_temperature,
-    fit_robust_temperature,
-    fit_temperature,
-)
+from consilience.bayes.calibration import calibrate, fit_bias_temperature, fit_robust_temperature, fit_temperature
 from consilience.bayes.class_gaussians import ClassGaussian, contrasts, fit_gaussian
 from consilience.bayes.copula import ClassCopula, fit_copula, normal_quantiles
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import (
-    Estimate,
-    Kappa,
-    centred,
-    combine_terms,
-    cross_fit,
-    expert_weights,
-    fit_coefficients,
-)
+from consilience.bayes.kappa import Estimate, Kappa, centred, combine_terms, cross_fit, expert_weights, fit_coefficients
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture

@@ -119,10 +119,7 @@ class BayesRobust(SeparateExperts):
         self.gain, self.alarm = Gain(), Alarm()
         sizes = [view_size(seen, self.experts[name].encoder.width) for name, seen in spec.modalities.items()]
         self.reliability = Reliability(
-            sizes,
-            spec.task.outputs,
-            pairs=yes_or_no("pairs", pairs),
-            references=whole_number("references", references),
+            sizes, spec.task.outputs, pairs=yes_or_no("pairs", pairs), references=whole_number("references", references)
         )
 
     def forward(self, batch: Batch) -> Prediction:

@@ -14,11 +14,7 @@ from consilience.methods.opinions.evidence import Evidence, average_evidence, ce
 from consilience.methods.opinions.evidential import EvidentialMethod
 
 
-@register(
-    "ecml",
-    paper="Xu et al. 2024, Reliable Conflictive Multi-View Learning",
-    equation="e = 1/|S| Σ_{m∈S} e_m",
-)
+@register("ecml", paper="Xu et al. 2024, Reliable Conflictive Multi-View Learning", equation="e = 1/|S| Σ_{m∈S} e_m")
 class Ecml(EvidentialMethod):
     """Evidence joined by its mean over the present modalities, with a loss on conflict between confident experts.
 

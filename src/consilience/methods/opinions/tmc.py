@@ -11,9 +11,7 @@ from consilience.methods.opinions.evidential import EvidentialMethod
 
 
 @register(
-    "tmc",
-    paper="Han et al. 2021, Trusted Multi-View Classification",
-    equation="1 + e_k / K = Π_m (1 + e_mk / K)",
+    "tmc", paper="Han et al. 2021, Trusted Multi-View Classification", equation="1 + e_k / K = Π_m (1 + e_mk / K)"
 )
 class Tmc(EvidentialMethod):
     """Experts give evidence, which Dempster's rule joins.
