@@ -180,14 +180,14 @@ def _forward(
 ) -> tuple[Tensor, bool]:
     """Write the posterior; return the conflicts and, with `check`, whether opinions hold NaN or +inf."""
     conflict = torch.empty(len(logits), dtype=torch.int8, device=logits.device)
-    odd = torch.zeros(1, dtype=torch.int32, device=logits.device)
-    given = (logits, weights, log_kappa, table, posterior, conflict, odd)
+    status = torch.zeros(1, dtype=torch.int32, device=logits.device)
+    given = (logits, weights, log_kappa, table, posterior, conflict, status)
     with torch.cuda.device(logits.device):
         _launch("plain", logits, table, *given)
-        strange = check and bool(odd.item())
-        if strange or not check:
+        inexact = check and bool(status.item())
+        if inexact or not check:
             _launch("careful", logits, table, *given)
-    return conflict.view(torch.bool), strange and odd.item() > 1
+    return conflict.view(torch.bool), inexact and status.item() > 1
 
 
 def _launch(kernel: str, logits: Tensor, table: Tensor, *given: Tensor | None) -> None:
