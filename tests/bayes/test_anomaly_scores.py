@@ -41,7 +41,7 @@ def test_mahalanobis_distance_as_scikit_learn_has_it(data, found):
 
 def test_mahalanobis_distance_from_the_nearest_class(data, found):
     x, y, new = data
-    means = np.stack([x[y == one].mean(axis=0) for one in range(3)])
+    means = np.stack([x[y == label].mean(axis=0) for label in range(3)])
     precision = LedoitWolf().fit(x - means[y]).precision_
     each = [np.einsum("nd,de,ne->n", new - mean, precision, new - mean) for mean in means]
     assert found[:, CLASS] == pytest.approx(np.sqrt(np.min(each, axis=0) / 6), rel=1e-5)

@@ -362,8 +362,8 @@ def test_reliability_marginalises_the_hidden_flags():
 
 
 def test_a_loud_broken_witness_is_bounded():
-    loud = np.array([[0.0, 1e30], [0.0, 1.0]])
-    bounded = fuse(loud, reliability=[0.9, 1.0])
+    confident = np.array([[0.0, 1e30], [0.0, 1.0]])
+    bounded = fuse(confident, reliability=[0.9, 1.0])
     expected = log_softmax(np.log([0.1 * 0.5, 0.9 + 0.1 * 0.5]) + log_softmax([0.0, 1.0]))
     np.testing.assert_allclose(bounded, expected, rtol=1e-12)
 
@@ -388,7 +388,7 @@ def test_probabilities():
 
 def grad_case(seed, holes=0.0):
     z, prior, target, present, weights, rho, kappa = draw(np.random.default_rng(seed), 5, 3, 4, holes)
-    tensors = [torch.tensor(one, requires_grad=True) for one in (z, weights, rho * 0.98 + 0.01, kappa)]
+    tensors = [torch.tensor(values, requires_grad=True) for values in (z, weights, rho * 0.98 + 0.01, kappa)]
     return tensors, prior, target, present
 
 
@@ -425,8 +425,8 @@ def test_gradients_are_finite_whatever_absent_slots_hold(seed, reliable):
         for garbage in (math.nan, math.inf, -math.inf, 1e300):
             z[torch.rand(z.shape[:2]) < 0.5] = garbage
         z.copy_(torch.where(there[..., None], torch.randn_like(z), z))
-        for one in (weights, rho):
-            one[~there] = math.nan
+        for values in (weights, rho):
+            values[~there] = math.nan
     used = [z, weights, kappa] if reliable else [z, weights, rho, kappa]
     fused = fuse(
         z,
@@ -439,8 +439,8 @@ def test_gradients_are_finite_whatever_absent_slots_hold(seed, reliable):
     )
     assert not fused.isnan().any()
     fused.masked_fill(fused.isneginf(), 0).sum().backward()
-    for one in used:
-        assert one.grad.isfinite().all()
+    for values in used:
+        assert values.grad.isfinite().all()
     assert not z.grad[~there].any()
     assert not weights.grad[~there].any()
 

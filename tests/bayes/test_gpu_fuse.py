@@ -49,7 +49,7 @@ def run(monkeypatch, switch, case, options, dtype, wide):
     *numbers, present, priors, target = case
     if "present" in options:
         numbers[0] = np.where(present[..., None], numbers[0], math.nan)
-    tensors = [torch.tensor(one, device="cuda").to(dtype).to(wide).requires_grad_() for one in numbers]
+    tensors = [torch.tensor(values, device="cuda").to(dtype).to(wide).requires_grad_() for values in numbers]
     logits, weights, log_kappa = tensors
     given = {"present": torch.tensor(present, device="cuda")} if "present" in options else {}
     given |= {"weights": weights} if "weights" in options else {}
@@ -170,7 +170,7 @@ def test_gradients_without_a_check():
     weights[::4, 1] = 0
     found = []
     for check in (True, False):
-        given = [one.clone().requires_grad_() for one in (logits, weights)]
+        given = [values.clone().requires_grad_() for values in (logits, weights)]
         answer = fuse(given[0], weights=given[1], check=check)
         found.append(torch.autograd.grad(answer[:, 0].sum(), given))
     for one, other in zip(*found):

@@ -35,7 +35,7 @@ def test_the_likelihood_rises_at_every_step_to_the_top():
     posterior = rng.dirichlet([0.5, 0.5, 0.5], size=200)
     ratio = posterior / prior
     course = [maximise_likelihood(np.log(posterior), prior, steps, 0.0) for steps in (0, 1, 2, 3, 5, 10, 100, 3000)]
-    reached = [log_likelihood(one, ratio) for one in course]
+    reached = [log_likelihood(shares, ratio) for shares in course]
     assert (np.diff(reached) >= -1e-9).all()
     assert reached[1] > reached[0]
 

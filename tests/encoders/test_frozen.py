@@ -50,7 +50,10 @@ def samples_of(n=40, seed=0):
 def test_features_are_what_the_model_gives(folders, encoded):
     samples = samples_of()
     made = features(samples, {"text": folders["bert"], "photo": {"model": folders["resnet"], "pooling": "first"}})
-    assert [(one.kind, one.shape) for one in made.modalities.values()] == [("vector", (16,)), ("vector", (12,))]
+    assert [(modality.kind, modality.shape) for modality in made.modalities.values()] == [
+        ("vector", (16,)),
+        ("vector", (12,)),
+    ]
     encoder = build_encoder(
         samples.modalities["photo"], {"name": "resnet", "model": folders["resnet"], "pooling": "first"}
     )
@@ -146,7 +149,7 @@ def test_what_a_method_will_see(folders):
 def test_comparing_from_the_command_line(folders, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "cache"))
     chosen = [f"text=frozen:{folders['bert']}", "image=" + json.dumps({"name": "frozen", "model": folders["resnet"]})]
-    encoders = [part for one in chosen for part in ("--encoder", one)]
+    encoders = [part for choice in chosen for part in ("--encoder", choice)]
     options = ["--option", "n=60", "--methods", "concat", "--seeds", "1", "--levels", "0", "5", "--epochs", "1"]
     assert main(["compare", "captions", *options, *encoders, "--out", str(tmp_path / "run")]) == 0
     assert "concat" in capsys.readouterr().out
@@ -177,8 +180,8 @@ class TestCache:
         keys = row_keys(np.arange(6.0).reshape(3, 2))
         cache = DiskCache(tmp_path, 2)
         cache.keep(keys[:2], np.array([[1, 2], [3, 4]]))
-        found, there = DiskCache(tmp_path, 2).find([keys[2], keys[1], keys[0]])
-        assert there.tolist() == [False, True, True]
+        found, cached = DiskCache(tmp_path, 2).find([keys[2], keys[1], keys[0]])
+        assert cached.tolist() == [False, True, True]
         assert found.tolist() == [[0, 0], [3, 4], [1, 2]]
         assert not list(tmp_path.glob(".*"))
         next(tmp_path.glob("*.features.npy")).write_bytes(b"cut")

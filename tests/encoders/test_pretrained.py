@@ -67,14 +67,14 @@ class TestModels:
         assert torch.equal(found.mask, mask)
         torch.testing.assert_close(found.pooled[1], found.sequence[1, :3].mean(0))
         found.pooled.square().sum().backward()
-        assert [name for name, one in encoder.named_parameters() if one.grad is None] == []
+        assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
 
     def test_resnet_stage_by_stage_is_the_model_itself(self, folders):
         encoder = build_encoder(PHOTO, f"resnet:{folders['resnet']}")
         assert list(encoder.stages) == ["embedder", "stage1", "stage2"]
         images = torch.rand(2, 3, 20, 20)
-        said = json.loads(encoder.saved())["processor"]
-        whole = load_body(folders["resnet"]).eval()(preprocess_images(images, said, 3))
+        config = json.loads(encoder.saved())["processor"]
+        whole = load_body(folders["resnet"]).eval()(preprocess_images(images, config, 3))
         found = encoder.train()(images)  # frozen: batch norm goes by what it has learned
         torch.testing.assert_close(found.pooled, whole.pooler_output.flatten(1))
         assert found.sequence.shape == (2, whole.last_hidden_state[0, 0].numel(), 12)
@@ -110,7 +110,7 @@ class TestModels:
         def trained(freeze):
             choice = {"name": "bert", "model": folders["bert"], "freeze": freeze}
             encoder = build_encoder(TITLE, choice).train()
-            names = {name.split(".")[1] for name, one in encoder.named_parameters() if one.requires_grad}
+            names = {name.split(".")[1] for name, parameter in encoder.named_parameters() if parameter.requires_grad}
             return names, {name for name, stage in encoder.stages.items() if stage.training}
 
         assert trained(True) == (set(), set())
@@ -118,7 +118,11 @@ class TestModels:
         assert trained(1) == ({"layer2"}, {"layer2"})
         assert trained(False) == ({"embeddings", "layer1", "layer2"},) * 2
         encoder = build_encoder(PHOTO, {"name": "pretrained", "model": folders["vit"], "freeze": 1}).train()
-        names = {name.removeprefix("stages.model.") for name, one in encoder.named_parameters() if one.requires_grad}
+        names = {
+            name.removeprefix("stages.model.")
+            for name, parameter in encoder.named_parameters()
+            if parameter.requires_grad
+        }
         assert {name.split(".")[0] + name.split(".")[1][:1] for name in names} == {
             "layers1",
             "layernormw",
@@ -138,7 +142,7 @@ class TestModels:
 class TestImages:
     @pytest.mark.parametrize("shape", [(16, 16), (40, 30), (8, 12)])
     @pytest.mark.parametrize(
-        ("processor", "said"),
+        ("processor", "config"),
         [
             ("ViTImageProcessorPil", {"size": {"height": 16, "width": 16}, "resample": 2}),
             (
@@ -148,19 +152,19 @@ class TestImages:
             ("ConvNextImageProcessorPil", {"size": {"shortest_edge": 14}, "crop_pct": 0.875, "resample": 3}),
         ],
     )
-    def test_as_the_model_s_own_processor_has_them(self, shape, processor, said):
+    def test_as_the_model_s_own_processor_has_them(self, shape, processor, config):
         import transformers
 
-        said = {
+        config = {
             "do_normalize": True,
             "image_mean": [0.5, 0.4, 0.3],
             "image_std": [0.2, 0.25, 0.5],
             "resample": 3,
-            **said,
+            **config,
         }
         images = np.random.default_rng(0).integers(0, 256, (2, 3, *shape)).astype(np.uint8)
-        theirs = getattr(transformers, processor)(**said)(list(images), return_tensors="np")["pixel_values"]
-        ours = preprocess_images(torch.from_numpy(images / 255).float(), said, 3).numpy()
+        theirs = getattr(transformers, processor)(**config)(list(images), return_tensors="np")["pixel_values"]
+        ours = preprocess_images(torch.from_numpy(images / 255).float(), config, 3).numpy()
         assert ours.shape == theirs.shape
         assert np.abs(ours - theirs).mean() < 0.01  # theirs round to 8 bits on the way
 
@@ -268,7 +272,7 @@ class TestInModels:
         torch.testing.assert_close(method.fusion.start, start)
         batch = preparation.batch(data)
         method(batch).output.square().sum().backward()
-        assert [name for name, one in method.named_parameters() if one.grad is None] == []
+        assert [name for name, parameter in method.named_parameters() if parameter.grad is None] == []
         # With segments and image out of the way, it is BERT on [start, [CLS], words, [SEP]].
         with torch.no_grad():
             method.fusion.segments.zero_()

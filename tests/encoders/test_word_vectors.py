@@ -63,7 +63,9 @@ def test_a_bag_begins_with_them(glove):
     encoded = encoder.eval()(torch.tensor([[2, 4, 1, 0]]), torch.tensor([3]))
     torch.testing.assert_close(encoded.sequence[0, :3], fit(embed.weight[[2, 4, 1]]))
     assert not encoded.sequence[0, 3].any()
-    assert [name for name, one in encoder.named_parameters() if not one.requires_grad] == ["stages.embed.0.weight"]
+    assert [name for name, parameter in encoder.named_parameters() if not parameter.requires_grad] == [
+        "stages.embed.0.weight"
+    ]
     as_wide = build_encoder(title, {"name": "bag", "vectors": str(glove), "width": 3})
     assert isinstance(as_wide.stages["embed"], torch.nn.Embedding)
 

@@ -28,7 +28,7 @@ def test_lf_lstm_against_torch_on_packed_sequences():
 def test_what_has_steps_is_read_by_the_network_and_the_rest_as_usual(name, kind):
     method = build(name, MIXED, {"title": "bag"}, **SMALL[name])
     kinds = {"sound": kind, "motion": kind, "title": BagOfWords, "still": Mlp, "image": Conv}
-    assert {one: type(encoder) for one, encoder in method.encoders.items()} == kinds
+    assert {name: type(encoder) for name, encoder in method.encoders.items()} == kinds
     assert method.encoders["sound"].width == 6
 
 

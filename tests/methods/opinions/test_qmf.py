@@ -232,7 +232,7 @@ def test_a_running_mean_follows_the_uncertainty_while_training():
     method.train()
     for opinions in (first, second):
         method.combine(opinions, batch)
-    energy = [-torch.logsumexp(one[:, 0], dim=1).mean().item() for one in (first, second)]
+    energy = [-torch.logsumexp(values[:, 0], dim=1).mean().item() for values in (first, second)]
     assert method.mean_uncertainty[0].item() == pytest.approx(np.mean(energy), rel=1e-5)
     assert method.mean_uncertainty[1] == 0  # never present
     method.eval().combine(first, batch)
@@ -249,8 +249,8 @@ def test_gradients_are_finite_whatever_is_missing(settings):
     assert (prediction.weights[~batch.present] == 0).all()
     assert (prediction.output[3] == 0).all()
     sum(method.objective(prediction, batch, Step(history=history_of())).values()).backward()
-    gradients = [one.grad for one in method.parameters()]
-    assert all(one is not None and torch.isfinite(one).all() for one in gradients)
+    gradients = [parameter.grad for parameter in method.parameters()]
+    assert all(grad is not None and torch.isfinite(grad).all() for grad in gradients)
 
 
 @pytest.mark.parametrize(
