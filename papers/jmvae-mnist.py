@@ -27,8 +27,8 @@ from consilience.preparation import Preparation
 from consilience.report.document import Account, Section, TextTable
 from consilience.report.wording import NOTHING, Scale, say_list, say_number
 from consilience.training import Trainer
-from consilience.training.devices import resolve_device
 from consilience.training.batch_loader import BatchLoader
+from consilience.training.devices import resolve_device
 from consilience.training.seeding import seeded
 
 TITLE = "JMVAE on images and labels of MNIST: the published log-likelihood"

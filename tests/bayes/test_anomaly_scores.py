@@ -41,7 +41,7 @@ def test_mahalanobis_distance_as_scikit_learn_has_it(data, found):
 
 def test_mahalanobis_distance_from_the_nearest_class(data, found):
     x, y, new = data
-    means = np.stack([x[y == one].mean(axis=0) for one in range(3)])
+    means = np.stack([x[y == label].mean(axis=0) for label in range(3)])
     precision = LedoitWolf().fit(x - means[y]).precision_
     each = [np.einsum("nd,de,ne->n", new - mean, precision, new - mean) for mean in means]
     assert found[:, CLASS] == pytest.approx(np.sqrt(np.min(each, axis=0) / 6), rel=1e-5)
@@ -61,7 +61,7 @@ def test_fewer_samples_than_features():
     random = np.random.default_rng(0)
     x = random.normal(size=(30, 400))
     scores = InputScores(400, 2, components=20).double().fit(x, np.arange(30) % 2)
-    inner = scores.inner(torch.from_numpy(x)).numpy()
+    inner = scores.centre(torch.from_numpy(x)).numpy()
     assert np.abs(inner) == pytest.approx(np.abs(PCA(20).fit_transform(x)), abs=1e-8)
     assert scores(torch.from_numpy(x)).isfinite().all()
 

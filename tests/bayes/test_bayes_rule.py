@@ -77,8 +77,8 @@ def test_one_present_is_its_own_calibrated_opinion_and_none_the_prior(fitted, ca
         present = torch.zeros(400, 3, dtype=torch.bool)
         present[:, place] = True
         torch.testing.assert_close(rule(z, present), rule.calibrated(z, present)[:, place])
-    nobody = torch.zeros(400, 3, dtype=torch.bool)
-    torch.testing.assert_close(rule(z, nobody), rule.prior.log().expand(400, 3))
+    none_present = torch.zeros(400, 3, dtype=torch.bool)
+    torch.testing.assert_close(rule(z, none_present), rule.prior.log().expand(400, 3))
 
 
 def test_what_is_absent_has_no_say(fitted):
@@ -115,8 +115,8 @@ def test_a_target_prior_moves_the_posterior_by_the_ratio(fitted):
 
 def test_extreme_opinions_stay_finite(fitted):
     z = torch.from_numpy(dependent(50, seed=4)[0])
-    for loud in (1e30 * z, 1e5 * z, torch.where(z < -2, -torch.inf, z)):
-        log_posterior = fitted(loud)
+    for confident in (1e30 * z, 1e5 * z, torch.where(z < -2, -torch.inf, z)):
+        log_posterior = fitted(confident)
         assert not torch.isnan(log_posterior).any()
         torch.testing.assert_close(log_posterior.exp().sum(1), torch.ones(50, dtype=torch.float64))
 
@@ -185,20 +185,20 @@ def test_bad_settings_are_named():
 def test_an_expert_who_is_sometimes_wrong_and_sure_cannot_overrule_the_others():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 1200)
-    said = y[:, None].repeat(3, axis=1)
+    voted = y[:, None].repeat(3, axis=1)
     wrong = rng.random((1200, 3)) < 0.05
-    said[wrong] = (said[wrong] + 1) % 3
-    opinions = 50.0 * np.eye(3)[said] + rng.normal(size=(1200, 3, 3))
+    voted[wrong] = (voted[wrong] + 1) % 3
+    opinions = 50.0 * np.eye(3)[voted] + rng.normal(size=(1200, 3, 3))
     losses = {}
     for calibration in ("robust", "temperature"):
         rule = BayesRule(3, 3, kappa="none", calibration=calibration).double().fit(opinions[:600], y[:600])
         losses[calibration] = log_loss(rule(torch.from_numpy(opinions[600:])), y[600:])
     assert losses["robust"] < 0.05
-    loud = torch.tensor([[[500.0, 0, 0], [0, 50.0, 0], [0, 50.0, 0]]], dtype=torch.float64)
+    confident = torch.tensor([[[500.0, 0, 0], [0, 50.0, 0], [0, 50.0, 0]]], dtype=torch.float64)
     robust = BayesRule(3, 3, kappa="none", calibration="robust").double().fit(opinions, y)
-    assert robust(loud).argmax() == 1
-    # A temperature is linear in how loud one speaks.
-    assert rule(loud).argmax() == 0
+    assert robust(confident).argmax() == 1
+    # A temperature is linear in the size of the logits.
+    assert rule(confident).argmax() == 0
 
 
 @pytest.mark.parametrize("kappa", KAPPAS)
@@ -215,8 +215,8 @@ def test_robust_calibration_is_a_step_of_its_own_before_the_rest(kappa):
 
 def test_a_reliability_that_is_given_in_fitting_is_the_one_that_counts_in_deciding():
     opinions, y, _ = dependent(600, seed=6)
-    said, everyone = torch.from_numpy(opinions), np.ones((600, 3))
+    logits, all_sound = torch.from_numpy(opinions), np.ones((600, 3))
     for calibration in ("robust", "temperature"):
         plain = BayesRule(3, 3, calibration=calibration).double().fit(opinions, y)
-        sound = BayesRule(3, 3, calibration=calibration).double().fit(opinions, y, reliability=everyone)
-        torch.testing.assert_close(sound(said, reliability=torch.from_numpy(everyone)), plain(said))
+        sound = BayesRule(3, 3, calibration=calibration).double().fit(opinions, y, reliability=all_sound)
+        torch.testing.assert_close(sound(logits, reliability=torch.from_numpy(all_sound)), plain(logits))

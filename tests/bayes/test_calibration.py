@@ -119,8 +119,8 @@ def test_what_is_absent_does_not_count():
         alone = fit_bias_temperature(z[rows, expert : expert + 1], y[rows])
         np.testing.assert_allclose(biased[expert], alone[0][0], rtol=1e-7)
         np.testing.assert_allclose(bias[expert], alone[1][0], atol=1e-7)
-    nobody = np.zeros((120, 3), dtype=bool)
-    assert fit_temperature(z, y, nobody).tolist() == [1.0, 1.0, 1.0]
+    none_present = np.zeros((120, 3), dtype=bool)
+    assert fit_temperature(z, y, none_present).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_weight_of_two_is_the_sample_twice():
@@ -210,15 +210,15 @@ def test_the_mixture_heeds_presence_and_weight():
     twice = np.repeat(np.arange(80), weight)
     one, other = fit_robust_temperature(z, y, prior, weight=weight), fit_robust_temperature(z[twice], y[twice], prior)
     np.testing.assert_allclose(one, other, rtol=1e-3)
-    nobody = fit_robust_temperature(z, y, prior, np.zeros((80, 3), dtype=bool))
-    assert np.array(nobody).tolist() == [[1.0] * 3] * 2
+    none_present = fit_robust_temperature(z, y, prior, np.zeros((80, 3), dtype=bool))
+    assert np.array(none_present).tolist() == [[1.0] * 3] * 2
 
 
 @pytest.mark.parametrize(
     ("opinions", "y", "message"),
     [
         (np.zeros((4, 3)), [0] * 4, r"\[n, modality, class\], got \[4, 3\]"),
-        (np.zeros((4, 1, 3)), [0, 1, 3, 2], "label 3 .row 2. is no class"),
+        (np.zeros((4, 1, 3)), [0, 1, 3, 2], "label 3 .row 2. is not a class"),
         (np.zeros((4, 1, 3)), [0, 1], "y must be 4 class indices"),
         (np.zeros((2, 1, 3)), [0.0, 1.0], "class indices"),
         (np.array([[[0.0, 1.0]], [[np.nan, 1.0]]]), [0, 1], "finite where present .row 1."),

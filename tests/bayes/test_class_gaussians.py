@@ -28,7 +28,7 @@ def some_gaussian(seed=0, classes=3, widths=WIDTHS):
 
 def columns_of(seen, widths=WIDTHS):
     ends = np.cumsum([0, *widths])
-    return np.concatenate([np.arange(ends[one], ends[one + 1]) for one in seen])
+    return np.concatenate([np.arange(ends[modality], ends[modality + 1]) for modality in seen])
 
 
 def density(gaussian, x, seen):
@@ -38,7 +38,7 @@ def density(gaussian, x, seen):
         multivariate_normal(mean[columns].numpy(), covariance[columns][:, columns].numpy()).logpdf(x[:, columns])
         for mean, covariance in zip(gaussian.mean, gaussian.covariance)
     ]
-    return np.stack([np.atleast_1d(one) for one in each], axis=1)
+    return np.stack([np.atleast_1d(values) for values in each], axis=1)
 
 
 def test_densities_and_kappa_are_those_of_scipy_for_every_pattern():
@@ -54,7 +54,7 @@ def test_densities_and_kappa_are_those_of_scipy_for_every_pattern():
             assert (log_kappa[row] == 0).all()
             continue
         joint = density(gaussian, x[row : row + 1], seen)[0]
-        own = sum(density(gaussian, x[row : row + 1], [one])[0] for one in seen)
+        own = sum(density(gaussian, x[row : row + 1], [modality])[0] for modality in seen)
         np.testing.assert_allclose(log_density[row], joint, rtol=1e-10)
         np.testing.assert_allclose(log_kappa[row], joint - own, rtol=1e-8, atol=1e-9)
 

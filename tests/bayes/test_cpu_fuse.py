@@ -22,7 +22,7 @@ def draw(seed, dtype, priors):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(ROWS, EXPERTS, CLASSES)).astype(dtype)
     present = rng.random((ROWS, EXPERTS)) < 0.6
-    present[:8] = False  # blocks in which nobody is heard
+    present[:8] = False  # blocks without an active expert
     prior = {
         "uniform": np.full((1, CLASSES), 1 / CLASSES),
         "shared": rng.dirichlet(np.ones(CLASSES), size=1),
@@ -35,7 +35,7 @@ def draw(seed, dtype, priors):
 def only_blocks(monkeypatch):
     """Blocks of seven rows, and no reference to fall back on."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 7 * CLASSES * 4)
-    monkeypatch.setattr(blocks, "weigh", None)
+    monkeypatch.setattr(blocks, "expert_evidence", None)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -362,8 +362,8 @@ def test_reliability_marginalises_the_hidden_flags():
 
 
 def test_a_loud_broken_witness_is_bounded():
-    loud = np.array([[0.0, 1e30], [0.0, 1.0]])
-    bounded = fuse(loud, reliability=[0.9, 1.0])
+    confident = np.array([[0.0, 1e30], [0.0, 1.0]])
+    bounded = fuse(confident, reliability=[0.9, 1.0])
     expected = log_softmax(np.log([0.1 * 0.5, 0.9 + 0.1 * 0.5]) + log_softmax([0.0, 1.0]))
     np.testing.assert_allclose(bounded, expected, rtol=1e-12)
 
@@ -388,7 +388,7 @@ def test_probabilities():
 
 def grad_case(seed, holes=0.0):
     z, prior, target, present, weights, rho, kappa = draw(np.random.default_rng(seed), 5, 3, 4, holes)
-    tensors = [torch.tensor(one, requires_grad=True) for one in (z, weights, rho * 0.98 + 0.01, kappa)]
+    tensors = [torch.tensor(values, requires_grad=True) for values in (z, weights, rho * 0.98 + 0.01, kappa)]
     return tensors, prior, target, present
 
 
@@ -425,8 +425,8 @@ def test_gradients_are_finite_whatever_absent_slots_hold(seed, reliable):
         for garbage in (math.nan, math.inf, -math.inf, 1e300):
             z[torch.rand(z.shape[:2]) < 0.5] = garbage
         z.copy_(torch.where(there[..., None], torch.randn_like(z), z))
-        for one in (weights, rho):
-            one[~there] = math.nan
+        for values in (weights, rho):
+            values[~there] = math.nan
     used = [z, weights, kappa] if reliable else [z, weights, rho, kappa]
     fused = fuse(
         z,
@@ -439,8 +439,8 @@ def test_gradients_are_finite_whatever_absent_slots_hold(seed, reliable):
     )
     assert not fused.isnan().any()
     fused.masked_fill(fused.isneginf(), 0).sum().backward()
-    for one in used:
-        assert one.grad.isfinite().all()
+    for values in used:
+        assert values.grad.isfinite().all()
     assert not z.grad[~there].any()
     assert not weights.grad[~there].any()
 
@@ -488,7 +488,7 @@ def test_blocks_and_reference_agree(monkeypatch, bad):
 
 
 def test_the_common_case_never_needs_the_reference(monkeypatch):
-    monkeypatch.setattr(blocks, "weigh", None)
+    monkeypatch.setattr(blocks, "expert_evidence", None)
     z, prior, target, present, weights, _, kappa = draw(np.random.default_rng(0), 50, 3, 7)
     fuse(z, prior, target_prior=target, log_kappa=kappa, weights=weights)
     z[~present] = np.nan
@@ -543,7 +543,7 @@ def test_inputs_are_left_alone_and_read_only_arrays_do():
         (np.zeros((2, 3)), {"prior": np.full((3, 3), 1 / 3)}, r"\[expert, class\] = \[2, 3\], got \[3, 3\]"),
         (np.zeros((2, 3)), {"prior": {"a": [1, 0, 0]}}, "the opinions are one array"),
         (np.zeros((2, 3)), {"target_prior": [0.1, 0.2, 0.3]}, "target_prior must sum to one"),
-        ({"a": np.zeros(2), "b": np.zeros(2)}, {"prior": {"a": [0.5, 0.5]}}, r"leaves out \['b'\]"),
+        ({"a": np.zeros(2), "b": np.zeros(2)}, {"prior": {"a": [0.5, 0.5]}}, r"lacks \['b'\]"),
         ({"a": np.zeros(2)}, {"present": {"a": 0.5}}, "present must be booleans, got values such as 0.5"),
         (np.zeros((5, 2, 3)), {"present": np.ones((4, 2))}, r"present must have shape \[..., expert\] = \[5, 2\]"),
         (np.zeros((5, 2, 3)), {"weights": {"a": 1}}, "the opinions are one array"),

@@ -49,7 +49,7 @@ def run(monkeypatch, switch, case, options, dtype, wide):
     *numbers, present, priors, target = case
     if "present" in options:
         numbers[0] = np.where(present[..., None], numbers[0], math.nan)
-    tensors = [torch.tensor(one, device="cuda").to(dtype).to(wide).requires_grad_() for one in numbers]
+    tensors = [torch.tensor(values, device="cuda").to(dtype).to(wide).requires_grad_() for values in numbers]
     logits, weights, log_kappa = tensors
     given = {"present": torch.tensor(present, device="cuda")} if "present" in options else {}
     given |= {"weights": weights} if "weights" in options else {}
@@ -170,7 +170,7 @@ def test_gradients_without_a_check():
     weights[::4, 1] = 0
     found = []
     for check in (True, False):
-        given = [one.clone().requires_grad_() for one in (logits, weights)]
+        given = [values.clone().requires_grad_() for values in (logits, weights)]
         answer = fuse(given[0], weights=given[1], check=check)
         found.append(torch.autograd.grad(answer[:, 0].sum(), given))
     for one, other in zip(*found):
@@ -247,9 +247,9 @@ def test_extreme_logits_and_out():
 
 
 def test_the_cpu_and_the_switch_keep_the_kernel_out(monkeypatch):
-    assert not kernels.serves(read_opinions(np.zeros((2, 3, 4))))
+    assert not kernels.supports(read_opinions(np.zeros((2, 3, 4))))
     monkeypatch.setenv("CONSILIENCE_TRITON", "0")
-    assert not kernels.serves(read_opinions(torch.zeros(2, 3, 4)))
+    assert not kernels.supports(read_opinions(torch.zeros(2, 3, 4)))
 
 
 @pytest.mark.parametrize("itemsize", [2, 4, 8])

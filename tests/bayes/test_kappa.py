@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize
 
 from consilience import load_data
-from consilience.bayes.kappa import combine_terms, cross_fit, fit_coefficients, share_of_recipe, spread_folds
+from consilience.bayes.kappa import coefficient_share, combine_terms, cross_fit, fit_coefficients, spread_folds
 
 
 def problem(n=400, modalities=3, classes=3, seed=0, missing=0.0):
@@ -33,16 +33,18 @@ def test_the_fit_is_the_optimum_of_the_penalised_loss(missing):
     found = fit_coefficients(evidence, y, log_prior, present, (estimate[0], estimate[1]))
 
     # The same loss written plainly, with τ and δ as numbers of their own.
-    share = share_of_recipe(present).numpy()[:, None]
-    heard = np.where(present[:, :, None], evidence, 0.0)
-    heard = heard - heard.mean(2, keepdims=True)
-    extra = [one.numpy() - one.numpy().mean(1, keepdims=True) for one in estimate]
-    rms = [np.sqrt(np.mean((share * one) ** 2)) for one in (heard.sum(1), *heard.transpose(1, 0, 2), *extra)]
+    share = coefficient_share(present).numpy()[:, None]
+    counted = np.where(present[:, :, None], evidence, 0.0)
+    counted = counted - counted.mean(2, keepdims=True)
+    extra = [values.numpy() - values.numpy().mean(1, keepdims=True) for values in estimate]
+    rms = [np.sqrt(np.mean((share * values) ** 2)) for values in (counted.sum(1), *counted.transpose(1, 0, 2), *extra)]
 
     def loss(x):
         tau, delta, alpha, beta = x[0], x[1:4], x[4], x[5]
         weight = (1 - share) + share * (tau + delta)
-        scores = log_prior.numpy() + (weight[:, :, None] * heard).sum(1) + share * (alpha * extra[0] + beta * extra[1])
+        scores = (
+            log_prior.numpy() + (weight[:, :, None] * counted).sum(1) + share * (alpha * extra[0] + beta * extra[1])
+        )
         total = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(y)), y]
         penalty = 3 * (np.array(rms[1:]) ** 2 @ x[1:] ** 2) + 0.01 * (rms[0] * tau) ** 2
         return total.sum() + penalty / 2

@@ -38,12 +38,14 @@ def test_scikit_learns_logistic_regression_speaks_as_the_fusion(classes):
     train, test = data.train, data.test
     prior = np.bincount(train.y) / len(train)
     experts = [LogisticRegression().fit(train[name], train.y) for name in train.names]
-    W, b = concatenate_classifiers([one.coef_ for one in experts], [one.intercept_ for one in experts], prior)
+    W, b = concatenate_classifiers(
+        [expert.coef_ for expert in experts], [expert.intercept_ for expert in experts], prior
+    )
     assert len(W) == len(b) == (1 if classes == 2 else classes)
     joint_train, joint_test = (np.concatenate([part[name] for name in train.names], axis=1) for part in (train, test))
     joint = LogisticRegression().fit(joint_train, train.y)
     joint.coef_, joint.intercept_ = W, b
-    opinions = {name: one.predict_log_proba(test[name]) for name, one in zip(train.names, experts)}
+    opinions = {name: expert.predict_log_proba(test[name]) for name, expert in zip(train.names, experts)}
     np.testing.assert_allclose(joint.predict_log_proba(joint_test), fuse(opinions, prior), atol=1e-10)
 
     # Started there and hardly allowed to move, the regression stays; from zero it is elsewhere.
@@ -61,8 +63,12 @@ def test_tensors_and_binary_pairs_agree_with_log_odds():
     rng = np.random.default_rng(0)
     pair, bias = rng.normal(size=(2, 2, 3)), rng.normal(size=(2, 2))
     prior = [0.8, 0.2]
-    W, b = concatenate_classifiers([torch.tensor(one) for one in pair], [torch.tensor(one) for one in bias], prior)
-    odds = concatenate_classifiers([one[1:] - one[:1] for one in pair], [one[1:] - one[:1] for one in bias], prior)
+    W, b = concatenate_classifiers(
+        [torch.tensor(values) for values in pair], [torch.tensor(values) for values in bias], prior
+    )
+    odds = concatenate_classifiers(
+        [values[1:] - values[:1] for values in pair], [values[1:] - values[:1] for values in bias], prior
+    )
     np.testing.assert_allclose(odds[0], W[1:] - W[:1])
     np.testing.assert_allclose(odds[1], b[1:] - b[:1])
 

@@ -28,7 +28,7 @@ def test_information_as_scipy_has_it():
         - norm.logpdf(v[:, k])
         for k in range(2)
     )
-    found = pointwise_information(*(torch.from_numpy(one) for one in (u, v, r)))
+    found = pointwise_information(*(torch.from_numpy(values) for values in (u, v, r)))
     assert found.numpy() == pytest.approx(expected)
 
 
@@ -79,7 +79,7 @@ def test_evidence_said_twice_is_believed_half():
     random = np.random.default_rng(0)
     present = np.ones((4000, 2), dtype=bool)
     kept = random.random((4000, 2)) < 0.5
-    # The evidence of N(±1, 1) is 2x; said twice over it is 4x.
+    # The evidence of N(±1, 1) is 2x; counted twice it is 4x.
     evidence = 2 * (np.where(kept.all(axis=1), 1.0, -1.0) + random.normal(size=4000))[:, None]
     once, twice = fit_strength(evidence, kept, present), fit_strength(2 * evidence, kept, present)
     assert once > 0.75
@@ -94,8 +94,8 @@ def seen():
 
 
 def fitted(views, present, n=600):
-    check = PairCheck([one.shape[1] for one in views]).double()
-    evidence = check.fit(lambda fold: [one[:n] for one in views], present[:n], np.arange(n) % 5)
+    check = PairCheck([view.shape[1] for view in views]).double()
+    evidence = check.fit(lambda fold: [view[:n] for view in views], present[:n], np.arange(n) % 5)
     return check, evidence
 
 
@@ -104,7 +104,7 @@ def test_swapped_modalities_are_found(seen):
     check, own = fitted(seen, present)
     assert own.shape == (600, 6)
     assert (own > 0).mean() > 0.8
-    test = [torch.from_numpy(one[600:]) for one in seen]
+    test = [torch.from_numpy(view[600:]) for view in seen]
     everyone = torch.ones(300, 4, dtype=torch.bool)
     swapped = [test[0].roll(1, 0), *test[1:]]
     before, after = (revise(torch.ones(300, 4).double(), check(views, everyone), 0.9) for views in (test, swapped))
@@ -125,14 +125,14 @@ def test_missing_modalities(seen):
     present = np.ones((900, 4), dtype=bool)
     present[:300, 0] = False
     present[10:, 3] = False  # ten samples are too few to learn a pair from
-    garbage = [np.where(there[:, None], one, 0.0) for one, there in zip(seen, present.T)]
+    garbage = [np.where(there[:, None], view, 0.0) for view, there in zip(seen, present.T)]
     check, evidence = fitted(garbage, present)
     pairs = list(combinations(range(4), 2))
     for column, (a, b) in enumerate(pairs):
         absent = ~(present[:600, a] & present[:600, b])
         assert (evidence[absent, column] == 0).all()
         assert (evidence[:, column] == 0).all() == (b == 3)
-    shown = check([torch.from_numpy(one) for one in garbage], torch.from_numpy(present))
+    shown = check([torch.from_numpy(view) for view in garbage], torch.from_numpy(present))
     assert (shown[~torch.from_numpy(present[:, 0]), 0] == 0).all()
 
 

@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize
 
 from consilience import estimate_target_prior, load_data
-from consilience.bayes.priors import empirical_prior, maximise
+from consilience.bayes.priors import empirical_prior, maximise_likelihood
 from consilience.core.errors import InputError
 
 
@@ -34,8 +34,8 @@ def test_the_likelihood_rises_at_every_step_to_the_top():
     prior = np.array([0.5, 0.3, 0.2])
     posterior = rng.dirichlet([0.5, 0.5, 0.5], size=200)
     ratio = posterior / prior
-    course = [maximise(np.log(posterior), prior, steps, 0.0) for steps in (0, 1, 2, 3, 5, 10, 100, 3000)]
-    reached = [log_likelihood(one, ratio) for one in course]
+    course = [maximise_likelihood(np.log(posterior), prior, steps, 0.0) for steps in (0, 1, 2, 3, 5, 10, 100, 3000)]
+    reached = [log_likelihood(shares, ratio) for shares in course]
     assert (np.diff(reached) >= -1e-9).all()
     assert reached[1] > reached[0]
 

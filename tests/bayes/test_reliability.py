@@ -119,7 +119,7 @@ def made(n=700, seed=0):
     y = random.integers(0, 3, size=n)
     shared = 2 * np.eye(3)[y] + random.normal(size=(n, 3))
     maps = np.random.default_rng(99).normal(size=(3, 3, 10))
-    return [shared @ one + 0.8 * random.normal(size=(n, 10)) for one in maps], y
+    return [shared @ values + 0.8 * random.normal(size=(n, 10)) for values in maps], y
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def model():
 
 def rho_of(model, views, present=None):
     there = np.ones((len(views[0]), 3), dtype=bool) if present is None else present
-    return model[0]([torch.from_numpy(one).float() for one in views], torch.from_numpy(there)).numpy()
+    return model[0]([torch.from_numpy(view).float() for view in views], torch.from_numpy(there)).numpy()
 
 
 def test_sound_samples_are_reliable(model):
@@ -172,14 +172,14 @@ def test_missing_is_exactly_zero_and_changes_no_one_else_for_the_worse(model):
 def test_scores_of_another_kind():
     views, y = made(300)
     random = np.random.default_rng(0)
-    beside = [random.normal(size=(300, 2)) for _ in range(3)]
-    reliability = Reliability([10] * 3, 3, beside=2, pairs=False).double()
+    extra = [random.normal(size=(300, 2)) for _ in range(3)]
+    reliability = Reliability([10] * 3, 3, extra_scores=2, pairs=False).double()
     present = np.ones((300, 3), dtype=bool)
-    own = reliability.fit(lambda fold: views, y, present, np.arange(300) % 3, beside)
+    own = reliability.fit(lambda fold: views, y, present, np.arange(300) % 3, extra)
     assert own.mean() > 0.8
-    shown = [torch.from_numpy(one) for one in views]
-    strange = [torch.from_numpy(one) for one in [beside[0] + 30, *beside[1:]]]
-    rho = reliability(shown, torch.from_numpy(present), strange)
+    shown = [torch.from_numpy(view) for view in views]
+    unusual = [torch.from_numpy(values) for values in [extra[0] + 30, *extra[1:]]]
+    rho = reliability(shown, torch.from_numpy(present), unusual)
     assert rho[:, 0].max() < 0.2
     assert rho[:, 1:].mean() > 0.8
 
@@ -191,7 +191,7 @@ def test_features_may_differ_from_fold_to_fold():
 
     def as_seen(fold):
         asked.append(fold)
-        return [one * turned.get(fold, 1.0) for one in views]
+        return [view * turned.get(fold, 1.0) for view in views]
 
     present = np.ones((400, 3), dtype=bool)
     same = Reliability([10] * 3, 3).fit(lambda fold: views, y, present, np.arange(400) % 4)
@@ -207,11 +207,11 @@ def test_loud_opinions_are_found():
     reliability = OpinionReliability(3)
     own = reliability.fit(logits, np.ones((500, 3), dtype=bool))
     assert own.mean() > 0.8
-    loud = torch.from_numpy(logits[:50]).float()
-    loud[:, 1] *= 40
+    confident = torch.from_numpy(logits[:50]).float()
+    confident[:, 1] *= 40
     present = torch.ones(50, 3, dtype=torch.bool)
     present[:, 2] = False
-    rho = reliability(loud, present)
+    rho = reliability(confident, present)
     assert rho[:, 1].mean() < 0.25
     assert rho[:, 0].mean() > 0.75
     assert (rho[:, 2] == 0).all()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.covariance import LedoitWolf
 
-from consilience.bayes.score_density import Density, bounded, excess, log_distance, soundness
+from consilience.bayes.score_density import ScoreDensity, bounded, excess, log_distance, soundness
 
 
 def test_distance_by_hand():
@@ -36,7 +36,7 @@ def test_floor_and_cap():
 
 
 def test_before_fitting_everything_is_sound():
-    assert Density(3)(1e3 * torch.randn(4, 3)).tolist() == [1] * 4
+    assert ScoreDensity(3)(1e3 * torch.randn(4, 3)).tolist() == [1] * 4
 
 
 def test_a_fit_by_hand():
@@ -47,13 +47,13 @@ def test_a_fit_by_hand():
     spread = max(1.4826 * np.median(np.abs(t - np.median(t))), 0.5 * t.std())
     zeta = np.maximum(0, (t - np.median(t)) / spread)
     q = 10 * np.exp(-0.495 * zeta**2)
-    density = Density(3).double().fit(scores)
+    density = ScoreDensity(3).double().fit(scores)
     assert density(torch.from_numpy(scores)).numpy() == pytest.approx(1.1 * q / (1 + q), rel=1e-4)
 
 
 def test_what_lies_far_out_is_broken():
     random = np.random.default_rng(1)
-    density = Density(2).fit(random.normal(size=(500, 2)))
+    density = ScoreDensity(2).fit(random.normal(size=(500, 2)))
     sound = density(torch.from_numpy(random.normal(size=(500, 2))).float())
     assert sound.mean() > 0.85
     assert density(torch.tensor([[12.0, 0.0], [0.0, -40.0]])).max() < 0.2
@@ -62,5 +62,5 @@ def test_what_lies_far_out_is_broken():
 def test_a_score_that_never_varies_does_no_harm():
     random = np.random.default_rng(2)
     scores = np.stack([random.normal(size=300), np.full(300, 7.0)], axis=1)
-    density = Density(2).double().fit(scores)
+    density = ScoreDensity(2).double().fit(scores)
     assert density(torch.from_numpy(scores)).mean() > 0.85

@@ -2,14 +2,14 @@ import torch
 from torch.nn import functional
 
 from consilience.core.samples import Modality
-from consilience.encoders import Bag
+from consilience.encoders import BagOfWords
 
 TITLE = Modality("title", "tokens", (4,), vocabulary=9)
 
 
 def test_against_a_mean_by_hand():
     torch.manual_seed(0)
-    encoder = Bag(TITLE, width=6).eval()
+    encoder = BagOfWords(TITLE, width=6).eval()
     ids, lengths = torch.tensor([[3, 5, 3, 0], [7, 8, 2, 1], [0, 4, 0, 6]]), torch.tensor([3, 2, 4])
     vectors = encoder.stages["embed"].weight
     means = torch.stack(
@@ -24,12 +24,12 @@ def test_against_a_mean_by_hand():
 
 
 def test_order_is_ignored():
-    encoder = Bag(TITLE).eval()
+    encoder = BagOfWords(TITLE).eval()
     torch.testing.assert_close(encoder(torch.tensor([[3, 5, 7]])).pooled, encoder(torch.tensor([[7, 3, 5]])).pooled)
 
 
 def test_the_padding_vector_stays_zero_in_training():
-    encoder = Bag(TITLE)
+    encoder = BagOfWords(TITLE)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=0.1)
     for _ in range(3):
         optimiser.zero_grad()

@@ -8,9 +8,9 @@ from consilience.core.errors import ConsilienceError, InputError, SavedModelErro
 from consilience.core.samples import Modality
 from consilience.encoders import (
     Conv,
+    CustomModule,
     Encoded,
     Encoder,
-    Foreign,
     Mlp,
     build_encoder,
     default_encoder,
@@ -109,7 +109,7 @@ def test_what_is_no_choice():
 def test_a_module_is_copied():
     module = nn.Linear(7, 3)
     encoder = build_encoder(VECTOR, module)
-    assert isinstance(encoder, Foreign)
+    assert isinstance(encoder, CustomModule)
     with torch.no_grad():
         module.weight.zero_()
     assert encoder.stages["module"].weight.abs().sum() > 0

@@ -26,9 +26,9 @@ def image(*shape: int) -> Modality:
 def test_channels_double(shape, channels):
     encoder = Conv(image(*shape))
     convolutions = [stage[0] for stage in encoder.stages.values()]
-    assert [one.out_channels for one in convolutions] == channels
-    assert [one.kernel_size[0] for one in convolutions] == [5] + [3] * (len(channels) - 1)
-    assert all(one.bias is None for one in convolutions)
+    assert [convolution.out_channels for convolution in convolutions] == channels
+    assert [convolution.kernel_size[0] for convolution in convolutions] == [5] + [3] * (len(channels) - 1)
+    assert all(convolution.bias is None for convolution in convolutions)
     assert encoder.width == channels[-1]
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.encoders import Encoded, Foreign, build_encoder
+from consilience.encoders import CustomModule, Encoded, build_encoder
 
 VECTOR = Modality("v", "vector", (7,))
 IMAGE = Modality("photo", "image", (1, 28, 28))
@@ -101,7 +101,7 @@ def test_stage_by_stage_and_deepcopy():
 def test_the_dry_run_leaves_no_trace():
     module = nn.Sequential(nn.BatchNorm1d(7), nn.Linear(7, 3))
     module[0].eval()  # frozen by the user
-    encoder = Foreign(module, VECTOR)
+    encoder = CustomModule(module, VECTOR)
     assert encoder.training
     assert not module[0].training
     assert module[1].training

@@ -12,7 +12,7 @@ from consilience.cli.main import main
 from consilience.core.errors import InputError, SavedModelError, UnknownNameError
 from consilience.core.samples import Modality, Samples
 from consilience.encoders import Frozen, build_encoder, features, seen_by_encoder
-from consilience.encoders.feature_cache import RowCache, RowMemory, find_cache, row_keys
+from consilience.encoders.feature_cache import DiskCache, MemoryCache, cache_folder, row_keys
 from consilience.encoders.frozen import BATCH, FrozenFeatures
 from consilience.encoders.frozen import _body as body
 from tiny_models import describe_images, tiny_bert, tiny_resnet
@@ -50,7 +50,10 @@ def samples_of(n=40, seed=0):
 def test_features_are_what_the_model_gives(folders, encoded):
     samples = samples_of()
     made = features(samples, {"text": folders["bert"], "photo": {"model": folders["resnet"], "pooling": "first"}})
-    assert [(one.kind, one.shape) for one in made.modalities.values()] == [("vector", (16,)), ("vector", (12,))]
+    assert [(modality.kind, modality.shape) for modality in made.modalities.values()] == [
+        ("vector", (16,)),
+        ("vector", (12,)),
+    ]
     encoder = build_encoder(
         samples.modalities["photo"], {"name": "resnet", "model": folders["resnet"], "pooling": "first"}
     )
@@ -146,7 +149,7 @@ def test_what_a_method_will_see(folders):
 def test_comparing_from_the_command_line(folders, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "cache"))
     chosen = [f"text=frozen:{folders['bert']}", "image=" + json.dumps({"name": "frozen", "model": folders["resnet"]})]
-    encoders = [part for one in chosen for part in ("--encoder", one)]
+    encoders = [part for choice in chosen for part in ("--encoder", choice)]
     options = ["--option", "n=60", "--methods", "concat", "--seeds", "1", "--levels", "0", "5", "--epochs", "1"]
     assert main(["compare", "captions", *options, *encoders, "--out", str(tmp_path / "run")]) == 0
     assert "concat" in capsys.readouterr().out
@@ -167,7 +170,7 @@ def test_without_a_cache_folds_share_what_is_in_memory(folders, encoded, monkeyp
 
 def test_memory_is_bounded():
     keys = row_keys(np.arange(6.0).reshape(3, 2))
-    memory = RowMemory(2, limit=2 * 8)
+    memory = MemoryCache(2, limit=2 * 8)
     memory.keep(keys, np.ones((3, 2)))
     assert memory.find(keys)[1].tolist() == [True, True, False]
 
@@ -175,18 +178,18 @@ def test_memory_is_bounded():
 class TestCache:
     def test_pieces_survive_and_broken_ones_are_left_out(self, tmp_path):
         keys = row_keys(np.arange(6.0).reshape(3, 2))
-        cache = RowCache(tmp_path, 2)
+        cache = DiskCache(tmp_path, 2)
         cache.keep(keys[:2], np.array([[1, 2], [3, 4]]))
-        found, there = RowCache(tmp_path, 2).find([keys[2], keys[1], keys[0]])
-        assert there.tolist() == [False, True, True]
+        found, cached = DiskCache(tmp_path, 2).find([keys[2], keys[1], keys[0]])
+        assert cached.tolist() == [False, True, True]
         assert found.tolist() == [[0, 0], [3, 4], [1, 2]]
         assert not list(tmp_path.glob(".*"))
         next(tmp_path.glob("*.features.npy")).write_bytes(b"cut")
-        assert not RowCache(tmp_path, 2).find(keys)[1].any()
+        assert not DiskCache(tmp_path, 2).find(keys)[1].any()
 
     def test_another_process_s_pieces_are_seen(self, tmp_path):
         keys = row_keys(np.arange(4.0).reshape(2, 2))
-        mine, other = RowCache(tmp_path, 1), RowCache(tmp_path, 1)
+        mine, other = DiskCache(tmp_path, 1), DiskCache(tmp_path, 1)
         assert not mine.find(keys)[1].any()
         other.keep(keys, np.ones((2, 1)))
         assert mine.find(keys)[1].all()
@@ -205,10 +208,10 @@ class TestCache:
 
     def test_where_it_lies(self, monkeypatch, tmp_path):
         monkeypatch.delenv("CONSILIENCE_CACHE", raising=False)
-        assert find_cache(None) is None
+        assert cache_folder(None) is None
         monkeypatch.setenv("CONSILIENCE_CACHE", "~/features")
-        assert find_cache(None) == Path.home() / "features"
-        assert find_cache(str(tmp_path)) == tmp_path
+        assert cache_folder(None) == Path.home() / "features"
+        assert cache_folder(str(tmp_path)) == tmp_path
         (tmp_path / "file").write_text("")
         with pytest.raises(InputError, match="features cannot be kept in"):
-            RowCache(tmp_path / "file" / "below", 1)
+            DiskCache(tmp_path / "file" / "below", 1)

@@ -10,8 +10,15 @@ from consilience.core.errors import InputError, UnknownNameError, UnsupportedErr
 from consilience.core.samples import Modality, Samples
 from consilience.core.targets import Task
 from consilience.encoders import build_encoder, own_transforms
-from consilience.encoders.pretrained import fit_image, level, load_body
-from consilience.encoders.processors import Raw, Tokeniser, find_unit, from_pretrained, make_processor, read_tokeniser
+from consilience.encoders.pretrained import load_body, preprocess_images, standardise_waveform
+from consilience.encoders.processors import (
+    RawScale,
+    Tokeniser,
+    full_scale,
+    load_pretrained,
+    make_processor,
+    read_tokeniser,
+)
 from consilience.methods import Spec, build
 from consilience.preparation import Preparation
 from consilience.training import Model, Trainer, load_model
@@ -60,14 +67,14 @@ class TestModels:
         assert torch.equal(found.mask, mask)
         torch.testing.assert_close(found.pooled[1], found.sequence[1, :3].mean(0))
         found.pooled.square().sum().backward()
-        assert [name for name, one in encoder.named_parameters() if one.grad is None] == []
+        assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
 
     def test_resnet_stage_by_stage_is_the_model_itself(self, folders):
         encoder = build_encoder(PHOTO, f"resnet:{folders['resnet']}")
         assert list(encoder.stages) == ["embedder", "stage1", "stage2"]
         images = torch.rand(2, 3, 20, 20)
-        said = json.loads(encoder.saved())["processor"]
-        whole = load_body(folders["resnet"]).eval()(fit_image(images, said, 3))
+        config = json.loads(encoder.saved())["processor"]
+        whole = load_body(folders["resnet"]).eval()(preprocess_images(images, config, 3))
         found = encoder.train()(images)  # frozen: batch norm goes by what it has learned
         torch.testing.assert_close(found.pooled, whole.pooler_output.flatten(1))
         assert found.sequence.shape == (2, whole.last_hidden_state[0, 0].numel(), 12)
@@ -95,7 +102,7 @@ class TestModels:
 
     def test_each_waveform_is_levelled_over_its_real_steps(self):
         x = torch.tensor([[1.0, 2.0, 6.0, 0.0]])
-        levelled = level(x, torch.tensor([[True, True, True, False]]))
+        levelled = standardise_waveform(x, torch.tensor([[True, True, True, False]]))
         expected = (np.array([1, 2, 6]) - 3) / np.std([1, 2, 6])
         np.testing.assert_allclose(levelled[0], [*expected, 0], rtol=1e-5)
 
@@ -103,7 +110,7 @@ class TestModels:
         def trained(freeze):
             choice = {"name": "bert", "model": folders["bert"], "freeze": freeze}
             encoder = build_encoder(TITLE, choice).train()
-            names = {name.split(".")[1] for name, one in encoder.named_parameters() if one.requires_grad}
+            names = {name.split(".")[1] for name, parameter in encoder.named_parameters() if parameter.requires_grad}
             return names, {name for name, stage in encoder.stages.items() if stage.training}
 
         assert trained(True) == (set(), set())
@@ -111,7 +118,11 @@ class TestModels:
         assert trained(1) == ({"layer2"}, {"layer2"})
         assert trained(False) == ({"embeddings", "layer1", "layer2"},) * 2
         encoder = build_encoder(PHOTO, {"name": "pretrained", "model": folders["vit"], "freeze": 1}).train()
-        names = {name.removeprefix("stages.model.") for name, one in encoder.named_parameters() if one.requires_grad}
+        names = {
+            name.removeprefix("stages.model.")
+            for name, parameter in encoder.named_parameters()
+            if parameter.requires_grad
+        }
         assert {name.split(".")[0] + name.split(".")[1][:1] for name in names} == {
             "layers1",
             "layernormw",
@@ -131,7 +142,7 @@ class TestModels:
 class TestImages:
     @pytest.mark.parametrize("shape", [(16, 16), (40, 30), (8, 12)])
     @pytest.mark.parametrize(
-        ("processor", "said"),
+        ("processor", "config"),
         [
             ("ViTImageProcessorPil", {"size": {"height": 16, "width": 16}, "resample": 2}),
             (
@@ -141,25 +152,25 @@ class TestImages:
             ("ConvNextImageProcessorPil", {"size": {"shortest_edge": 14}, "crop_pct": 0.875, "resample": 3}),
         ],
     )
-    def test_as_the_model_s_own_processor_has_them(self, shape, processor, said):
+    def test_as_the_model_s_own_processor_has_them(self, shape, processor, config):
         import transformers
 
-        said = {
+        config = {
             "do_normalize": True,
             "image_mean": [0.5, 0.4, 0.3],
             "image_std": [0.2, 0.25, 0.5],
             "resample": 3,
-            **said,
+            **config,
         }
         images = np.random.default_rng(0).integers(0, 256, (2, 3, *shape)).astype(np.uint8)
-        theirs = getattr(transformers, processor)(**said)(list(images), return_tensors="np")["pixel_values"]
-        ours = fit_image(torch.from_numpy(images / 255).float(), said, 3).numpy()
+        theirs = getattr(transformers, processor)(**config)(list(images), return_tensors="np")["pixel_values"]
+        ours = preprocess_images(torch.from_numpy(images / 255).float(), config, 3).numpy()
         assert ours.shape == theirs.shape
         assert np.abs(ours - theirs).mean() < 0.01  # theirs round to 8 bits on the way
 
     def test_wrong_channels(self):
         with pytest.raises(InputError, match="reads images of 3 channels, got 2"):
-            fit_image(torch.zeros(1, 2, 4, 4), {}, 3)
+            preprocess_images(torch.zeros(1, 2, 4, 4), {}, 3)
 
 
 class TestProcessors:
@@ -201,18 +212,18 @@ class TestProcessors:
     )
     def test_the_scale_is_found(self, kind, low, high, dtype, unit):
         shape = (3, 4, 4) if kind == "image" else (9, 1)
-        assert find_unit(Modality("m", kind, shape), low, high, np.dtype(dtype)) == unit
+        assert full_scale(Modality("m", kind, shape), low, high, np.dtype(dtype)) == unit
 
     def test_a_scale_that_no_model_knows(self):
         with pytest.raises(
             InputError, match=r"'m' at its own scale: values must lie in \[0, 1\] or \[0, 255\].* -3 to"
         ):
-            find_unit(Modality("m", "image", (3, 4, 4)), -3, 4, np.dtype("float32"))
+            full_scale(Modality("m", "image", (3, 4, 4)), -3, 4, np.dtype("float32"))
 
     def test_raw_numbers_keep_their_scale_and_know_their_spread(self, folders):
         samples = captioned()
         transform = make_processor(samples, "photo", folders["resnet"])
-        assert isinstance(transform, Raw)
+        assert isinstance(transform, RawScale)
         scaled, _ = transform(samples["photo"], None)
         np.testing.assert_allclose(scaled, samples["photo"] / 255, rtol=1e-6)
         expected = samples["photo"].transpose(1, 0, 2, 3).reshape(3, -1).std(axis=1)
@@ -261,7 +272,7 @@ class TestInModels:
         torch.testing.assert_close(method.fusion.start, start)
         batch = preparation.batch(data)
         method(batch).output.square().sum().backward()
-        assert [name for name, one in method.named_parameters() if one.grad is None] == []
+        assert [name for name, parameter in method.named_parameters() if parameter.grad is None] == []
         # With segments and image out of the way, it is BERT on [start, [CLS], words, [SEP]].
         with torch.no_grad():
             method.fusion.segments.zero_()
@@ -275,20 +286,20 @@ class TestInModels:
 
 
 class TestErrors:
-    def test_a_model_that_cannot_be_had(self):
+    def test_a_model_that_does_not_exist(self):
         with pytest.raises(
-            InputError, match=r"'bert' of modality title.*'no/such-model' cannot be had: there is no such"
+            InputError, match=r"'bert' of modality title.*'no/such-model' could not be loaded: no such folder"
         ):
             build_encoder(TITLE, "bert:no/such-model")
 
     def test_an_empty_folder(self, tmp_path):
-        with pytest.raises(InputError, match="cannot be had: the folder holds none"):
+        with pytest.raises(InputError, match="could not be loaded: it is not in that folder"):
             build_encoder(TITLE, f"bert:{tmp_path}")
 
-    def test_an_image_model_that_does_not_say_what_it_reads(self, folders, tmp_path):
+    def test_an_image_model_without_a_processor_configuration(self, folders, tmp_path):
         folder = shutil.copytree(folders["vit"], tmp_path / "vit")
         (folder / "preprocessor_config.json").unlink()
-        with pytest.raises(InputError, match=r"nothing is said beside model .* preprocessor_config\.json"):
+        with pytest.raises(InputError, match=r"model .* has no processor configuration.* preprocessor_config\.json"):
             build_encoder(PHOTO, f"pretrained:{folder}")
         (folder / "processor_config.json").write_text(json.dumps({"image_processor": {"size": {"longest_edge": 9}}}))
         with pytest.raises(UnsupportedError, match=r"asks for images of size \{'longest_edge': 9\}"):
@@ -298,7 +309,7 @@ class TestErrors:
             build_encoder(PHOTO, f"pretrained:{folder}")
 
     def test_without_a_model(self):
-        with pytest.raises(InputError, match="model must say which one"):
+        with pytest.raises(InputError, match="model must be given"):
             build_encoder(TITLE, "pretrained")
 
     def test_without_transformers(self, monkeypatch):
@@ -306,7 +317,7 @@ class TestErrors:
         with pytest.raises(
             UnsupportedError, match=r"need the library transformers: pip install 'consilience\[pretrained\]'"
         ):
-            from_pretrained("AutoModel", "anything")
+            load_pretrained("AutoModel", "anything")
 
     def test_a_kind_that_the_model_does_not_read(self, folders):
         with pytest.raises(UnsupportedError, match=r"reads pixel_values, which title \(tokens 5\) cannot be made into"):
@@ -317,7 +328,7 @@ class TestErrors:
             build_encoder(Modality("title", "tokens", (5,), vocabulary=500), f"bert:{folders['bert']}")
 
     def test_bad_pooling_and_an_argument_where_there_is_none(self, folders):
-        with pytest.raises(InputError, match="pooling must be 'mean' or 'first', got 'max'"):
+        with pytest.raises(InputError, match="unknown pooling 'max': Known: first, mean"):
             build_encoder(TITLE, {"name": "bert", "model": folders["bert"], "pooling": "max"})
         with pytest.raises(InputError, match="conv has no setting to give so"):
             build_encoder(PHOTO, "conv:3")

@@ -27,8 +27,8 @@ def test_attention_against_a_loop():
                     math.exp(q[step] @ k[other] / math.sqrt(size)) if mask[row, other] else 0.0
                     for other in range(steps)
                 ]
-                heard = sum(score / sum(scores) * v[other] for other, score in enumerate(scores))
-                expected[row, step, head * size : (head + 1) * size] = heard
+                attended = sum(score / sum(scores) * v[other] for other, score in enumerate(scores))
+                expected[row, step, head * size : (head + 1) * size] = attended
     expected = expected @ layer.mix.weight.T + layer.mix.bias
     torch.testing.assert_close(layer.attend(x, mask), expected)
 

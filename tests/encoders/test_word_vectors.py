@@ -4,7 +4,7 @@ import torch
 
 from consilience.core.errors import InputError, MissingDataError
 from consilience.core.samples import Modality, Samples
-from consilience.encoders import Bag, build_encoder
+from consilience.encoders import BagOfWords, build_encoder
 from consilience.encoders.word_vectors import read_vectors
 from consilience.training import Model, Trainer, load_model
 
@@ -63,7 +63,9 @@ def test_a_bag_begins_with_them(glove):
     encoded = encoder.eval()(torch.tensor([[2, 4, 1, 0]]), torch.tensor([3]))
     torch.testing.assert_close(encoded.sequence[0, :3], fit(embed.weight[[2, 4, 1]]))
     assert not encoded.sequence[0, 3].any()
-    assert [name for name, one in encoder.named_parameters() if not one.requires_grad] == ["stages.embed.0.weight"]
+    assert [name for name, parameter in encoder.named_parameters() if not parameter.requires_grad] == [
+        "stages.embed.0.weight"
+    ]
     as_wide = build_encoder(title, {"name": "bag", "vectors": str(glove), "width": 3})
     assert isinstance(as_wide.stages["embed"], torch.nn.Embedding)
 
@@ -73,9 +75,9 @@ def test_what_a_bag_refuses(glove):
     with pytest.raises(InputError, match=r"title \(tokens 4\) holds token ids: give the text itself"):
         build_encoder(ids, f"bag:{glove}")
     with pytest.raises(InputError, match="freeze=True needs vectors"):
-        Bag(ids, freeze=True)
+        BagOfWords(ids, freeze=True)
     with pytest.raises(InputError, match="freeze must be True or False, got 1"):
-        Bag(ids, freeze=1)
+        BagOfWords(ids, freeze=1)
 
 
 def test_a_saved_model_needs_no_file(glove, tmp_path):

@@ -1,4 +1,4 @@
-"""How unfamiliar a modality looks: scores that leave their usual range when it is broken, learned from sound inputs."""
+"""Anomaly scores: numbers that leave their usual range when a modality is broken, learned from sound inputs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from consilience.bayes.learned_buffers import Learned
 from consilience.preparation.transforms import FARTHEST
 
 NEIGHBOURS = 5
-# What a fitted `InputScores` keeps does not grow with the training set, nor with the size of an image.
+# The size of a fitted `InputScores` does not grow with the training set, nor with the size of an image.
 REFERENCES = 2000
 COMPONENTS = 256
 _TINY = 1e-12
 
 
 class InputScores(Learned):
-    """Four scores of an input x `[n, feature]`, each the logarithm of a size per dimension:
+    """Four anomaly scores of an input, each the logarithm of a size per dimension.
 
-    its norm; the mean distance to its nearest training inputs; its Mahalanobis distance from the training mean, and
-    from the nearest class mean. Covariances are shrunk by Ledoit and Wolf's rule. An input of more than `components`
-    features is first seen through as many principal components, and what these leave over is a fifth score.
+    The norm; the mean distance to the nearest training inputs; the Mahalanobis distances from the training mean and
+    from the nearest class mean, with covariances shrunk by Ledoit and Wolf's rule. An input of more than `components`
+    features is first reduced to as many principal components, and the residual is a fifth score.
 
-    Inputs are to be standardised, as `Preparation` does.
+    Args:
+        features: The number of features of an input, which must be standardised.
+        classes: The number of classes.
+        references: The most training inputs that are kept to measure distances from.
+        components: The most principal components.
 
     >>> x = np.random.default_rng(0).normal(size=(200, 3))
     >>> scores = InputScores(3, classes=2).double().fit(x, np.arange(200) % 2)
@@ -56,12 +60,12 @@ class InputScores(Learned):
 
     @property
     def reduced(self) -> bool:
-        """Whether inputs are seen through principal components."""
+        """Whether inputs are reduced to principal components."""
         return self.components < self.features
 
     @property
     def count(self) -> int:
-        """How many scores there are."""
+        """The number of scores."""
         return 5 if self.reduced else 4
 
     def fit(self, x: np.ndarray, y: np.ndarray, seed: int = 0) -> InputScores:
@@ -69,11 +73,11 @@ class InputScores(Learned):
         x = np.asarray(x, dtype=np.float64)
         mean = x.mean(axis=0)
         basis = _principal(x - mean, self.components) if self.reduced else np.zeros((0, 0))
-        inner = (x - mean) @ basis if self.reduced else x - mean
+        reduced = (x - mean) @ basis if self.reduced else x - mean
         means = np.zeros((self.classes, self.components))
-        for one in np.unique(y):
-            means[one] = inner[y == one].mean(axis=0)
-        # A class of which nothing is here must attract nothing.
+        for label in np.unique(y):
+            means[label] = reduced[y == label].mean(axis=0)
+        # No input is near a class without samples.
         means[np.setdiff1d(np.arange(self.classes), y)] = np.inf
         rows = np.arange(len(x))
         if len(x) > self.limit:
@@ -81,43 +85,42 @@ class InputScores(Learned):
         self.learn(
             mean=mean,
             basis=basis,
-            references=inner[rows],
-            whitening=_whitening(inner),
-            class_whitening=_whitening(inner - means[y]),
+            references=reduced[rows],
+            whitening=whitening(reduced),
+            class_whitening=whitening(reduced - means[y]),
             class_means=means,
         )
         return self
 
-    def inner(self, x: Tensor) -> Tensor:
-        """Inputs about the training mean, as principal components where there are many: `[n, component]`."""
+    def centre(self, x: Tensor) -> Tensor:
+        """Inputs minus the training mean, as principal components where there are many: `[n, component]`."""
         centred = x.clamp(-FARTHEST, FARTHEST) - self.mean
         return centred @ self.basis if self.reduced else centred
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores `[n, score]` of inputs `[n, feature]`."""
         x = x.clamp(-FARTHEST, FARTHEST)
-        inner = self.inner(x)
+        centred = self.centre(x)
         size = self.components**0.5
-        near = _distances(inner, self.references).topk(min(NEIGHBOURS, len(self.references)), largest=False).values
-        kinds = self.class_means.isfinite().all(dim=1)
-        to_class = _distances(inner @ self.class_whitening, self.class_means[kinds] @ self.class_whitening)
+        near = _distances(centred, self.references).topk(min(NEIGHBOURS, len(self.references)), largest=False).values
+        seen = self.class_means.isfinite().all(dim=1)
+        to_class = _distances(centred @ self.class_whitening, self.class_means[seen] @ self.class_whitening)
         sizes = [
             x.norm(dim=1) / self.features**0.5,
             near.mean(dim=1) / size,
-            (inner @ self.whitening).norm(dim=1) / size,
+            (centred @ self.whitening).norm(dim=1) / size,
             to_class.amin(dim=1) / size,
         ]
         if self.reduced:
-            left = (x - self.mean).square().sum(dim=1) - inner.square().sum(dim=1)
-            sizes.append(left.clamp(min=0).sqrt() / (self.features - self.components) ** 0.5)
+            residual = (x - self.mean).square().sum(dim=1) - centred.square().sum(dim=1)
+            sizes.append(residual.clamp(min=0).sqrt() / (self.features - self.components) ** 0.5)
         return torch.stack(sizes, dim=1).clamp(min=_TINY).log()
 
 
 def opinion_scores(opinions: Tensor) -> Tensor:
-    """What opinions alone say about their own soundness: `[..., class]` logits → `[..., 3]`.
+    """Three anomaly scores of opinions: `[..., class]` logits → `[..., 3]`.
 
-    Their logsumexp (the energy, which is 0 of log-probabilities), the logit of the largest probability, and the
-    entropy.
+    Their logsumexp (the energy, 0 for log-probabilities), the logit of the largest probability, and the entropy.
 
     >>> opinion_scores(torch.tensor([2.0, 2.0]))
     tensor([2.6931, 0.0000, 0.6931])
@@ -130,7 +133,7 @@ def opinion_scores(opinions: Tensor) -> Tensor:
 
 
 def _distances(x: Tensor, references: Tensor) -> Tensor:
-    """Euclidean distances `[n, reference]` by one matrix product: no `[n, reference, feature]` comes into being."""
+    """Euclidean distances `[n, reference]` by one matrix product, without a tensor `[n, reference, feature]`."""
     squares = x.square().sum(dim=1)[:, None] + references.square().sum(dim=1)
     return torch.addmm(squares, x, references.T, alpha=-2).clamp(min=0).sqrt()
 
@@ -148,10 +151,9 @@ def _principal(x: np.ndarray, count: int) -> np.ndarray:
     return np.pad(directions, ((0, 0), (0, count - directions.shape[1])))
 
 
-def _whitening(x: np.ndarray) -> np.ndarray:
+def whitening(x: np.ndarray, *, centred: bool = False) -> np.ndarray:
     """W `[feature, feature]` with W Wᵀ the Ledoit–Wolf precision: ‖xW‖ is the Mahalanobis size of x."""
     from sklearn.covariance import ledoit_wolf
 
-    covariance = ledoit_wolf(x)[0]
-    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = np.linalg.eigh(ledoit_wolf(x, assume_centered=centred)[0])
     return vectors / np.sqrt(np.maximum(values, values[-1] * 1e-8 + _TINY))

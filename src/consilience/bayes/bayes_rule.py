@@ -1,4 +1,4 @@
-"""Bayes' rule with everything in it that is learned from opinions: prior, calibration, dependence."""
+"""Bayes' rule with prior, calibration and dependence learned from opinions."""
 
 from __future__ import annotations
 
@@ -9,45 +9,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.calibration import (
-    calibrate,
-    fit_bias_temperature,
-    fit_robust_temperature,
-    fit_temperature,
-)
+from consilience.bayes.calibration import calibrate, fit_bias_temperature, fit_robust_temperature, fit_temperature
 from consilience.bayes.class_gaussians import ClassGaussian, contrasts, fit_gaussian
 from consilience.bayes.copula import ClassCopula, fit_copula, normal_quantiles
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import (
-    Coefficients,
-    Estimate,
-    Kappa,
-    centred,
-    combine_terms,
-    cross_fit,
-    fit_coefficients,
-    recipe_weights,
-)
+from consilience.bayes.kappa import Estimate, Kappa, centred, combine_terms, cross_fit, expert_weights, fit_coefficients
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
 from consilience.core.errors import InputError, unknown_name
 
 Calibration = Literal["temperature", "robust", "bias"]
-# The logarithm of the least positive float64: what a probability of 0 is read as, if none was seen in fitting.
-_LEAST = -745.0
-# Entries of the covariances of all classes; 2²⁷ of them are a gigabyte.
-_MOST_ENTRIES = 2**27
+# The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
+_MIN_LOG = -745.0
+# The most entries of the covariances of all classes: a gigabyte.
+_MAX_ENTRIES = 2**27
 
 
 class BayesRule(Learned):
     """ln π + Σ_j w_j (z_j / T_j + b_j − ln π) + α ln κ̂ + β ln p̂, learned from opinions; before `fit`, the theorem.
 
-    kappa: "gaussian" or "copula" estimate the dependence between experts (`decision.kappa`), "none" takes them for
-    independent given the class · calibration: of each expert, "temperature", "robust" (and a share of what it says that
-    has nothing to do with the class, for experts who are sometimes wrong and sure of it), "bias" (and a bias per class)
-    or None. Opinions are logits `[n, modality, class]` with any offsets, −inf allowed; absent ones may hold anything.
-    Computed in float64.
+    Opinions are logits `[n, modality, class]` with any offsets; −inf is allowed, and missing opinions may hold
+    anything. Computed in float64.
+
+    Args:
+        modalities: The number of experts.
+        classes: The number of classes.
+        kappa: "gaussian" or "copula" estimate the dependence between experts (see `kappa`); "none" assumes independence
+            given the class.
+        calibration: Of each expert: "temperature"; "robust", also a share of opinions that do not depend on the class,
+            for experts that are sometimes wrong and certain; "bias", also a bias per class; or None.
     """
 
     prior: Tensor
@@ -84,16 +75,16 @@ class BayesRule(Learned):
             temperature=torch.ones(modalities),
             bias=torch.zeros(modalities, classes),
             reliability=torch.ones(modalities),
-            floor=torch.full((modalities,), _LEAST),
+            floor=torch.full((modalities,), _MIN_LOG),
             weights=torch.ones(modalities),
         )
         if not self.dependent:
             return
         features = modalities * (classes - 1)
-        if classes * features**2 > _MOST_ENTRIES:
+        if classes * features**2 > _MAX_ENTRIES:
             raise InputError(
                 f"kappa={kappa!r} needs a covariance of {features} features for each of {classes} classes, more than "
-                f"{_MOST_ENTRIES:.1e} numbers: use kappa='none'"
+                f"{_MAX_ENTRIES:.1e} numbers: use kappa='none'"
             )
         self.learn(
             alpha=torch.tensor(0.0),
@@ -108,7 +99,7 @@ class BayesRule(Learned):
 
     @property
     def dependent(self) -> bool:
-        """Whether dependence between experts is modelled; a single expert depends on no one."""
+        """Whether dependence between experts is modelled; not for a single expert."""
         return self.kappa != "none" and self.modalities > 1
 
     def forward(
@@ -118,40 +109,44 @@ class BayesRule(Learned):
         target_prior: Tensor | None = None,
         reliability: Tensor | None = None,
     ) -> Tensor:
-        """The log-posterior: `[n, modality, class]`, present and reliability `[n, modality]` → `[n, class]`.
+        """Return the log-posterior `[n, class]`.
 
-        target_prior: `[class]`, the shares of the classes where it is used, if they differ from those learned under.
+        Args:
+            opinions: `[n, modality, class]`.
+            present, reliability: `[n, modality]`.
+            target_prior: The class prior `[class]` where the posterior is used, if it differs from the learned one.
         """
-        there = _everyone(opinions) if present is None else present
-        z = self.calibrated(opinions, there)
-        weights, log_kappa = self._terms(z, there)
+        if present is None:
+            present = torch.ones(opinions.shape[:2], dtype=torch.bool, device=opinions.device)
+        z = self.calibrated(opinions, present)
+        weights, log_kappa = self._terms(z, present)
         if log_kappa is not None and reliability is not None:
-            # What is estimated of all together holds as far as the least reliable of them does.
-            log_kappa = log_kappa * torch.where(there, reliability.to(z.dtype), 1.0).amin(1, keepdim=True)
+            # A joint estimate holds as far as the least reliable expert does.
+            log_kappa = log_kappa * torch.where(present, reliability.to(z.dtype), 1.0).amin(1, keepdim=True)
         prior = self.prior.to(z.dtype)
         return fuse(
             z,
             prior / prior.sum(),
             target_prior=None if target_prior is None else target_prior.to(z),
-            present=there,
+            present=present,
             weights=weights,
             reliability=None if reliability is None else reliability.to(z.dtype),
             log_kappa=log_kappa,
         )
 
     def calibrated(self, opinions: Tensor, present: Tensor) -> Tensor:
-        """Each expert's calibrated log-probabilities, finite everywhere; absent ones say nothing: all classes alike."""
-        wide = opinions.to(torch.float32 if opinions.device.type == "mps" else torch.float64)
-        wide = torch.where(present[:, :, None], wide, 0.0)
-        log_p = torch.maximum(wide.log_softmax(2), self.floor.to(wide)[:, None])
-        z = calibrate(log_p, self.temperature.to(wide), self.bias.to(wide)).log_softmax(2)
-        sound = self.reliability.to(wide)[:, None]
-        return torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(wide).log())
+        """Each expert's calibrated log-probabilities, finite everywhere; computed from zeros where missing."""
+        logits = opinions.to(_precise_dtype(opinions))
+        logits = torch.where(present[:, :, None], logits, 0.0)
+        log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None])
+        z = calibrate(log_p, self.temperature.to(logits), self.bias.to(logits)).log_softmax(2)
+        sound = self.reliability.to(logits)[:, None]
+        return torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
 
     def expert_weights(self, present: Tensor) -> Tensor:
-        """How much each expert's calibrated evidence counts: `[n, modality]`, 0 where absent."""
-        wide = torch.float32 if present.device.type == "mps" else torch.float64
-        return recipe_weights(self.weights.to(wide), present) if self.dependent else present.to(wide)
+        """The weight of each expert's calibrated evidence: `[n, modality]`, 0 where missing."""
+        dtype = _precise_dtype(present)
+        return expert_weights(self.weights.to(dtype), present) if self.dependent else present.to(dtype)
 
     def fit(
         self,
@@ -163,11 +158,15 @@ class BayesRule(Learned):
         weight: np.ndarray | None = None,
         reliability: np.ndarray | None = None,
     ) -> BayesRule:
-        """Learn from opinions `[n, modality, class]` on samples that the experts were not trained on.
+        """Learn from opinions on samples that the experts were not trained on.
 
-        y: `[n]` class indices · prior: `[class]`, by default the shares of y · weight: `[n]`, how much each sample
-        counts in prior, calibration and coefficients; in the Gaussians of the classes all count alike · reliability:
-        `[n, modality]`, if `forward` will be given one.
+        Args:
+            opinions: `[n, modality, class]`.
+            y: Class indices `[n]`.
+            present: `[n, modality]`.
+            prior: `[class]`. None: the shares of y.
+            weight: Sample weights `[n]` in prior, calibration and coefficients; the Gaussians ignore them.
+            reliability: `[n, modality]`, if `forward` will be given one.
         """
         there = np.ones(opinions.shape[:2], dtype=bool) if present is None else present
         self.learn(prior=empirical_prior(y, self.classes, weight=weight) if prior is None else prior)
@@ -176,8 +175,8 @@ class BayesRule(Learned):
         log_p = np.maximum(log_p, self.floor.double().cpu().numpy()[:, None])
         if self.calibration == "robust":
             shares = self.prior.double().cpu().numpy()
-            temperature, usual = fit_robust_temperature(log_p, y, shares, there, weight=weight)
-            self.learn(temperature=temperature, reliability=usual)
+            temperature, sound = fit_robust_temperature(log_p, y, shares, there, weight=weight)
+            self.learn(temperature=temperature, reliability=sound)
         elif self.calibration == "temperature":
             self.learn(temperature=fit_temperature(log_p, y, there, weight=weight))
         elif self.calibration == "bias":
@@ -192,30 +191,30 @@ class BayesRule(Learned):
         self, opinions: Tensor, y: Tensor, present: Tensor, weight: np.ndarray | None, reliability: Tensor | None
     ) -> None:
         z = self.calibrated(opinions, present)
-        between = centred(z)
-        # Beyond what was seen a Gaussian extrapolates by squares: there it is asked at the border of what was seen.
-        self.learn(low=between.amin(0), high=between.amax(0))
+        scores = centred(z)
+        # A Gaussian extrapolates quadratically: opinions outside the range seen in fitting are clipped to it.
+        self.learn(low=scores.amin(0), high=scores.amax(0))
         x = self._coordinates(z)
         widths = [self.classes - 1] * self.modalities
         fit_model = fit_gaussian if self.kappa == "gaussian" else fit_copula
 
         def fit_rows(rows: np.ndarray) -> ClassGaussian | ClassCopula:
-            learned = torch.from_numpy(rows)
-            return fit_model(x[learned], y[learned], self.classes, widths, present[learned])
+            used = torch.from_numpy(rows)
+            return fit_model(x[used], y[used], self.classes, widths, present[used])
 
-        def fit_and_judge(rows: np.ndarray) -> Any:
+        def fit_estimator(rows: np.ndarray) -> Any:
             model = fit_rows(rows)
-            return lambda judged: _estimate(model, x[judged], present[judged])
+            return lambda held_out: _estimate(model, x[held_out], present[held_out])
 
-        estimate = cross_fit(fit_and_judge, y.numpy())
+        estimate = cross_fit(fit_estimator, y.numpy())
         log_prior = self.prior.to(z).clamp(min=1e-300).log()
         evidence = z - log_prior
-        if reliability is not None:  # as `fuse` and `forward` will
+        if reliability is not None:  # as in `fuse` and `forward`
             evidence = log_mixture(z, log_prior, reliability.to(z))
             least = torch.where(present, reliability.to(z), 1.0).amin(1, keepdim=True)
             estimate = (least * estimate[0], None if estimate[1] is None else least * estimate[1])
-        found: Coefficients = fit_coefficients(evidence, y, log_prior, present, estimate, weight)
-        self.learn(weights=found.weights, alpha=found.alpha, beta=found.beta)
+        fitted = fit_coefficients(evidence, y, log_prior, present, estimate, weight)
+        self.learn(weights=fitted.weights, alpha=fitted.alpha, beta=fitted.beta)
         model = fit_rows(np.arange(len(y)))
         gaussian = model if isinstance(model, ClassGaussian) else model.gaussian
         self.learn(mean=gaussian.mean, covariance=gaussian.covariance)
@@ -231,13 +230,13 @@ class BayesRule(Learned):
         return combine_terms(self.weights.to(z), self.alpha.to(z), self.beta.to(z), present, estimate)
 
     def _coordinates(self, z: Tensor) -> Tensor:
-        """What the dependence models see of opinions: `[n, modality·(class − 1)]`, free of offsets."""
+        """Opinions as the features of the dependence models: `[n, modality·(class − 1)]`, without offsets."""
         inside = torch.maximum(torch.minimum(centred(z), self.high.to(z)), self.low.to(z))
         return (inside @ contrasts(self.classes, z.dtype).to(z.device)).flatten(1)
 
 
 def _estimate(model: ClassGaussian | ClassCopula, x: Tensor, present: Tensor) -> Estimate:
-    """ln κ̂ and ln p̂; a copula, which is about dependence alone, has no density to offer."""
+    """ln κ̂ and ln p̂; a copula models dependence alone and has no density."""
     if isinstance(model, ClassCopula):
         return model.log_kappa(x, present), None
     log_density, log_kappa = model.log_density_and_kappa(x, present)
@@ -245,17 +244,18 @@ def _estimate(model: ClassGaussian | ClassCopula, x: Tensor, present: Tensor) ->
 
 
 def _find_floor(log_p: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """What each expert's "impossible" is read as: half of the least probability it gave to anything: `[modality]`.
+    """The value that replaces ln 0 of each expert: half of the smallest probability it gave to any class: `[modality]`.
 
-    A forest says 0 when no tree voted for a class: that is rarity on its own scale, and no certainty.
+    A random forest gives 0 when no tree voted for a class, which means that the class is rare, not impossible.
     """
-    floor = np.full(log_p.shape[1], _LEAST)
+    floor = np.full(log_p.shape[1], _MIN_LOG)
     for expert in range(log_p.shape[1]):
-        said = log_p[present[:, expert], expert]
-        if np.isneginf(said).any() and np.isfinite(said).any():
-            floor[expert] = max(said[np.isfinite(said)].min() - math.log(2), _LEAST)
+        own = log_p[present[:, expert], expert]
+        if np.isneginf(own).any() and np.isfinite(own).any():
+            floor[expert] = max(own[np.isfinite(own)].min() - math.log(2), _MIN_LOG)
     return floor
 
 
-def _everyone(opinions: Tensor) -> Tensor:
-    return torch.ones(opinions.shape[:2], dtype=torch.bool, device=opinions.device)
+def _precise_dtype(values: Tensor) -> torch.dtype:
+    """float64, or float32 on a device that has no float64."""
+    return torch.float32 if values.device.type == "mps" else torch.float64

@@ -1,7 +1,6 @@
-"""Calibration: what an expert's logits are worth as odds.
+"""Calibration of experts' logits: by a temperature, also a bias per class, or a mixture with the prior.
 
-Divided by a temperature; also moved by a bias per class; or mixed with the prior, for experts who are sometimes wrong
-and sure of it.
+The mixture is for experts that are sometimes wrong and certain.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from torch import Tensor
 
 from consilience.core.errors import InputError, name_rows
 
-# A temperature lies within these factors of the spread of an expert's logits: beyond, softmax is flat or certain.
-_LEAST, _MOST = 1e-3, 1e3
+# 1 / T lies within these factors of the spread of an expert's logits: beyond, softmax is flat or certain.
+_MIN_FACTOR, _MAX_FACTOR = 1e-3, 1e3
 _ITERATIONS = 100
-_FARTHEST = 15.0  # on the log scale
+_LOG_BOUND = 15.0  # of the mixture's parameters, on the log scale
 
 Values = TypeVar("Values", np.ndarray, Tensor)
 
@@ -29,14 +28,21 @@ def fit_temperature(
     weight: np.ndarray | None = None,
     smoothing: float = 1.0,
 ) -> np.ndarray:
-    """The temperature of each expert, at which softmax(z / T) has the least log-loss: `[modality]`.
+    """Fit the temperature of each expert, at which softmax(z / T) has the smallest log-loss.
 
-    opinions: `[n, modality, class]` finite logits · y: `[n]` class indices · present: `[n, modality]` · weight: `[n]`
-    how much each sample counts · smoothing: how many of the labels count as drawn at random, so that an expert who
-    was never wrong does not become certain. The loss is convex in 1/T; all experts are solved at once. An expert who
-    is never present keeps temperature 1.
+    The loss is convex in 1/T; all experts are solved at once. Guo et al. 2017, On Calibration of Modern Neural
+    Networks.
 
-    Guo et al. 2017, On Calibration of Modern Neural Networks.
+    Args:
+        opinions: Finite logits `[n, modality, class]`.
+        y: Class indices `[n]`.
+        present: `[n, modality]`.
+        weight: Sample weights `[n]`.
+        smoothing: How many of the labels count as drawn at random, so that an expert that was never wrong does not
+            become certain.
+
+    Returns:
+        Temperatures `[modality]`; 1 for an expert that is never present.
 
     >>> z = np.array([[[0.0, 4.0]], [[4.0, 0.0]], [[4.0, 0.0]], [[4.0, 0.0]]])
     >>> fit_temperature(z, np.array([1, 0, 0, 1]), smoothing=0).round(3)  # right three times in four: odds of 3
@@ -55,7 +61,7 @@ def fit_temperature(
         variance = (p * z**2).sum(axis=2) - mean**2
         return (counted * mean).sum(axis=0) - wanted, (counted * variance).sum(axis=0)
 
-    low, high = np.full(len(spread), _LEAST), np.full(len(spread), _MOST)
+    low, high = np.full(len(spread), _MIN_FACTOR), np.full(len(spread), _MAX_FACTOR)
     beta = np.ones(len(spread))
     for _ in range(_ITERATIONS):
         first, second = slope(beta)
@@ -79,7 +85,7 @@ def fit_bias_temperature(
     weight: np.ndarray | None = None,
     smoothing: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Temperatures `[modality]` and biases `[modality, class]` at which softmax(z / T + b) has the least log-loss.
+    """Fit temperatures `[modality]` and biases `[modality, class]` of softmax(z / T + b) with the smallest log-loss.
 
     Arguments as for `fit_temperature`. Biases sum to 0 over the classes.
 
@@ -105,11 +111,11 @@ def fit_robust_temperature(
     *,
     weight: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Temperatures and reliabilities `[modality]` at which ρ softmax(z / T) + (1 − ρ) π has the least log-loss.
+    """Fit temperatures and reliabilities `[modality]` at which ρ softmax(z / T) + (1 − ρ) π has the smallest log-loss.
 
-    Arguments as for `fit_temperature`; prior: `[class]`. With probability 1 − ρ what an expert says has nothing to do
-    with the class, so that its evidence is bounded. A temperature alone would have to silence it for a few mistakes
-    made with certainty. Two labels, one sound and one not, are added to those seen, so that 0 < ρ < 1.
+    Arguments as for `fit_temperature`; prior: `[class]`. With probability 1 − ρ an opinion does not depend on the
+    class, so that an expert's evidence is bounded. A temperature alone would have to discard an expert for a few
+    certain mistakes. Two labels, one sound and one not, are added to those seen, so that 0 < ρ < 1.
 
     >>> z = np.tile([[[0.0, 20.0]]], (1000, 1, 1))
     >>> T, rho = fit_robust_temperature(z, np.array([1] * 980 + [0] * 20), np.array([0.5, 0.5]))
@@ -124,21 +130,21 @@ def fit_robust_temperature(
     temperature, reliability = start.copy(), np.ones(len(start))
     for expert in np.flatnonzero(counted.any(axis=0)):
         rows = np.flatnonzero(counted[:, expert])
-        given = (z[rows, expert], np.asarray(y)[rows], counted[rows, expert], np.asarray(prior, dtype=np.float64))
-        cold = -np.log(start[expert])
-        bounds = [(cold - _FARTHEST, cold + _FARTHEST), (-_FARTHEST, _FARTHEST)]
-        # Not convex: once from an expert who is nearly always sound, once from one who is half the time.
-        found = [
-            minimize(_mixture_loss, [cold, odds], args=given, jac=True, method="L-BFGS-B", bounds=bounds)
+        data = (z[rows, expert], np.asarray(y)[rows], counted[rows, expert], np.asarray(prior, dtype=np.float64))
+        log_beta = -np.log(start[expert])
+        bounds = [(log_beta - _LOG_BOUND, log_beta + _LOG_BOUND), (-_LOG_BOUND, _LOG_BOUND)]
+        # Not convex: start once from an expert that is nearly always sound, once from one that is half the time.
+        fits = [
+            minimize(_mixture_loss, [log_beta, odds], args=data, jac=True, method="L-BFGS-B", bounds=bounds)
             for odds in (4.0, 0.0)
         ]
-        best = min(found, key=lambda one: one.fun).x
+        best = min(fits, key=lambda fit: fit.fun).x
         temperature[expert], reliability[expert] = np.exp(-best[0]), 1 / (1 + np.exp(-best[1]))
     return temperature, reliability
 
 
 def calibrate(opinions: Values, temperature: Values, bias: Values | None = None) -> Values:
-    """Opinions `[n, modality, class]` as they were meant: z / T + b. Works on arrays and tensors alike."""
+    """Calibrate opinions `[n, modality, class]`: z / T + b, for arrays or tensors."""
     calibrated = opinions / temperature[:, None]
     return calibrated if bias is None else calibrated + bias
 
@@ -184,12 +190,12 @@ def _descend(z: np.ndarray, target: np.ndarray, weight: np.ndarray, beta: float)
         hessian[0, 0] = weight @ ((pz * z).sum(axis=1) - mean**2)
         hessian[0, 1:] = hessian[1:, 0] = weight @ (pz - p * mean[:, None])
         hessian[1:, 1:] = np.diag(weight @ p) - (weight[:, None] * p).T @ p
-        # The all-ones direction of the biases is flat: filling it in leaves the step without a part along it.
+        # The loss is flat along equal biases: filling that direction in leaves the step without a part along it.
         hessian[1:, 1:] += 1.0
         step = np.linalg.solve(hessian + 1e-14 * np.eye(classes + 1), gradient)
         length = 1.0
-        # β stays within its bounds: without smoothing, an expert who is always right would send it to infinity.
-        while length > 1e-10 and not _LEAST <= x[0] - length * step[0] <= _MOST:
+        # β stays within its bounds: without smoothing, that of an expert that is always right would go to infinity.
+        while length > 1e-10 and not _MIN_FACTOR <= x[0] - length * step[0] <= _MAX_FACTOR:
             length /= 2
         decrease = gradient @ step
         while length > 1e-10 and loss(x - length * step)[0] > value - 1e-4 * length * decrease:
@@ -217,7 +223,7 @@ def _read(
     if len(labels) and not (labels.min() >= 0 and labels.max() < z.shape[2]):
         rows = np.flatnonzero((labels < 0) | (labels >= z.shape[2]))
         raise InputError(
-            f"calibration: label {labels[rows[0]]} ({name_rows(rows)}) is no class: the opinions are on classes 0 to "
+            f"calibration: label {labels[rows[0]]} ({name_rows(rows)}) is not a class: the opinions have classes 0 to "
             f"{z.shape[2] - 1}"
         )
     there = np.ones(z.shape[:2], dtype=bool) if present is None else np.asarray(present, dtype=bool)

@@ -1,47 +1,46 @@
-"""Gaussian copula: the dependence between what experts say, apart from how each of their numbers is distributed."""
+"""Gaussian copula: the dependence between the experts' opinions, apart from the distribution of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.class_gaussians import ClassGaussian, Covariance, fit_gaussian
+from consilience.bayes.class_gaussians import ClassGaussian, fit_gaussian
 
-# Quantiles by which a margin is remembered, so that what is learned does not grow with the samples.
+# Quantiles that are kept of each margin, so that the model does not grow with the samples.
 KNOTS = 33
 
 
 @dataclass(frozen=True, eq=False)
 class ClassCopula:
-    """Each feature's ranks within a class as normal scores, and a Gaussian a class over those.
+    """Each feature's ranks within a class as normal scores, and a Gaussian for each class over those.
 
-    knots: `[class, feature, quantile]` where the margins' quantiles lie · gaussian: over the scores. κ needs no more
-    than that: the densities of the margins cancel in it.
+    The densities of the margins cancel in κ and are not kept.
+
+    Attributes:
+        knots: Quantiles of the margins, `[class, feature, quantile]`.
+        gaussian: The Gaussians over the scores.
     """
 
     knots: Tensor
     gaussian: ClassGaussian
 
     def log_kappa(self, x: Tensor, present: Tensor | None = None) -> Tensor:
-        """ln κ over what is present: x `[n, feature]`, present `[n, modality]` → `[n, class]`."""
+        """ln κ over the present modalities: x `[n, feature]`, present `[n, modality]` → `[n, class]`."""
         return self.gaussian.log_kappa(normal_scores(x, self.knots), present)
 
 
 def fit_copula(
-    x: Tensor,
-    y: Tensor,
-    classes: int,
-    widths: Sequence[int],
-    present: Tensor | None = None,
-    covariance: Covariance = "half",
+    x: Tensor, y: Tensor, classes: int, widths: Sequence[int], present: Tensor | None = None, **options: Any
 ) -> ClassCopula:
-    """Margins and dependence of each class; arguments as for `fit_gaussian`."""
+    """Fit margins and dependence of each class; arguments as for `fit_gaussian`."""
     knots = fit_margins(x, y, classes, widths, present)
-    return ClassCopula(knots, fit_gaussian(normal_scores(x, knots), y, classes, widths, present, covariance))
+    return ClassCopula(knots, fit_gaussian(normal_scores(x, knots), y, classes, widths, present, **options))
 
 
 def fit_margins(x: Tensor, y: Tensor, classes: int, widths: Sequence[int], present: Tensor | None = None) -> Tensor:
@@ -52,8 +51,8 @@ def fit_margins(x: Tensor, y: Tensor, classes: int, widths: Sequence[int], prese
         values = np.where(mask, values, np.nan)
     overall = _quantiles(values, np.broadcast_to(normal_quantiles().numpy(), (x.shape[1], KNOTS)))
     labels = y.cpu().numpy()
-    each = [_quantiles(values[labels == number], overall) for number in range(classes)]
-    return torch.from_numpy(np.stack(each)).to(x)
+    by_class = [_quantiles(values[labels == number], overall) for number in range(classes)]
+    return torch.from_numpy(np.stack(by_class)).to(x)
 
 
 def normal_quantiles(dtype: torch.dtype = torch.float64) -> Tensor:
@@ -68,7 +67,7 @@ def normal_quantiles(dtype: torch.dtype = torch.float64) -> Tensor:
 def normal_scores(x: Tensor, knots: Tensor) -> Tensor:
     """Each feature's place within each class on a normal scale: `[n, feature]` → `[n, class, feature]`.
 
-    Linear between the knots and constant beyond the last: nothing is more extreme than what was seen.
+    Linear between the knots and constant beyond the last.
     """
     score = normal_quantiles(knots.dtype).to(knots.device)
     spread = x.T.expand(len(knots), -1, -1).contiguous()
@@ -79,12 +78,12 @@ def normal_scores(x: Tensor, knots: Tensor) -> Tensor:
     return (score[above - 1] + share * (score[above] - score[above - 1])).permute(2, 0, 1)
 
 
-def _quantiles(values: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Quantiles of each column, without its NaN: `[feature, quantile]`; of an empty column, what is given."""
+def _quantiles(values: np.ndarray, default: np.ndarray) -> np.ndarray:
+    """Quantiles of each column without its NaN: `[feature, quantile]`; the default for an empty column."""
     share = (np.arange(KNOTS) + 0.5) / KNOTS
     seen = ~np.isnan(values).all(axis=0) if len(values) else np.zeros(values.shape[1], dtype=bool)
-    found = np.array(otherwise)
+    quantiles = np.array(default)
     if seen.any():
         quantile = np.nanquantile if np.isnan(values[:, seen]).any() else np.quantile  # the former is far slower
-        found[seen] = quantile(values[:, seen], share, axis=0, method="hazen").T
-    return found
+        quantiles[seen] = quantile(values[:, seen], share, axis=0, method="hazen").T
+    return quantiles

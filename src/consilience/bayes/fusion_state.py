@@ -1,4 +1,4 @@
-"""The theorem one observation at a time: opinions come, are withdrawn, and two tallies become one."""
+"""The theorem step by step: opinions are added and withdrawn, and two states are merged."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from consilience.bayes.opinion_inputs import (
     read_distribution,
     read_log_kappa,
     read_opinions,
-    read_present,
     read_prior,
-    read_weights,
+    read_weights_and_reliability,
     to_logits,
 )
-from consilience.bayes.posterior import conclude, speakers, weigh
+from consilience.bayes.posterior import active_experts, expert_evidence, log_posterior
 from consilience.core.errors import InputError
 
 
 class FusionState:
-    """What has been heard so far. After any sequence of calls the posterior is that of `fuse` on what is left.
+    """The sum of the opinions so far. The posterior is always that of `fuse` on the opinions that are left.
 
-    prior: of the experts, `[class]`, where an opinion does not come with its own · target_prior: `[class]`, where the
-    posterior will be used; None: the prior.
+    The first opinion decides between arrays and tensors, the type, the device and the shape `[...]` of the rows.
+    Excluded classes are counted, so that even an opinion of −inf can be withdrawn.
 
-    Classes ruled out are counted, not added up, so that even an opinion of −inf can be withdrawn. The first opinion
-    decides between arrays and tensors, the type, the device and the shape `[...]` of the rows.
+    Args:
+        prior: The experts' class prior `[class]`, for opinions that come without their own.
+        target_prior: The class prior `[class]` where the posterior will be used. None: `prior`.
 
-    >>> state = FusionState([0.5, 0.25, 0.25])
-    >>> state.update(np.log([0.7, 0.2, 0.1])).update(np.log([0.5, 0.1, 0.4]))
-    FusionState: 3 classes, shape [], 2 opinions
-    >>> np.exp(state.log_posterior()).round(3)
-    array([0.745, 0.085, 0.17 ])
-    >>> np.exp(state.retract(np.log([0.7, 0.2, 0.1])).log_posterior()).round(3)
-    array([0.5, 0.1, 0.4])
+    Example:
+        >>> state = FusionState([0.5, 0.25, 0.25])
+        >>> state.update(np.log([0.7, 0.2, 0.1])).update(np.log([0.5, 0.1, 0.4]))
+        FusionState: 3 classes, shape [], 2 opinions
+        >>> np.exp(state.log_posterior()).round(3)
+        array([0.745, 0.085, 0.17 ])
+        >>> np.exp(state.retract(np.log([0.7, 0.2, 0.1])).log_posterior()).round(3)
+        array([0.5, 0.1, 0.4])
     """
 
     def __init__(self, prior: Any, target_prior: Any = None):
@@ -52,9 +53,8 @@ class FusionState:
             self.target_prior = read_distribution("target_prior", target_prior, size[0])
         self.count = 0
         self._like: Opinions | None = None
-        # The sum and, separately, the digits that did not fit into it: what is added and taken away again leaves
-        # nothing behind, however large it was.
-        self._sum = self._rest = self._barred = torch.zeros(())
+        # The sum and its rounding error, so that a value that is added and withdrawn leaves nothing behind.
+        self._sum = self._error = self._excluded = torch.zeros(())
 
     def update(
         self,
@@ -65,25 +65,43 @@ class FusionState:
         weight: Any = None,
         reliability: Any = None,
         from_probabilities: bool = False,
+        _sign: int = 1,
     ) -> FusionState:
-        """Hear one expert: logits `[..., class]`; its prior `[class]`; present, weight, reliability: `[...]`."""
-        return self._hear(1, opinion, prior, present, weight, reliability, from_probabilities)
+        """Add one expert's opinion.
 
-    def retract(
-        self,
-        opinion: Any,
-        *,
-        prior: Any = None,
-        present: Any = None,
-        weight: Any = None,
-        reliability: Any = None,
-        from_probabilities: bool = False,
-    ) -> FusionState:
-        """Withdraw what `update` was given with the same arguments, in any order."""
-        return self._hear(-1, opinion, prior, present, weight, reliability, from_probabilities)
+        Args:
+            opinion: Logits `[..., class]`.
+            prior: The expert's class prior `[class]`. None: that of the state.
+            present, weight, reliability: `[...]`, as for `fuse`.
+            from_probabilities: Whether the opinion is probabilities instead of logits.
+
+        Returns:
+            The state itself.
+        """
+        values = opinion if isinstance(opinion, Tensor) else np.asarray(opinion)
+        if not values.ndim:
+            raise InputError("an opinion must have shape [..., class], got []")
+        given = read_opinions(values[..., None, :])
+        if given.classes != len(self.prior):
+            raise InputError(f"an opinion must have the state's {len(self.prior)} classes, got {given.classes}")
+        base = self.prior[None] if prior is None else read_prior(prior, 1, given.classes)
+        columns = (_as_column(value) for value in (present, weight, reliability))
+        weights, rho = read_weights_and_reliability(given, *columns)
+        if from_probabilities:
+            given = to_logits(given, active_experts(weights, rho))
+        logits = given.rows().to(given.compute_dtype)
+        evidence, excluded = expert_evidence(logits, log_of(base, given), weights, rho, label=lambda _: "the expert")
+        self._check_like(given)
+        self._add(_sign * evidence[:, 0], _sign * excluded[:, 0].to(torch.int64))
+        self.count += _sign
+        return self
+
+    def retract(self, opinion: Any, **arguments: Any) -> FusionState:
+        """Withdraw an opinion, given as in `update` with the same arguments; in any order."""
+        return self.update(opinion, **arguments, _sign=-1)
 
     def merge(self, other: FusionState) -> FusionState:
-        """Take over everything another state has heard. Both must speak of the same target prior."""
+        """Add all opinions of another state, which must have the same target prior."""
         if not isinstance(other, FusionState):
             raise InputError(f"only a FusionState can be merged, got {type(other).__name__}")
         if not np.array_equal(self.target_prior, other.target_prior):
@@ -92,23 +110,25 @@ class FusionState:
                 f"{other.target_prior.tolist()}"
             )
         if other._like is not None:
-            self._join(other._like)
-            self._add(other._sum, other._barred)
-            self._rest = self._rest + other._rest
+            self._check_like(other._like)
+            self._add(other._sum, other._excluded)
+            self._error = self._error + other._error
         self.count += other.count
         return self
 
     def log_posterior(self, log_kappa: Any = None, *, return_conflict: bool = False) -> Any:
-        """The log-posterior `[..., class]` of what has been heard, the target prior where that is nothing.
+        """Return the log-posterior `[..., class]` of the opinions so far; without any, the target prior.
 
-        log_kappa: ln κ `[..., class]` of the observations together · return_conflict: also return where every class is
-        ruled out, booleans `[...]`; the answer there is the target prior.
+        Args:
+            log_kappa: ln κ `[..., class]` of the observations together.
+            return_conflict: Whether to return also booleans `[...]`, True where every class is excluded; the answer
+                there is the target prior.
         """
         like = self._like or read_opinions(np.zeros((1, len(self.prior))))
-        rows = torch.zeros(len(like), like.classes, dtype=like.wide, device=like.device)
+        rows = torch.zeros(len(like), like.classes, dtype=like.compute_dtype, device=like.device)
         kappa = read_log_kappa(log_kappa, like)
-        posterior, conflict = conclude(
-            rows + self._sum + self._rest, (rows + self._barred) > 0, log_of(self.target_prior, like), kappa
+        posterior, conflict = log_posterior(
+            rows + self._sum + self._error, (rows + self._excluded) > 0, log_of(self.target_prior, like), kappa
         )
         if like.numpy:
             posterior = posterior.detach()
@@ -119,58 +139,27 @@ class FusionState:
         shape = "" if self._like is None else f", shape {list(self._like.leading)}"
         return f"FusionState: {len(self.prior)} classes{shape}, {self.count} opinion{'s' if self.count != 1 else ''}"
 
-    def _hear(
-        self,
-        sign: int,
-        opinion: Any,
-        prior: Any,
-        present: Any,
-        weight: Any,
-        reliability: Any,
-        probabilities: bool,
-    ) -> FusionState:
-        values = opinion if isinstance(opinion, Tensor) else np.asarray(opinion)
-        if not values.ndim:
-            raise InputError("an opinion must have shape [..., class], got []")
-        given = read_opinions(values[..., None, :])
-        if given.classes != len(self.prior):
-            raise InputError(f"an opinion must have the state's {len(self.prior)} classes, got {given.classes}")
-        base = self.prior[None] if prior is None else read_prior(prior, 1, given.classes)
-        mask = read_present(_as_column(present), given)
-        weights = read_weights("weights", _as_column(weight), given, mask)
-        rho = read_weights("reliability", _as_column(reliability), given, mask)
-        if weights is None and mask is not None:
-            weights = mask.to(given.wide)
-        if probabilities:
-            given = to_logits(given, speakers(weights, rho))
-        logits = given.rows().to(given.wide)
-        evidence, barred = weigh(logits, log_of(base, given), weights, rho, label=lambda _: "the expert")
-        self._join(given)
-        self._add(sign * evidence[:, 0], sign * barred[:, 0].to(torch.int64))
-        self.count += sign
-        return self
-
-    def _join(self, given: Opinions) -> None:
-        """Agree on rows, kind, type and device."""
+    def _check_like(self, given: Opinions) -> None:
+        """Check that rows, kind and device are those of the first opinion."""
         if self._like is None:
-            shape = (0, 1, given.classes)  # not the opinion itself, which may be large
+            shape = (0, 1, given.classes)  # the opinion itself may be large and is not kept
             self._like = replace(given, parts=(), whole=torch.empty(shape, dtype=given.dtype, device=given.device))
             return
-        known = self._like
-        if given.leading != known.leading:
+        first = self._like
+        if given.leading != first.leading:
             raise InputError(
-                f"an opinion must have the state's rows, shape {[*known.leading, known.classes]}, got "
+                f"an opinion must have the state's rows, shape {[*first.leading, first.classes]}, got "
                 f"{[*given.leading, given.classes]}"
             )
-        if given.numpy != known.numpy or given.device != known.device:
-            raise InputError("a state is fed either arrays or tensors of one device, not both")
+        if given.numpy != first.numpy or given.device != first.device:
+            raise InputError("a state takes either arrays or tensors of one device, not both")
 
-    def _add(self, evidence: Tensor, barred: Tensor) -> None:
+    def _add(self, evidence: Tensor, excluded: Tensor) -> None:
         total = self._sum + evidence
         # Knuth's exact error of an addition.
         share = total - self._sum
-        self._rest = self._rest + ((self._sum - (total - share)) + (evidence - share))
-        self._sum, self._barred = total, self._barred + barred
+        self._error = self._error + ((self._sum - (total - share)) + (evidence - share))
+        self._sum, self._excluded = total, self._excluded + excluded
 
 
 def _as_column(values: Any) -> Any:

@@ -1,8 +1,7 @@
-"""The theorem on a GPU in one pass over the logits: when the Triton kernels of `programs` serve, and how they are
-launched, forward and backward.
+"""The theorem on a GPU in one pass over the logits: when the kernels of `triton_kernels` are used, and their launch.
 
-They give what `posterior` gives, without reliability. Rows that the plain kernel is not sure of go through the careful
-one, which is launched where the plain one says so or, to wait for nothing, in any case.
+They compute what `posterior` computes, without reliability. Rows for which the plain kernel is not exact go through the
+careful kernel, which is launched if there are any or, so as not to wait for the answer, always.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from consilience.bayes.opinion_inputs import Opinions
 from consilience.bayes.triton_kernels import compiled
 from consilience.core.errors import UnsupportedError
 
-# Logits that a program holds at a time and bytes of them for a warp, and from how many classes on a row is a program of
-# its own, as measured best; more classes than the most do not fit in registers.
-TILE, WARP_BYTES, LONG, MOST_CLASSES = 8192, 4096, 2048, 32768
+# Logits that a program holds at a time, bytes of them for a warp, and the number of classes from which a row is a
+# program of its own, as measured best. More classes than the maximum do not fit in registers.
+TILE, WARP_BYTES, LONG, MAX_CLASSES = 8192, 4096, 2048, 32768
 # The most programs that a multiprocessor runs at a time.
 PROGRAMS = 32
-# Beyond this, what an expert adds to every class eats into the digits that tell classes apart.
+# Beyond this, an offset that an expert adds to every class costs digits of the differences between classes.
 LARGE_OFFSET = 128.0
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-def serves(opinions: Opinions) -> bool:
-    """Whether the kernel takes these opinions: CUDA tensors of an ordinary type, where Triton is installed.
+def supports(opinions: Opinions) -> bool:
+    """Whether the kernels can be used: CUDA tensors of an ordinary type, where Triton is installed.
 
-    The environment variable CONSILIENCE_TRITON=0 switches it off.
+    The environment variable CONSILIENCE_TRITON=0 switches them off.
     """
     return (
         opinions.device.type == "cuda"
         and opinions.dtype in TYPES
         and len(opinions) > 0
-        and opinions.classes <= MOST_CLASSES
+        and opinions.classes <= MAX_CLASSES
         and os.environ.get("CONSILIENCE_TRITON", "1") != "0"
         and _installed()
     )
@@ -60,19 +59,28 @@ def fuse_rows(
     out: Tensor | None = None,
     check: bool = True,
 ) -> tuple[Tensor, Tensor, bool]:
-    """The log-posterior `[row, class]`, where all classes were barred `[row]`, and whether an opinion is NaN or +inf,
-    which without `check` is not waited for: False.
+    """Fuse rows on the GPU.
 
-    logits: `[row, expert, class]` · prior: `[expert or 1, class]` · target: `[class]` · weights: `[row, expert]`, 0
-    where missing, or booleans · log_kappa: `[row, class]`.
+    Args:
+        logits: `[row, expert, class]`.
+        prior: `[expert or 1, class]`.
+        target: `[class]`.
+        weights: `[row, expert]`, 0 where missing, or booleans.
+        log_kappa: `[row, class]`.
+        out: `[row, class]`, where no gradient is needed.
+        check: Whether to wait for the answer to the last question below.
+
+    Returns:
+        The log-posterior `[row, class]`; the conflicts `[row]`, where all classes are excluded; and whether an opinion
+        is NaN or +inf (False without `check`).
     """
     logits = logits.contiguous()
-    weights, log_kappa = (None if one is None else one.contiguous() for one in (weights, log_kappa))
+    weights, log_kappa = (None if values is None else values.contiguous() for values in (weights, log_kappa))
     if weights is not None and weights.dtype == torch.bool:
         weights = weights.view(torch.uint8)
     table = _tabulate(prior, target, logits)
-    followed = [one is not None and one.requires_grad for one in (logits, weights, log_kappa)]
-    if torch.is_grad_enabled() and any(followed):
+    needs_grad = any(values is not None and values.requires_grad for values in (logits, weights, log_kappa))
+    if torch.is_grad_enabled() and needs_grad:
         posterior, conflict, broken = _Fuse.apply(logits, weights, log_kappa, table, check)
         posterior = posterior.to(logits.dtype)
     else:
@@ -82,65 +90,66 @@ def fuse_rows(
 
 
 class _Table(NamedTuple):
-    """A table that lies on a device, and what it was made from."""
+    """A table on a device, and what it was made from."""
 
     prior: np.ndarray
     target: np.ndarray
     experts: int
     values: Tensor
 
-    def serves(self, prior: np.ndarray, target: np.ndarray, logits: Tensor) -> bool:
-        """Whether it is the table of these opinions."""
+    def matches(self, prior: np.ndarray, target: np.ndarray, logits: Tensor) -> bool:
+        """Whether it is the table for these opinions."""
         return (
             self.experts == logits.shape[1]
-            and self.values.dtype == _wide(logits)
+            and self.values.dtype == _compute_dtype(logits)
             and self.values.device == logits.device
             and np.array_equal(self.prior, prior)
             and np.array_equal(self.target, target)
         )
 
 
-# The tables made last: a GPU would wait for a new one before every call.
+# The latest tables: copying a new one before every call would make the GPU wait.
 _latest: deque[_Table] = deque(maxlen=8)
-# Those that a CUDA graph reads at every replay, for as long as the process lasts.
+# Tables that a CUDA graph reads at every replay, kept for the life of the process.
 _recorded: dict[int, Tensor] = {}
 
 
 def _tabulate(prior: np.ndarray, target: np.ndarray, logits: Tensor) -> Tensor:
-    """What depends on the class alone: each expert's ln π_j, then ln π_target, then ln π_target − Σ_j ln π_j for when
-    everyone is heard: `[1 + 2 or expert + 2, class]`.
+    """The terms that depend on the class alone: `[1 + 2 or expert + 2, class]`.
+
+    Each expert's ln π_j, then ln π_target, then ln π_target − Σ_j ln π_j for rows in which all experts are active.
     """
     recording = logits.is_cuda and torch.cuda.is_current_stream_capturing()
     for kept in tuple(_latest):
-        if kept.serves(prior, target, logits):
+        if kept.matches(prior, target, logits):
             if recording:
                 _recorded[id(kept.values)] = kept.values
             return kept.values
     if recording:
         raise UnsupportedError(
-            "fuse: the priors are not on the device yet, and cannot be brought there while a CUDA graph is recorded: "
+            "fuse: the priors are not on the device yet, and cannot be copied there while a CUDA graph is recorded: "
             "call fuse once with the same priors, experts and types before"
         )
     experts = logits.shape[1]
     with np.errstate(divide="ignore", invalid="ignore"):
         log_target, logs = np.log(target), np.log(prior)
-        everyone = log_target - (logs[0] * experts if len(logs) == 1 else logs.sum(axis=0))
-    everyone[~np.isfinite(everyone)] = -np.inf  # a class that someone rules out
-    with torch.inference_mode(False):  # later calls may want gradients
-        table = torch.from_numpy(np.concatenate([logs, log_target[None], everyone[None]]))
-        values = table.to(logits.device, _wide(logits))
+        all_active = log_target - (logs[0] * experts if len(logs) == 1 else logs.sum(axis=0))
+    all_active[~np.isfinite(all_active)] = -np.inf  # a class that some prior excludes
+    with torch.inference_mode(False):  # later calls may need gradients
+        table = torch.from_numpy(np.concatenate([logs, log_target[None], all_active[None]]))
+        values = table.to(logits.device, _compute_dtype(logits))
     if values.is_cuda:  # other streams may be the next to read it
         torch.cuda.current_stream(values.device).synchronize()
     _latest.appendleft(_Table(prior.copy(), target.copy(), experts, values))
     return values
 
 
-def _wide(logits: Tensor) -> torch.dtype:
+def _compute_dtype(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
 class _Fuse(torch.autograd.Function):
-    """The kernels with their backward; the answer in at least 32 bits, because the backward reads it again."""
+    """The kernels with their gradient; the answer is in at least 32 bits, because the backward pass reads it."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, weights: Any, log_kappa: Any, table: Tensor, check: bool) -> Any:
@@ -169,16 +178,16 @@ class _Fuse(torch.autograd.Function):
 def _forward(
     logits: Tensor, weights: Tensor | None, log_kappa: Tensor | None, table: Tensor, posterior: Tensor, check: bool
 ) -> tuple[Tensor, bool]:
-    """Write the posterior; where all classes were barred, and whether logits are broken, if that is to be checked."""
+    """Write the posterior; return the conflicts and, with `check`, whether opinions hold NaN or +inf."""
     conflict = torch.empty(len(logits), dtype=torch.int8, device=logits.device)
-    odd = torch.zeros(1, dtype=torch.int32, device=logits.device)
-    given = (logits, weights, log_kappa, table, posterior, conflict, odd)
+    status = torch.zeros(1, dtype=torch.int32, device=logits.device)
+    given = (logits, weights, log_kappa, table, posterior, conflict, status)
     with torch.cuda.device(logits.device):
         _launch("plain", logits, table, *given)
-        strange = check and bool(odd.item())
-        if strange or not check:
+        inexact = check and bool(status.item())
+        if inexact or not check:
             _launch("careful", logits, table, *given)
-    return conflict.view(torch.bool), strange and odd.item() > 1
+    return conflict.view(torch.bool), inexact and status.item() > 1
 
 
 def _launch(kernel: str, logits: Tensor, table: Tensor, *given: Tensor | None) -> None:
@@ -186,7 +195,7 @@ def _launch(kernel: str, logits: Tensor, table: Tensor, *given: Tensor | None) -
     settings = _settings(kernel, experts, classes, logits.dtype, table.dtype)
     programs = -(-rows // settings["R"])
     if kernel == "careful":
-        # As many as run at a time, each of which goes on to further rows: with nothing to do they are gone at once.
+        # As many as run at a time, each of which goes on to further rows: without work they end at once.
         programs = min(programs, PROGRAMS * _processors(logits.device))
     compiled(kernel)[(programs,)](*given, rows, PRIORS=table.shape[0] - 2, **settings)
 
@@ -198,7 +207,7 @@ def _processors(device: torch.device) -> int:
 
 @functools.cache
 def _settings(kernel: str, experts: int, classes: int, dtype: torch.dtype, wide: torch.dtype) -> dict[str, Any]:
-    """What a kernel is compiled for. dtype: of the logits, wide: of the table."""
+    """The constants a kernel is compiled with. dtype: of the logits, wide: of the table."""
     tile = _tile(experts, classes, dtype.itemsize, split=kernel == "plain")
     settings: dict[str, Any] = {
         "N": experts,
@@ -217,10 +226,10 @@ def _settings(kernel: str, experts: int, classes: int, dtype: torch.dtype, wide:
 
 
 class _Tile(NamedTuple):
-    """What a program holds at a time, in powers of two, as Triton wants them.
+    """The block that a program holds at a time, in powers of two, as Triton requires.
 
-    main, rest: the widths of the one or two pieces that the classes are cut into · warps: how many share all that ·
-    registers: the most that a thread may use, 0 for as many as it likes.
+    main, rest: widths of the one or two pieces that the classes are cut into. warps: how many share the block.
+    registers: the most that a thread may use, 0 for no limit.
     """
 
     experts: int
@@ -233,7 +242,7 @@ class _Tile(NamedTuple):
 
 @functools.cache
 def _tile(experts: int, classes: int, itemsize: int, *, split: bool) -> _Tile:
-    """The tile measured best; where it may `split` the classes, one with little padding.
+    """The tile measured best. split: whether the classes may be cut into two pieces, with less padding.
 
     >>> tuple(_tile(4, 10, 4, split=True)), tuple(_tile(4, 10, 4, split=False))
     ((4, 16, 8, 2, 1, 0), (4, 16, 16, 0, 1, 0))
@@ -242,7 +251,7 @@ def _tile(experts: int, classes: int, itemsize: int, *, split: bool) -> _Tile:
     """
     padded, main = _round_up(classes), _round_down(classes)
     rest = _round_up(classes - main) if classes > main else 0
-    # Two pieces take more instructions than one: only for a quarter of the lanes.
+    # Two pieces take more instructions than one: use them only if they save a quarter of the lanes.
     if not split or main + rest > 3 * padded // 4:
         main, rest = padded, 0
     width = main + rest

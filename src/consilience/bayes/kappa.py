@@ -1,11 +1,11 @@
-"""Calibrated κ: how far to believe each expert, and how far the estimated dependence between them, learned together.
+"""Calibrated κ: weights of the experts and of the estimated dependence between them, learned together.
 
 With the evidence e_j = z_j − ln π of each expert, a Gaussian's estimate κ̂ of the dependence and its density p̂,
 
     ln P(c | x) = ln π + Σ_j (τ + δ_j) e_j + α ln κ̂ + β ln p̂(z | c) + const
 
-has few coefficients, and is fitted by one convex problem. The estimates κ̂ and p̂ that it sees are cross-fitted. A κ̂
-that is taken at its word (α = τ = 1) can be worse than none; here the data say how much of it to use.
+has few coefficients, which one convex problem fits. It uses cross-fitted estimates κ̂ and p̂. An estimate that is used
+as it is (α = τ = 1) can be worse than none; here the data decide how much of it to use.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _RIDGE, _RIDGE_COMMON = 3.0, 0.01
 _FOLDS = 5
 
 Kappa = Literal["gaussian", "copula", "none"]
-# What a dependence model says of some opinions: ln κ̂ and, if it has one, ln p̂, both [n, class].
+# The output of a dependence model: ln κ̂ and, if it has one, ln p̂, both [n, class].
 Estimate = tuple[Tensor, Tensor | None]
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Weights of the experts, τ + δ_j `[modality]`, and those of ln κ̂ (α) and ln p̂ (β)."""
+    """Coefficients of the experts, τ + δ_j `[modality]`, of ln κ̂ (α) and of ln p̂ (β)."""
 
     weights: np.ndarray
     alpha: float
     beta: float
 
 
-def share_of_recipe(present: Tensor) -> Tensor:
-    """How much of the whole recipe applies: 0 where one modality is present, 1 where all are: `[n]`.
+def coefficient_share(present: Tensor) -> Tensor:
+    """The share of the fitted coefficients that applies: 0 where one modality is present, 1 where all are: `[n]`.
 
-    Where one is present, its calibrated opinion is the answer; between, the weights go from there to the recipe's.
+    Where one modality is present, its calibrated opinion is the answer; in between, weights are interpolated.
 
-    >>> share_of_recipe(torch.tensor([[True, True, True], [True, False, True], [False, True, False]])).tolist()
+    >>> coefficient_share(torch.tensor([[True, True, True], [True, False, True], [False, True, False]])).tolist()
     [1.0, 0.5, 0.0]
     """
     several = present.shape[1] - 1
@@ -49,21 +49,21 @@ def share_of_recipe(present: Tensor) -> Tensor:
     return ((count - 1) / max(several, 1)).clamp(min=0)
 
 
-def recipe_weights(weights: Tensor, present: Tensor) -> Tensor:
-    """Each expert's weight, 1 alone and the recipe's `[modality]` where all are present: `[n, modality]`."""
-    share = share_of_recipe(present)[:, None].to(weights.dtype)
+def expert_weights(weights: Tensor, present: Tensor) -> Tensor:
+    """Each expert's weight `[n, modality]`: 1 alone, the fitted one `[modality]` where all are present."""
+    share = coefficient_share(present)[:, None].to(weights.dtype)
     return ((1 - share) + share * weights) * present
 
 
 def combine_terms(
     weights: Tensor, alpha: Tensor, beta: Tensor, present: Tensor, estimate: Estimate
 ) -> tuple[Tensor, Tensor]:
-    """What `fuse` is given: each expert's weight `[n, modality]`, and in place of ln κ the two terms `[n, class]`."""
+    """The weights `[n, modality]` and, in place of ln κ, the two terms `[n, class]` that are passed to `fuse`."""
     log_kappa, log_density = estimate
     terms = alpha * log_kappa
     if log_density is not None:
         terms = terms + beta * log_density
-    return recipe_weights(weights, present), share_of_recipe(present)[:, None] * centred(terms)
+    return expert_weights(weights, present), coefficient_share(present)[:, None] * centred(terms)
 
 
 def fit_coefficients(
@@ -74,31 +74,36 @@ def fit_coefficients(
     estimate: Estimate,
     weight: np.ndarray | None = None,
 ) -> Coefficients:
-    """The convex fit.
+    """Fit τ, δ, α and β by a convex problem, with τ, α, β ≥ 0.
 
-    evidence: `[n, modality, class]`, z_j − ln π, finite also where absent · y: `[n]` · log_prior: `[class]` ·
-    present: `[n, modality]` · estimate: ln κ̂ and ln p̂ by a model that did not see the sample ·
-    weight: `[n]`, how much each sample counts. τ, α, β ≥ 0. Where no two experts were ever heard together, there is
-    nothing to learn them from, and they are those of the theorem with κ = 1.
+    If no two experts are ever present together, the coefficients are those of the theorem with κ = 1.
+
+    Args:
+        evidence: z_j − ln π, `[n, modality, class]`, finite also where missing.
+        y: Class indices `[n]`.
+        log_prior: `[class]`.
+        present: `[n, modality]`.
+        estimate: ln κ̂ and ln p̂ of each sample by a model that was fitted without it.
+        weight: Sample weights `[n]`.
     """
     from scipy.optimize import minimize
 
     n, modalities, classes = evidence.shape
     if modalities == 1:
         return Coefficients(np.ones(1), 0.0, 0.0)
-    share = share_of_recipe(present)[:, None]
+    share = coefficient_share(present)[:, None]
     if not bool((share > 0).any()):
         return Coefficients(np.ones(modalities), 0.0, 0.0)
-    heard = centred(evidence * present[:, :, None])
+    counted_evidence = centred(evidence * present[:, :, None])
     log_kappa, log_density = estimate
     ratio = centred(log_kappa)
     density = torch.zeros_like(ratio) if log_density is None else centred(log_density)
-    features = torch.cat([heard, ratio[:, None], density[:, None]], dim=1) * share[:, :, None]
-    offset = log_prior + (1 - share) * heard.sum(1)
+    features = torch.cat([counted_evidence, ratio[:, None], density[:, None]], dim=1) * share[:, :, None]
+    offset = log_prior + (1 - share) * counted_evidence.sum(1)
     columns = features.permute(1, 0, 2).reshape(modalities + 2, n * classes).numpy()
     base, labels = offset.numpy(), y.numpy()
 
-    # From what is penalised (τ, δ, α, β, each on the scale of its feature) to the coefficients of the columns.
+    # The matrix from the penalised numbers (τ, δ, α, β, each on the scale of its feature) to the coefficients.
     size = np.sqrt((columns**2).mean(axis=1))
     common = np.sqrt((columns[:modalities].sum(axis=0) ** 2).mean())
     spread = np.zeros((modalities + 2, modalities + 3))
@@ -120,17 +125,18 @@ def fit_coefficients(
 
     start = np.zeros(modalities + 3)
     start[0] = common / modalities
-    least = [0, *[None] * modalities, 0, 0]
     options = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(one, None) for one in least], options=options).x
-    coefficients = spread @ found
+    bounds = [(low, None) for low in (0, *[None] * modalities, 0, 0)]
+    coefficients = spread @ minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     return Coefficients(coefficients[:modalities], float(coefficients[-2]), float(coefficients[-1]))
 
 
 def cross_fit(fit: Callable[[np.ndarray], Callable[[np.ndarray], Estimate]], y: np.ndarray) -> Estimate:
-    """Estimates of all samples, each by a model fitted without it.
+    """Compute estimates of all samples, each by a model fitted without it.
 
-    fit: from the rows to learn from, to a function from the rows to judge to ln κ̂ and ln p̂.
+    Args:
+        fit: Takes the rows to learn from; returns a function from other rows to their ln κ̂ and ln p̂.
+        y: Class indices `[n]`.
     """
     fold_of = spread_folds(y, min(_FOLDS, len(y)))
     parts, order = [], []
@@ -158,5 +164,5 @@ def spread_folds(y: np.ndarray, folds: int) -> np.ndarray:
 
 
 def centred(scores: Any) -> Any:
-    """Scores `[..., class]` less their mean: only differences between classes decide."""
+    """Scores `[..., class]` minus their mean over the classes."""
     return scores - scores.mean(-1, keepdims=True)

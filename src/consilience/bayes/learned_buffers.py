@@ -1,4 +1,4 @@
-"""State that is computed from the training data and not trained by gradients, kept as buffers of any size."""
+"""State that is computed from training data, not trained by gradients, and kept in buffers of any size."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch import Tensor, nn
 
 
 class Learned(nn.Module):
-    """A module whose `fit` computes its buffers. They move, convert and save with the model around them.
+    """A module whose `fit` computes its buffers. They are moved, converted and saved with the model.
 
-    How large some of them are is known only after fitting (so many neighbours to compare with, so many components),
-    so loading takes the saved sizes instead of asking for those of a module that has not been fitted.
+    The size of some of them is known only after fitting (the number of neighbours, of components), so that loading
+    takes the saved sizes.
     """
 
     def learn(self, **values: np.ndarray | Tensor | float) -> None:
-        """Keep these as buffers, in the type and on the device of those they replace."""
+        """Store values as buffers, in the type and on the device of the buffers they replace."""
         for name, value in values.items():
             before = self._buffers.get(name)
-            found = torch.as_tensor(value)
+            tensor = torch.as_tensor(value)
             if before is None:
-                self.register_buffer(name, found.clone())
+                self.register_buffer(name, tensor.clone())
             else:
-                self._buffers[name] = found.to(before.device, before.dtype, copy=True)
+                self._buffers[name] = tensor.to(before.device, before.dtype, copy=True)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name, before in self._buffers.items():

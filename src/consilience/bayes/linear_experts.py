@@ -1,4 +1,4 @@
-"""Linear experts fused are one linear classifier on their features side by side (the theorem's Remark 2)."""
+"""Fused linear experts are one linear classifier on their concatenated features (the theorem's Remark 2)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from consilience.core.errors import InputError
 def concatenate_classifiers(
     weights: Sequence[Any], biases: Sequence[Any], prior: Any = None, *, target_prior: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """W `[class, Σ_j feature]` and b `[class]` such that softmax(W v + b) is the fusion of the experts W_j v_j + b_j.
+    """Return W and b such that softmax(W v + b) is the fusion of the linear experts W_j v_j + b_j.
 
-    weights: each expert's `[class, feature]` · biases: each expert's `[class]` · prior, target_prior: as for `fuse`.
-    W = [W_1 | … | W_N], b = Σ_j (b_j − ln π_j) + ln π_target, which is Σ_j b_j + (1 − N) ln π where all priors are one.
-    It needs no dependence between the modalities to be known (κ = 1), and is a good place from which to start fitting
-    a logistic regression that learns it.
+    W = [W_1 | … | W_N], b = Σ_j (b_j − ln π_j) + ln π_target, which is Σ_j b_j + (1 − N) ln π where experts share a
+    prior. Dependence between the modalities is not modelled (κ = 1); the result is a good start for a logistic
+    regression that learns it.
 
-    One row and one bias, as scikit-learn keeps for two classes, stand for the log-odds of the second class, and come
-    back as one row and one bias.
+    Args:
+        weights: Each expert's `[class, feature]`. One row, as scikit-learn keeps for two classes, is the log-odds of
+            the second class; the result then has one row too.
+        biases: Each expert's `[class]`.
+        prior, target_prior: As for `fuse`.
+
+    Returns:
+        W `[class, Σ_j feature]` and b `[class]`.
 
     >>> W, b = concatenate_classifiers([[[2.0], [0.0]], [[1.0], [3.0]]], [[0.0, 1.0], [0.5, 0.0]], [0.25, 0.75])
     >>> W.tolist(), (b + np.log([0.25, 0.75])).round(12).tolist()
@@ -32,8 +37,8 @@ def concatenate_classifiers(
         raise InputError(
             f"classifiers need as many biases as weights, at least one, got {len(weights)} and {len(biases)}"
         )
-    blocks = [_read(f"weights of expert {number}", one, 2) for number, one in enumerate(weights)]
-    offsets = [_read(f"bias of expert {number}", one, 1) for number, one in enumerate(biases)]
+    blocks = [_read(f"weights of expert {number}", value, 2) for number, value in enumerate(weights)]
+    offsets = [_read(f"bias of expert {number}", value, 1) for number, value in enumerate(biases)]
     rows = len(blocks[0])
     for number, (block, offset) in enumerate(zip(blocks, offsets)):
         if len(block) != rows or len(offset) != rows:

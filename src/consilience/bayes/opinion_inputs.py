@@ -1,4 +1,4 @@
-"""What `fuse` and `FusionState` are given: opinions, priors, one number per expert; checked and turned into tensors."""
+"""The input of `fuse` and `FusionState`: opinions, priors and numbers per expert, checked and made into tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from consilience.core.errors import InputError, name_rows, unknown_name
 
-# Rounding of 32-bit softmaxes and of printed tables stays below this; unnormalised scores do not.
+# Rounding errors of 32-bit softmaxes and of printed tables are smaller; those of unnormalised scores are larger.
 SUM_TOLERANCE = 1e-3
 
 
@@ -22,8 +22,11 @@ SUM_TOLERANCE = 1e-3
 class Opinions:
     """The experts' logits, rows first: `whole` `[row, expert, class]`, or `parts`, one `[row, class]` per expert.
 
-    leading: the shape the rows had · names: of the experts, None where they came as one array · dtype: of the answer ·
-    numpy: whether the answer is to be an array.
+    Attributes:
+        leading: The shape `[...]` of the rows.
+        names: The experts' names, None where they came as one array.
+        dtype: The type of the answer.
+        numpy: Whether the answer is an array.
     """
 
     parts: tuple[Tensor, ...]
@@ -35,52 +38,52 @@ class Opinions:
 
     @property
     def experts(self) -> int:
-        """How many there are."""
+        """The number of experts."""
         return len(self.parts) if self.whole is None else self.whole.shape[1]
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """The number of classes."""
         return (self.parts[0] if self.whole is None else self.whole).shape[-1]
 
     @property
     def device(self) -> torch.device:
-        """Where the logits are."""
+        """The device of the logits."""
         return (self.parts[0] if self.whole is None else self.whole).device
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a gradient is to reach the logits."""
+        """Whether the logits need a gradient."""
         return any(part.requires_grad for part in (self.parts or (self.whole,)) if part is not None)
 
     @property
-    def wide(self) -> torch.dtype:
-        """What to compute in: at least 32 bits."""
+    def compute_dtype(self) -> torch.dtype:
+        """The type of the computation: at least 32 bits."""
         return torch.promote_types(self.dtype, torch.float32)
 
     def __len__(self) -> int:
         return math.prod(self.leading)
 
     def rows(self, which: slice = slice(None)) -> Tensor:
-        """The logits of some rows, `[row, expert, class]`, in the precision they came in."""
+        """The logits of some rows, `[row, expert, class]`, in their own precision."""
         if self.whole is not None:
             return self.whole if which == slice(None) else self.whole[which]
         return torch.stack([part[which].to(self.dtype) for part in self.parts], dim=1)
 
     def label(self, expert: int) -> str:
-        """How a message calls an expert."""
+        """An expert's name in messages."""
         return f"expert {expert if self.names is None else repr(self.names[expert])}"
 
     def shaped(self, values: Tensor) -> Any:
-        """Values `[row, …]` with the leading dimensions restored, as what came in."""
+        """Values `[row, …]` with the leading dimensions restored, as an array or a tensor."""
         values = values.reshape((*self.leading, *values.shape[1:]))
         return values.numpy() if self.numpy else values
 
 
 def read_opinions(opinions: Any) -> Opinions:
-    """A mapping name → `[..., class]`, or one array or tensor `[..., expert, class]`."""
+    """Read a mapping name → `[..., class]`, or one array or tensor `[..., expert, class]`."""
     if not isinstance(opinions, Mapping):
-        if isinstance(opinions, list | tuple) and any(np.ndim(one) >= 2 for one in opinions):
+        if isinstance(opinions, list | tuple) and any(np.ndim(item) >= 2 for item in opinions):
             raise InputError(
                 f"opinions came as a {type(opinions).__name__} of arrays, whose first axis would be read as samples, "
                 "not experts: give a mapping name → [..., class]"
@@ -100,8 +103,8 @@ def read_opinions(opinions: Any) -> Opinions:
     if any(tensors) and not all(tensors):
         raise InputError(
             "opinions must be all tensors or all arrays; tensors: "
-            f"{[name for name, one in zip(opinions, tensors) if one]}, not: "
-            f"{[name for name, one in zip(opinions, tensors) if not one]}"
+            f"{[name for name, tensor in zip(opinions, tensors) if tensor]}, not: "
+            f"{[name for name, tensor in zip(opinions, tensors) if not tensor]}"
         )
     _agree_on_class_names(opinions)
     names = tuple(str(name) for name in opinions)
@@ -124,7 +127,7 @@ def read_opinions(opinions: Any) -> Opinions:
 
 
 def as_floats(what: str, values: Any) -> Tensor:
-    """Any array, list, table or tensor of numbers as a floating-point tensor, without a copy where none is needed."""
+    """Any array, list, table or tensor of numbers as a floating-point tensor, copied only if necessary."""
     if isinstance(values, Tensor):
         if values.is_complex():
             raise InputError(f"{what} must be real numbers, got {values.dtype}")
@@ -142,29 +145,31 @@ def as_floats(what: str, values: Any) -> Tensor:
     if array.flags.writeable:
         return torch.from_numpy(array)
     with warnings.catch_warnings():
-        # Arrays mapped from disk are read-only, and torch warns of that; nothing here writes into its input.
+        # torch warns of read-only arrays, such as those mapped from disk; nothing here writes into its input.
         warnings.filterwarnings("ignore", message=".*not writable.*")
         return torch.from_numpy(array)
 
 
-def to_logits(opinions: Opinions, heard: Tensor | None, *, check: bool = True) -> Opinions:
-    """The same experts' log-probabilities, NaN where negative, after checking those who are heard `[row, expert]`."""
+def to_logits(opinions: Opinions, active: Tensor | None, *, check: bool = True) -> Opinions:
+    """Probabilities → log-probabilities, NaN where negative; those of active experts `[row, expert]` are checked."""
     p = opinions.rows()
     if check:
-        _check_probabilities(p, opinions, heard)
-    some = p > 0
-    # log(0) is the −inf wanted, but its gradient is infinite: take the log of something else and put −inf after.
-    logs = torch.where(some, p, torch.ones_like(p)).log()
-    # NaN: of experts who are not heard, and where nothing was checked.
-    never = torch.full_like(p, -math.inf).masked_fill_((p >= 0).logical_not_(), math.nan)
-    return replace(opinions, parts=(), whole=torch.where(some, logs, never))
+        _check_probabilities(p, opinions, active)
+    positive = p > 0
+    # log(0) is −inf with an infinite gradient: take the log of 1 there and set −inf afterwards.
+    logs = torch.where(positive, p, torch.ones_like(p)).log()
+    # NaN where an inactive expert, or one that was not checked, has NaN or a negative number.
+    others = torch.full_like(p, -math.inf).masked_fill_((p >= 0).logical_not_(), math.nan)
+    return replace(opinions, parts=(), whole=torch.where(positive, logs, others))
 
 
 @torch.no_grad()
-def _check_probabilities(p: Tensor, opinions: Opinions, heard: Tensor | None) -> None:
+def _check_probabilities(p: Tensor, opinions: Opinions, active: Tensor | None) -> None:
     tolerance = max(SUM_TOLERANCE, 4 * torch.finfo(p.dtype).eps)
-    off = ((p.sum(-1, dtype=opinions.wide) - 1).abs() <= tolerance).logical_not_() | (p < 0).any(-1)  # NaN is off
-    off = off if heard is None else off & heard
+    off = ((p.sum(-1, dtype=opinions.compute_dtype) - 1).abs() <= tolerance).logical_not_() | (p < 0).any(
+        -1
+    )  # NaN is off
+    off = off if active is None else off & active
     if off.any():
         expert = int(off.any(0).nonzero()[0])
         rows = off[:, expert].nonzero().flatten().cpu().numpy()
@@ -177,9 +182,9 @@ def _check_probabilities(p: Tensor, opinions: Opinions, heard: Tensor | None) ->
 
 
 def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) -> Tensor | None:
-    """One number per row and expert as `[row, expert]`, from `[..., expert]` or a mapping name → `[...]`.
+    """Read one number per row and expert as `[row, expert]`, from `[..., expert]` or a mapping name → `[...]`.
 
-    Experts a mapping leaves out get the default.
+    Experts that a mapping leaves out get the default.
     """
     if values is None:
         return None
@@ -190,7 +195,7 @@ def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) 
         for name in values:
             if name not in opinions.names:
                 raise unknown_name("expert", name, opinions.names, f"It was given in {what}")
-        left_out = torch.full((), default, dtype=opinions.wide, device=opinions.device)
+        left_out = torch.full((), default, dtype=opinions.compute_dtype, device=opinions.device)
         columns = [
             _broadcast(f"{what} of {name!r}", values.get(name, left_out), opinions.leading, "[...]", opinions)
             for name in opinions.names
@@ -202,7 +207,7 @@ def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) 
 
 
 def read_present(present: Any, opinions: Opinions, *, check: bool = True) -> Tensor | None:
-    """Who is there: booleans `[row, expert]`."""
+    """Read which experts are present: booleans `[row, expert]`, None for all."""
     shape = (*opinions.leading, opinions.experts)
     if isinstance(present, Tensor) and present.dtype == torch.bool and present.shape == shape:
         return present.to(opinions.device).reshape(len(opinions), opinions.experts)
@@ -218,7 +223,7 @@ def read_present(present: Any, opinions: Opinions, *, check: bool = True) -> Ten
 def read_weights(
     what: str, values: Any, opinions: Opinions, present: Tensor | None, *, check: bool = True
 ) -> Tensor | None:
-    """Weights (any finite number) or reliability (in [0, 1]) `[row, expert]`; what absent experts have is not read."""
+    """Read weights (any finite number) or reliability (in [0, 1]) `[row, expert]`; 0 for missing experts."""
     given = read_per_expert(what, values, opinions, default=1.0)
     if given is None:
         return None
@@ -238,8 +243,22 @@ def read_weights(
     return given
 
 
+def read_weights_and_reliability(
+    opinions: Opinions, present: Any, weights: Any, reliability: Any, *, check: bool = True, keep_mask: bool = False
+) -> tuple[Tensor | None, Tensor | None]:
+    """Read weights and reliability `[row, expert]`, 0 where an expert is missing; None where all are 1.
+
+    keep_mask: without weights, return the mask of present experts as booleans.
+    """
+    mask = read_present(present, opinions, check=check)
+    w = read_weights("weights", weights, opinions, mask, check=check)
+    if w is None and mask is not None:
+        w = mask if keep_mask else mask.to(opinions.compute_dtype)
+    return w, read_weights("reliability", reliability, opinions, mask)
+
+
 def read_log_kappa(log_kappa: Any, opinions: Opinions, *, check: bool = True) -> Tensor | None:
-    """ln κ `[row, class]`; −inf excludes a class."""
+    """Read ln κ as `[row, class]`; −inf excludes a class."""
     if log_kappa is None:
         return None
     shape = (*opinions.leading, opinions.classes)
@@ -251,7 +270,7 @@ def read_log_kappa(log_kappa: Any, opinions: Opinions, *, check: bool = True) ->
 
 
 def read_prior(prior: Any, experts: int, classes: int, names: Sequence[str] | None = None) -> np.ndarray:
-    """Each expert's prior `[expert, class]` in float64; `[1, class]` where they share one.
+    """Read each expert's prior as `[expert, class]` in float64; `[1, class]` where they share one.
 
     >>> read_prior([0.25, 0.75], experts=3, classes=2)
     array([[0.25, 0.75]])
@@ -267,7 +286,7 @@ def read_prior(prior: Any, experts: int, classes: int, names: Sequence[str] | No
             if name not in names:
                 raise unknown_name("expert", name, names, "It was given in prior")
         if left := [name for name in names if name not in prior]:
-            raise InputError(f"prior must name every expert, and leaves out {left}")
+            raise InputError(f"prior must name every expert, but lacks {left}")
         return np.stack([read_distribution(f"prior of {name!r}", prior[name], classes) for name in names])
     given = as_floats("prior", prior)
     if given.ndim != 2:
@@ -281,7 +300,7 @@ def read_prior(prior: Any, experts: int, classes: int, names: Sequence[str] | No
 
 
 def read_distribution(what: str, values: Any, classes: int) -> np.ndarray:
-    """Probabilities `[class]` in float64, summing to exactly one as far as floating point goes.
+    """Read probabilities `[class]` in float64, normalised to a sum of one.
 
     >>> read_distribution("prior", [0.5, 0.6], 2)
     Traceback (most recent call last):
@@ -291,7 +310,7 @@ def read_distribution(what: str, values: Any, classes: int) -> np.ndarray:
     given = as_floats(what, values).detach().to("cpu", torch.float64).numpy()
     if given.shape != (classes,):
         raise InputError(f"{what} must be one probability for each of {classes} classes, got shape {list(given.shape)}")
-    if (given >= 0).all() and abs((total := given.sum()) - 1) <= SUM_TOLERANCE:  # which NaN and infinity are not
+    if (given >= 0).all() and abs((total := given.sum()) - 1) <= SUM_TOLERANCE:  # False for NaN and infinity
         return given / total
     shown = np.array2string(given, precision=6, separator=", ", threshold=8)
     if not np.isfinite(given).all() or (given < 0).any():
@@ -300,19 +319,21 @@ def read_distribution(what: str, values: Any, classes: int) -> np.ndarray:
 
 
 def log_of(probabilities: np.ndarray, opinions: Opinions) -> Tensor:
-    """ln of probabilities, −inf where they are zero, as the opinions are computed with."""
+    """ln of probabilities, −inf where they are 0, in the opinions' computing type and on their device."""
     with np.errstate(divide="ignore"):
-        return torch.from_numpy(np.log(probabilities)).to(opinions.device, opinions.wide)
+        return torch.from_numpy(np.log(probabilities)).to(opinions.device, opinions.compute_dtype)
 
 
 def _are_booleans(present: Any) -> bool:
-    """Seen from the outside: looking at the values makes a GPU wait."""
+    """Whether the types are boolean; looking at the values would wait for a GPU."""
     values = present.values() if isinstance(present, Mapping) else [present]
-    return all(isinstance(one, bool) or getattr(one, "dtype", None) in (np.dtype(bool), torch.bool) for one in values)
+    return all(
+        isinstance(item, bool) or getattr(item, "dtype", None) in (np.dtype(bool), torch.bool) for item in values
+    )
 
 
 def _broadcast(what: str, values: Any, shape: tuple[int, ...], form: str, opinions: Opinions) -> Tensor:
-    given = as_floats(what, values).to(opinions.device, opinions.wide)
+    given = as_floats(what, values).to(opinions.device, opinions.compute_dtype)
     try:
         return given.broadcast_to(shape)
     except RuntimeError:
@@ -328,7 +349,7 @@ def _check_classes(what: str, values: Tensor) -> None:
 
 
 def _agree_on_class_names(opinions: Mapping[Any, Any]) -> None:
-    """Tables name their classes; an expert with other names, or another order, would be misread."""
+    """Check that tables, whose columns name the classes, have the same ones in the same order."""
     named = {name: list(value.columns) for name, value in opinions.items() if hasattr(value, "columns")}
     for name, classes in named.items():
         first, known = next(iter(named.items()))

@@ -1,8 +1,8 @@
-"""Do two modalities show the same object? A check for swapped ones: each looks sound, but they do not belong together.
+"""Do two modalities show the same object? A check for swapped modalities, which look sound one by one.
 
 Canonical directions of a pair are learned from the training samples. The Gaussian pointwise mutual information along
-them tells matched from permuted pairs, and a logistic fit of the two makes it evidence. The evidence of all pairs is
-combined by summing over which modalities are sound.
+them separates matched from permuted pairs, and a logistic fit of the two makes it evidence. The evidence of all pairs
+is combined by a sum over all sets of sound modalities.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from consilience.bayes.anomaly_scores import whitening
 from consilience.bayes.learned_buffers import Learned
 
-# fold → every modality's features [n, feature], as seen by what was fitted without that fold; None: by what was
-# fitted on all. Inputs look the same to everyone, a network's features do not.
+# fold → every modality's features [n, feature] from experts fitted without that fold; None: from experts fitted on all.
 Views = Callable[[int | None], Sequence[np.ndarray]]
 _Canonical = tuple[np.ndarray, np.ndarray]  # a pair's canonical variables, out-of-fold: [n, direction] twice
 
 DIRECTIONS = 20
-# 2^modalities sets of flags are summed over: beyond this there is no pair check.
-MOST_MODALITIES = 10
-_LEAST = 20  # samples that a pair must share
-_FAR = 4.0  # canonical variables farther out than this are the density's business
-_STRONGEST = 0.99
+# The sum is over 2^modalities sets: with more modalities there is no pair check.
+MAX_MODALITIES = 10
+_MIN_SAMPLES = 20  # that have both modalities of a pair
+_CLIP = 4.0  # of canonical variables; larger ones are found by the anomaly scores
+_MAX_CORRELATION = 0.99
 _STRENGTHS = np.concatenate([[0.0], np.geomspace(0.05, 1.0, 14)])
 _TINY = 1e-12
 
@@ -46,19 +46,22 @@ def canonical_directions(x: np.ndarray, y: np.ndarray, count: int) -> tuple[np.n
     """The `count` most correlated directions of two centred sets `[n, p]`, `[n, q]`: `[p, count]`, `[q, count]`.
 
     The singular vectors of the whitened cross-covariance (Hotelling, Relations between two sets of variates), the
-    whitening by Ledoit and Wolf's covariance, so that more features than samples do no harm.
+    whitening by Ledoit and Wolf's covariance, which also works with more features than samples.
     """
-    left, right = _whitening(x), _whitening(y)
+    left, right = whitening(x, centred=True), whitening(y, centred=True)
     u, _, vt = np.linalg.svd((x @ left).T @ (y @ right), full_matrices=False)
     return left @ u[:, :count], right @ vt[:count].T
 
 
 def combine_flags(rho: Tensor, evidence: Tensor) -> Tensor:
-    """P(modality m is sound | all pairs), summed exactly over all 2^M sets of sound modalities.
+    """P(modality m is sound | all pairs) `[n, modality]`, summed exactly over all 2^M sets of sound modalities.
 
-    rho: `[n, modality]` P(sound) from each modality alone · evidence: `[n, pair]` log-likelihood ratio of "same object"
-    to "not", pairs in the order of `itertools.combinations`. A pair of which one is broken shows no same object, so
-    P(s) ∝ Π_m ρ_m^{s_m} (1−ρ_m)^{1−s_m} · Π_{a<b} exp(s_a s_b · evidence_ab).
+    P(s) ∝ Π_m ρ_m^{s_m} (1−ρ_m)^{1−s_m} · Π_{a<b} exp(s_a s_b · evidence_ab): only two sound modalities can show the
+    same object.
+
+    Args:
+        rho: P(sound) from each modality alone, `[n, modality]`.
+        evidence: Log-likelihood ratio of "same object" to "not", `[n, pair]`, in the order of `itertools.combinations`.
 
     >>> combine_flags(torch.tensor([[0.5, 0.5]]), torch.tensor([[3.0]]).log())
     tensor([[0.6667, 0.6667]])
@@ -72,11 +75,11 @@ def combine_flags(rho: Tensor, evidence: Tensor) -> Tensor:
 
 
 def revise(sound: Tensor, evidence: Tensor, cap: float) -> Tensor:
-    """P(sound) `[n, modality]` of each modality alone in the light of the pairs' evidence `[n, pair]`.
+    """Update P(sound) `[n, modality]` of each modality alone by the pairs' evidence `[n, pair]`.
 
-    Two things keep the pairs to what they know. The evidence counts as far as both modalities look sound by
-    themselves: what two broken ones have in common is chance. And without evidence nothing changes, though the flags
-    start from `cap` at most, since from a prior of 1 no evidence could move them.
+    The evidence of a pair counts as far as both modalities look sound by themselves: what two broken ones have in
+    common is chance. The prior of a modality is at most `cap`, because no evidence could move a prior of 1; without
+    evidence the result is unchanged all the same.
 
     >>> revise(torch.tensor([[1.0, 0.5]]), torch.zeros(1, 1), cap=0.9).tolist()
     [[1.0, 0.5]]
@@ -87,9 +90,11 @@ def revise(sound: Tensor, evidence: Tensor, cap: float) -> Tensor:
 
 
 class PairCheck(Learned):
-    """Evidence of every pair of modalities that they show the same object. Before `fit` there is none.
+    """Evidence of every pair of modalities that they show the same object; 0 before `fit`.
 
-    sizes: how many features each modality has.
+    Args:
+        sizes: The number of features of each modality.
+        directions: The most canonical directions of a pair.
     """
 
     slope: Tensor
@@ -98,7 +103,7 @@ class PairCheck(Learned):
 
     def __init__(self, sizes: Sequence[int], directions: int = DIRECTIONS):
         super().__init__()
-        self.pairs = list(combinations(range(len(sizes)), 2)) if len(sizes) <= MOST_MODALITIES else []
+        self.pairs = list(combinations(range(len(sizes)), 2)) if len(sizes) <= MAX_MODALITIES else []
         for number, (a, b) in enumerate(self.pairs):
             k = min(directions, sizes[a], sizes[b])
             self._keep(number, torch.zeros(sizes[a], k), torch.zeros(sizes[b], k), torch.zeros(k))
@@ -107,8 +112,13 @@ class PairCheck(Learned):
     def fit(self, views: Views, present: np.ndarray, fold_of: np.ndarray, seed: int = 0) -> np.ndarray:
         """Learn from sound samples and return their own out-of-fold evidence `[n, pair]`.
 
-        views: of centred features · present: `[n, modality]` · fold_of: `[n]`. A pair that fewer than 20 samples have
-        is left without evidence.
+        A pair that fewer than 20 samples have gets no evidence.
+
+        Args:
+            views: Of centred features.
+            present: `[n, modality]`.
+            fold_of: Each sample's fold `[n]`.
+            seed: Of the permutations.
         """
         random = np.random.default_rng(seed)
         donors = _draw_donors(present, fold_of, random)
@@ -117,7 +127,7 @@ class PairCheck(Learned):
         slope, offset = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         for number, (a, b) in enumerate(self.pairs):
             both = present[:, a] & present[:, b]
-            if both.sum() < _LEAST:
+            if both.sum() < _MIN_SAMPLES:
                 canonical.append(None)
                 continue
             count = getattr(self, f"correlation{number}").numel()
@@ -126,11 +136,11 @@ class PairCheck(Learned):
                 inside, held = both & (fold_of != fold), fold_of == fold
                 left, right = canonical_directions(seen[a][inside], seen[b][inside], count)
                 u[held], v[held] = seen[a][held] @ left, seen[b][held] @ right
-            # Shrunk whitening leaves variances other than 1 behind.
-            u_size, v_size = (np.sqrt(np.square(one[both]).mean(axis=0)).clip(min=_TINY) for one in (u, v))
+            # After shrunk whitening variances are not 1.
+            u_size, v_size = (np.sqrt(np.square(side[both]).mean(axis=0)).clip(min=_TINY) for side in (u, v))
             u, v = u / u_size, v / v_size
             left, right = canonical_directions(final[a][both], final[b][both], count)
-            correlation = (u[both] * v[both]).mean(axis=0).clip(0, _STRONGEST)
+            correlation = (u[both] * v[both]).mean(axis=0).clip(0, _MAX_CORRELATION)
             self._keep(number, left / u_size, right / v_size, correlation)
             matched, permuted = (
                 self._information(number, torch.from_numpy(u[both]), torch.from_numpy(other[both])).numpy()
@@ -148,40 +158,46 @@ class PairCheck(Learned):
 
     def forward(self, views: Sequence[Tensor], present: Tensor) -> Tensor:
         """Evidence `[n, pair]` from every modality's centred features `[n, feature]`; 0 where one is missing."""
-        found = [
-            self._judged(number, views[a] @ getattr(self, f"left{number}"), views[b] @ getattr(self, f"right{number}"))
+        evidence = [
+            self._pair_evidence(
+                number, views[a] @ getattr(self, f"left{number}"), views[b] @ getattr(self, f"right{number}")
+            )
             * (present[:, a] & present[:, b])
             for number, (a, b) in enumerate(self.pairs)
         ]
-        return self.strength * torch.stack(found, dim=1)
+        return self.strength * torch.stack(evidence, dim=1)
 
     def _keep(self, number: int, left: np.ndarray | Tensor, right: np.ndarray | Tensor, r: np.ndarray | Tensor) -> None:
         self.learn(**{f"left{number}": left, f"right{number}": right, f"correlation{number}": r})
 
-    def _judged(self, number: int, u: Tensor, v: Tensor) -> Tensor:
+    def _pair_evidence(self, number: int, u: Tensor, v: Tensor) -> Tensor:
         return self.slope[number] * self._information(number, u, v) + self.offset[number]
 
     def _information(self, number: int, u: Tensor, v: Tensor) -> Tensor:
         correlation = getattr(self, f"correlation{number}")
-        return pointwise_information(u.clamp(-_FAR, _FAR), v.clamp(-_FAR, _FAR), correlation)
+        return pointwise_information(u.clamp(-_CLIP, _CLIP), v.clamp(-_CLIP, _CLIP), correlation)
 
     def _evidence_of(
         self, canonical: Sequence[_Canonical | None], shown: np.ndarray, present: np.ndarray
     ) -> np.ndarray:
-        """Evidence `[n, pair]` at a strength of 1; each modality shows the sample of row `shown` `[n, modality]`."""
+        """Evidence `[n, pair]` at strength 1, with each modality taken from row `shown` `[n, modality]`."""
         evidence = np.zeros((len(present), len(self.pairs)))
         for number, (a, b) in enumerate(self.pairs):
-            if (found := canonical[number]) is not None:
-                u, v = (torch.from_numpy(one) for one in (found[0][shown[:, a]], found[1][shown[:, b]]))
-                evidence[:, number] = self._judged(number, u, v).numpy() * (present[:, a] & present[:, b])
+            if (pair := canonical[number]) is not None:
+                u, v = torch.from_numpy(pair[0][shown[:, a]]), torch.from_numpy(pair[1][shown[:, b]])
+                evidence[:, number] = self._pair_evidence(number, u, v).numpy() * (present[:, a] & present[:, b])
         return evidence
 
 
 def fit_strength(evidence: np.ndarray, kept: np.ndarray, present: np.ndarray) -> float:
-    """How much of the pairs' summed evidence to believe: pairs share modalities, so they repeat one another.
+    """Fit the factor on the pairs' evidence, which is partly counted twice because pairs share modalities.
 
-    evidence: `[n, pair]` of samples half of whose modalities were exchanged for another sample's · kept, present:
-    `[n, modality]`. The strength that best predicts which were kept is taken.
+    Args:
+        evidence: `[n, pair]` of samples half of whose modalities were exchanged for another sample's.
+        kept, present: `[n, modality]`.
+
+    Returns:
+        The factor that best predicts which modalities were kept.
     """
     prior = torch.from_numpy(np.where(present, 0.5, 0.0))
     merit = []
@@ -202,7 +218,7 @@ def _draw_donors(present: np.ndarray, fold_of: np.ndarray, random: np.random.Gen
 
 
 def _logistic(matched: np.ndarray, permuted: np.ndarray) -> tuple[float, float]:
-    """Slope and offset of the log-odds that a pair with this information is matched; 0 if it tells nothing."""
+    """Slope and offset of the log-odds that a pair with this information is matched; 0 if uninformative."""
     from sklearn.linear_model import LogisticRegression
 
     x = np.concatenate([matched, permuted])[:, None]
@@ -210,10 +226,3 @@ def _logistic(matched: np.ndarray, permuted: np.ndarray) -> tuple[float, float]:
     fitted = LogisticRegression(C=100.0).fit(x / size, np.repeat([1, 0], [len(matched), len(permuted)]))
     slope = float(fitted.coef_[0, 0]) / size
     return (slope, float(fitted.intercept_[0])) if slope > 0 else (0.0, 0.0)
-
-
-def _whitening(x: np.ndarray) -> np.ndarray:
-    from sklearn.covariance import ledoit_wolf
-
-    values, vectors = np.linalg.eigh(ledoit_wolf(x, assume_centered=True)[0])
-    return vectors / np.sqrt(np.maximum(values, values[-1] * 1e-8 + _TINY))

@@ -1,4 +1,4 @@
-"""Priors: the classes' shares before anything is seen, in the data learned from and in the data decided on."""
+"""Class priors: of training labels, and estimated for unlabelled data with another mix of classes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from consilience.core.errors import InputError
 def empirical_prior(
     y: np.ndarray, classes: int, smoothing: float = 1.0, *, weight: np.ndarray | None = None
 ) -> np.ndarray:
-    """The share of each class among labels `[n]` (class indices), each class seen `smoothing` times more: `[class]`.
+    """Return the share of each class among labels: `[class]`.
 
-    weight: `[n]`, how much each label counts.
+    Args:
+        y: Class indices `[n]`.
+        classes: The number of classes.
+        smoothing: Added to the count of each class.
+        weight: Weights of the labels `[n]`.
 
     >>> empirical_prior(np.array([0, 0, 0, 1]), 3).round(3)
     array([0.571, 0.286, 0.143])
@@ -44,22 +48,31 @@ def estimate_target_prior(
     iterations: int = 10_000,
     tolerance: float = 1e-9,
 ) -> Any:
-    """The classes' shares in unlabelled data whose mix of classes differs from training: `[class]`.
+    """Estimate the shares of the classes in unlabelled data whose mix of classes differs from training.
 
-    opinions: a posterior `[n, class]` (logits, or probabilities with `from_probabilities`), or the opinions of
-    several experts as `fuse` takes them, which are fused first · prior: `[class]`, the shares under which they were
-    learned · present, weights, log_kappa: as for `fuse`.
+    Expectation maximisation: the mean of the posterior, corrected by the current shares, is the next estimate; the
+    likelihood rises at every step. It needs a calibrated posterior, which a fused one is more often than a single
+    expert's. Saerens et al. 2002, Adjusting the Outputs of a Classifier to New a Priori Probabilities.
 
-    Expectation maximisation: the mean of the posterior, corrected by the shares found so far, is the next estimate;
-    the likelihood rises at every step. It needs a posterior that is calibrated, which a fused one is more often than a
-    single expert's. Saerens et al. 2002, Adjusting the Outputs of a Classifier to New a Priori Probabilities.
+    Args:
+        opinions: A posterior `[n, class]` as logits, or the opinions of several experts as `fuse` takes them, which are
+            fused first.
+        prior: The shares `[class]` under which the opinions were learned.
+        present, weights, log_kappa: As for `fuse`.
+        from_probabilities: Whether opinions are probabilities instead of logits.
+        iterations: The most iterations.
+        tolerance: The iteration stops when no share moves by more than this.
 
-    >>> p = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
-    >>> estimate_target_prior(p, [0.5, 0.5], from_probabilities=True).round(4)  # (.75 − .1) / (.9 − .1)
-    array([0.8125, 0.1875])
+    Returns:
+        The shares `[class]`.
+
+    Example:
+        >>> p = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
+        >>> estimate_target_prior(p, [0.5, 0.5], from_probabilities=True).round(4)  # (.75 − .1) / (.9 − .1)
+        array([0.8125, 0.1875])
     """
     if not isinstance(opinions, Mapping) and getattr(opinions, "ndim", np.ndim(opinions)) == 2:
-        # One expert, whose fusion is what it says.
+        # A single expert, whose fusion is its own posterior.
         opinions = (opinions if hasattr(opinions, "new_tensor") else np.asarray(opinions))[:, None]
     fused, conflict = fuse(
         opinions,
@@ -73,25 +86,22 @@ def estimate_target_prior(
     posterior = _as_float(fused)
     if posterior.ndim != 2 or not len(posterior):
         raise InputError(f"target prior: the posterior must have shape [n, class], got {list(posterior.shape)}")
-    posterior = posterior[_as_float(conflict) == 0]  # where the prior had to answer, nothing was said of the shares
+    posterior = posterior[_as_float(conflict) == 0]  # there the answer is the prior
     start = read_distribution("prior", prior, posterior.shape[1])
-    estimate = maximise(posterior, start, iterations, tolerance)
+    estimate = maximise_likelihood(posterior, start, iterations, tolerance)
     return fused.new_tensor(estimate) if hasattr(fused, "new_tensor") else estimate
 
 
-def maximise(log_posterior: np.ndarray, prior: np.ndarray, iterations: int, tolerance: float) -> np.ndarray:
-    """Expectation maximisation itself: log-posterior `[n, class]` under `prior` → the shares of largest likelihood.
-
-    Stops when no share moves by more than `tolerance`.
-    """
+def maximise_likelihood(log_posterior: np.ndarray, prior: np.ndarray, iterations: int, tolerance: float) -> np.ndarray:
+    """Expectation maximisation: log-posterior `[n, class]` under `prior` → the shares of largest likelihood."""
     possible = prior > 0
-    # p(x | c) up to a factor per sample, which cancels; a class that training ruled out stays ruled out.
+    # p(x | c) up to a factor per sample, which cancels; a class that the prior excludes stays excluded.
     ratio = np.where(possible, log_posterior - _log(np.where(possible, prior, 1.0)), -np.inf)
     top = ratio.max(axis=1, keepdims=True)
-    heard = np.isfinite(top[:, 0])  # a sample that rules out every class says nothing about their shares
-    if not heard.any():
+    informative = np.isfinite(top[:, 0])  # a sample that excludes every class has no information on the shares
+    if not informative.any():
         raise InputError("target prior: no sample has a finite log-posterior")
-    likelihood = np.exp(ratio[heard] - top[heard])
+    likelihood = np.exp(ratio[informative] - top[informative])
     shares = prior
     for _ in range(iterations):
         joint = likelihood * shares

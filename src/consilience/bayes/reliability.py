@@ -1,12 +1,12 @@
-"""Fusing witnesses who may be broken: how probable it is that each is sound, and what follows from all of them.
+"""Fusing modalities that may be broken: the probability that each is sound, and the posterior that follows.
 
-Each modality m of a sample carries a hidden flag: sound, or broken and then independent of the class. With ρ_m the
-probability that it is sound, given what is seen of it, summing over the flags gives
+Each modality m of a sample has a hidden flag: sound, or broken and then independent of the class. With ρ_m the
+probability that it is sound given its input, the sum over the flags gives
 
     log post(c) = log π_c + g Σ_m [log(ρ_m p_m(c) + (1 − ρ_m) π_c) − log π_c]
 
-so that a broken modality can at most say nothing, however loud it is. The gain g ≤ 1 allows for experts that repeat
-one another. ρ is learned from sound training samples alone; what will be broken, and how, is not known.
+so that the effect of a broken modality is bounded, however certain its expert is. The gain g ≤ 1 allows for experts
+that repeat one another. ρ is learned from sound training samples alone.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from torch.nn import functional
 
 from consilience.bayes.anomaly_scores import COMPONENTS, REFERENCES, InputScores, opinion_scores
 from consilience.bayes.pair_consistency import PairCheck, Views, revise
-from consilience.bayes.score_density import CAP, Density, bounded
+from consilience.bayes.score_density import CAP, ScoreDensity, bounded
 
-_LARGEST_KAPPA = 10.0
+_MAX_KAPPA = 10.0
 
 
 def log_mixture(log_p: Tensor, log_prior: Tensor, rho: Tensor) -> Tensor:
-    """log(ρ p + (1−ρ) π) − log π, what a modality that may be broken has to add: `[..., modality, class]`.
+    """log(ρ p + (1−ρ) π) − log π, the evidence of a modality that may be broken: `[..., modality, class]`.
 
-    log_p: `[..., modality, class]` log-probabilities · log_prior: `[class]` · rho: `[..., modality]`.
+    Args:
+        log_p: Log-probabilities `[..., modality, class]`.
+        log_prior: `[class]`.
+        rho: `[..., modality]`.
 
     >>> log_mixture(torch.tensor([[0.9, 0.1]]).log(), torch.tensor([0.5, 0.5]).log(), torch.tensor([0.0])).tolist()
     [[0.0, 0.0]]
@@ -38,7 +41,7 @@ def log_mixture(log_p: Tensor, log_prior: Tensor, rho: Tensor) -> Tensor:
 
 
 def gain(rho: Tensor, kappa: Tensor | float) -> Tensor:
-    """g = 1/(1 + κ·max(0, Σρ − 1)): the more sound witnesses, the more they repeat one another. `[..., m]` → `[...]`.
+    """g = 1/(1 + κ·max(0, Σρ − 1)): the more sound modalities, the more they repeat each other: `[..., m]` → `[...]`.
 
     >>> gain(torch.tensor([1.0, 1.0, 1.0]), 0.5).item()
     0.5
@@ -55,7 +58,7 @@ def robust_posterior(log_p: Tensor, log_prior: Tensor, rho: Tensor, kappa: Tenso
 def posterior_trust(log_p: Tensor, log_prior: Tensor, rho: Tensor, log_posterior: Tensor) -> Tensor:
     """P(modality m is sound | everything) = Σ_c post(c)·ρp_m(c)/(ρp_m(c) + (1−ρ)π_c): `[..., modality]`.
 
-    A modality that contradicts what all of them together conclude loses trust, whatever it looked like.
+    A modality that contradicts the joint posterior loses trust, however usual its input looks.
 
     >>> p, prior = torch.tensor([[0.99, 0.01], [0.5, 0.5]]).log(), torch.tensor([0.5, 0.5]).log()
     >>> posterior_trust(p, prior, torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]).log())
@@ -66,10 +69,10 @@ def posterior_trust(log_p: Tensor, log_prior: Tensor, rho: Tensor, log_posterior
 
 
 def all_sound(log_p: Tensor, log_prior: Tensor, rho: Tensor, present: Tensor) -> Tensor:
-    """P(every modality that is present is sound | everything): `[..., modality, class]`, … → `[...]`.
+    """P(every present modality is sound | everything): `[..., modality, class]`, … → `[...]`.
 
-    Π_m ρ_m · Σ_c π_c Π_m p_m(c)/π_c over the same sum with broken modalities allowed for: it takes both that they all
-    look sound and that they agree.
+    Π_m ρ_m · Σ_c π_c Π_m p_m(c)/π_c divided by the same sum with broken modalities allowed. It is high if all look
+    sound and agree.
 
     >>> prior, rho = torch.tensor([0.5, 0.5]).double().log(), torch.tensor([0.9, 0.9]).double()
     >>> for second in ([0.9, 0.1], [0.1, 0.9]):
@@ -86,13 +89,19 @@ def all_sound(log_p: Tensor, log_prior: Tensor, rho: Tensor, present: Tensor) ->
 
 
 def fit_kappa(log_p: np.ndarray, log_prior: np.ndarray, rho: np.ndarray, y: np.ndarray, weight: np.ndarray) -> float:
-    """The κ of the gain with the least NLL on out-of-fold opinions.
+    """Fit the κ of the gain with the smallest negative log-likelihood on out-of-fold opinions.
 
-    log_p: `[n, modality, class]` · log_prior: `[class]` · rho: `[n, modality]`, 0 where missing · y, weight: `[n]`.
+    Args:
+        log_p: `[n, modality, class]`.
+        log_prior: `[class]`.
+        rho: `[n, modality]`, 0 where missing.
+        y: Class indices `[n]`.
+        weight: Sample weights `[n]`.
     """
     from scipy.optimize import minimize_scalar
 
-    total = log_mixture(*(torch.from_numpy(np.asarray(one, np.float64)) for one in (log_p, log_prior, rho))).sum(dim=1)
+    tensors = (torch.from_numpy(np.asarray(values, np.float64)) for values in (log_p, log_prior, rho))
+    total = log_mixture(*tensors).sum(dim=1)
     more = np.maximum(rho.sum(axis=1) - 1, 0.0)
 
     def loss(kappa: float) -> float:
@@ -100,26 +109,30 @@ def fit_kappa(log_p: np.ndarray, log_prior: np.ndarray, rho: np.ndarray, y: np.n
         own = logits[np.arange(len(y)), y] - np.logaddexp.reduce(logits, axis=1)
         return float(-(weight * own).sum() / weight.sum())
 
-    found = minimize_scalar(loss, bounds=(0.0, _LARGEST_KAPPA), method="bounded")
-    return float(found.x) if found.fun < loss(0.0) else 0.0
+    best = minimize_scalar(loss, bounds=(0.0, _MAX_KAPPA), method="bounded")
+    return float(best.x) if best.fun < loss(0.0) else 0.0
 
 
 class Reliability(nn.Module):
-    """ρ of every modality from what is seen of it: its inputs, or features where inputs are no numbers.
+    """ρ of every modality from its inputs, or from features where inputs are token ids.
 
-    sizes: how many features each modality shows · classes: how many classes · beside: how many scores of other kinds
-    are given with each call (an expert's, say) · pairs: whether to look for swapped modalities too.
+    Args:
+        sizes: The number of features of each modality.
+        classes: The number of classes.
+        extra_scores: The number of further scores that are given with each call, such as an expert's.
+        pairs: Whether to look for swapped modalities too.
+        references, components: As for `InputScores`.
     """
 
     scores: Sequence[InputScores]
-    densities: Sequence[Density]
+    densities: Sequence[ScoreDensity]
 
     def __init__(
         self,
         sizes: Sequence[int],
         classes: int,
         *,
-        beside: int = 0,
+        extra_scores: int = 0,
         pairs: bool = True,
         references: int = REFERENCES,
         components: int = COMPONENTS,
@@ -127,8 +140,8 @@ class Reliability(nn.Module):
         super().__init__()
         scores = [InputScores(size, classes, references=references, components=components) for size in sizes]
         self.scores = nn.ModuleList(scores)  # type: ignore[assignment]
-        self.densities = nn.ModuleList(Density(one.count + beside) for one in scores)  # type: ignore[assignment]
-        self.pairs = PairCheck([one.components for one in scores] if pairs else [])
+        self.densities = nn.ModuleList(ScoreDensity(score.count + extra_scores) for score in scores)  # type: ignore[assignment]
+        self.pairs = PairCheck([score.components for score in scores] if pairs else [])
 
     def fit(
         self,
@@ -136,85 +149,90 @@ class Reliability(nn.Module):
         y: np.ndarray,
         present: np.ndarray,
         fold_of: np.ndarray,
-        beside: Sequence[np.ndarray] | None = None,
+        extra_scores: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Learn from sound samples and return how sound they look themselves, out-of-fold: see `looks_sound`.
+        """Learn from sound samples and return their own `soundness`, out-of-fold.
 
-        views: see `Views`; standardised · y: `[n]` class indices · present: `[n, modality]` · fold_of: `[n]` ·
-        beside: each modality's other scores `[n, score]`, out-of-fold.
+        Args:
+            views: See `Views`; standardised.
+            y: Class indices `[n]`.
+            present: `[n, modality]`.
+            fold_of: Each sample's fold `[n]`.
+            extra_scores: Each modality's further scores `[n, score]`, out-of-fold.
         """
-        kept_as = next(self.buffers())
+        buffer = next(self.buffers())
         self.to("cpu", torch.float64)
         n = len(present)
         folds = [int(fold) for fold in np.unique(fold_of)]
-        scores = [np.zeros((n, one.count)) for one in self.scores]
-        inner: dict[int | None, list[np.ndarray]] = {}
-        for fold in (*folds, None):  # what is fitted on all comes last, and stays
+        scores = [np.zeros((n, score.count)) for score in self.scores]
+        centred: dict[int | None, list[np.ndarray]] = {}
+        for fold in (*folds, None):  # the fit on all samples comes last and is kept
             held = np.zeros(n, dtype=bool) if fold is None else fold_of == fold
-            seen = [torch.from_numpy(np.asarray(one, dtype=np.float64)) for one in views(fold)]
-            for m, one in enumerate(self.scores):
+            seen = [torch.from_numpy(np.asarray(view, dtype=np.float64)) for view in views(fold)]
+            for m, score in enumerate(self.scores):
                 rows = present[:, m] & ~held
-                one.fit(seen[m][rows].numpy(), y[rows])
-                scores[m][held] = one(seen[m][held]).numpy()
-            inner[fold] = [one.inner(seen[m]).numpy() for m, one in enumerate(self.scores)]
-        if beside is not None:
-            scores = [np.concatenate(both, axis=1) for both in zip(scores, beside)]
+                score.fit(seen[m][rows].numpy(), y[rows])
+                scores[m][held] = score(seen[m][held]).numpy()
+            centred[fold] = [score.centre(seen[m]).numpy() for m, score in enumerate(self.scores)]
+        if extra_scores is not None:
+            scores = [np.concatenate(both, axis=1) for both in zip(scores, extra_scores)]
         for m, density in enumerate(self.densities):
             density.fit(scores[m][present[:, m]])
         evidence = None
         if self.pairs.pairs:
-            evidence = torch.from_numpy(self.pairs.fit(inner.__getitem__, present, fold_of))
-        there = torch.from_numpy(present)
-        looks = self._conclude([torch.from_numpy(one) for one in scores], evidence, there).numpy()
-        self.to(kept_as)
-        return looks
+            evidence = torch.from_numpy(self.pairs.fit(centred.__getitem__, present, fold_of))
+        sound = self._combine([torch.from_numpy(score) for score in scores], evidence, torch.from_numpy(present))
+        self.to(buffer)
+        return sound.numpy()
 
-    def forward(self, views: Sequence[Tensor], present: Tensor, beside: Sequence[Tensor] | None = None) -> Tensor:
+    def forward(self, views: Sequence[Tensor], present: Tensor, extra_scores: Sequence[Tensor] | None = None) -> Tensor:
         """ρ `[n, modality]` between floor and cap, from views `[n, feature]` of each modality; exactly 0 if missing."""
-        return bounded(self.looks_sound(views, present, beside)) * present
+        return bounded(self.soundness(views, present, extra_scores)) * present
 
-    def looks_sound(self, views: Sequence[Tensor], present: Tensor, beside: Sequence[Tensor] | None = None) -> Tensor:
-        """The same before floor and cap, `[n, modality]`: 1 where nothing is out of the usual, 0 where missing."""
-        scores = [one(seen) for one, seen in zip(self.scores, views)]
-        if beside is not None:
-            scores = [torch.cat(both, dim=1) for both in zip(scores, beside)]
+    def soundness(
+        self, views: Sequence[Tensor], present: Tensor, extra_scores: Sequence[Tensor] | None = None
+    ) -> Tensor:
+        """ρ before floor and cap, `[n, modality]`: 1 where nothing is unusual, 0 where missing."""
+        scores = [score(view) for score, view in zip(self.scores, views)]
+        if extra_scores is not None:
+            scores = [torch.cat(both, dim=1) for both in zip(scores, extra_scores)]
         evidence = None
         if self.pairs.pairs:
-            evidence = self.pairs([one.inner(seen) for one, seen in zip(self.scores, views)], present)
-        return self._conclude(scores, evidence, present)
+            evidence = self.pairs([score.centre(view) for score, view in zip(self.scores, views)], present)
+        return self._combine(scores, evidence, present)
 
-    def _conclude(self, scores: Sequence[Tensor], evidence: Tensor | None, present: Tensor) -> Tensor:
-        sound = torch.stack([one(found) for one, found in zip(self.densities, scores)], dim=1) * present
+    def _combine(self, scores: Sequence[Tensor], evidence: Tensor | None, present: Tensor) -> Tensor:
+        sound = torch.stack([density(score) for density, score in zip(self.densities, scores)], dim=1) * present
         return sound if evidence is None else revise(sound, evidence, CAP) * present
 
 
 class OpinionReliability(nn.Module):
-    """ρ of every modality where opinions are all there is: whether they are of the usual size, certainty and entropy.
+    """ρ of every modality from its opinions alone: whether their size, certainty and entropy are usual.
 
-    What made them cannot be seen, so this finds loud experts only; that experts contradict one another, the posterior
-    finds by itself.
+    Without inputs only overconfident experts can be found; contradictions are handled by the posterior.
     """
 
-    densities: Sequence[Density]
+    densities: Sequence[ScoreDensity]
 
     def __init__(self, modalities: int):
         super().__init__()
-        self.densities = nn.ModuleList(Density(3) for _ in range(modalities))  # type: ignore[assignment]
+        self.densities = nn.ModuleList(ScoreDensity(3) for _ in range(modalities))  # type: ignore[assignment]
 
     def fit(self, opinions: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Learn from out-of-fold logits `[n, modality, class]` of sound samples; returns their ρ `[n, modality]`."""
-        kept_as = next(self.buffers())
+        buffer = next(self.buffers())
         self.to("cpu", torch.float64)
         logits = torch.from_numpy(np.asarray(opinions, dtype=np.float64))
         scores = opinion_scores(logits)
-        for m, one in enumerate(self.densities):
-            if present[:, m].any():  # of an expert who was never heard nothing is unusual
-                one.fit(scores[:, m].numpy()[present[:, m]])
+        for m, density in enumerate(self.densities):
+            if present[:, m].any():
+                density.fit(scores[:, m].numpy()[present[:, m]])
         rho = self(logits, torch.from_numpy(present)).numpy()
-        self.to(kept_as)
+        self.to(buffer)
         return rho
 
     def forward(self, opinions: Tensor, present: Tensor) -> Tensor:
         """ρ `[n, modality]` from logits `[n, modality, class]`; exactly 0 where missing."""
         scores = opinion_scores(opinions)
-        return bounded(torch.stack([one(scores[:, m]) for m, one in enumerate(self.densities)], dim=1)) * present
+        sound = torch.stack([density(scores[:, m]) for m, density in enumerate(self.densities)], dim=1)
+        return bounded(sound) * present

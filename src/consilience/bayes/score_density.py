@@ -1,4 +1,4 @@
-"""From a modality's scores to the probability that it is sound: how far they lie from those of sound samples."""
+"""The probability that a modality is sound, from the distance of its scores to those of sound samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def log_distance(scores: Tensor, centre: Tensor, scale: Tensor, precision: Tenso
 
 
 def excess(t: Tensor, median: Tensor | float, spread: Tensor | float) -> Tensor:
-    """ζ = max(0, (t − median)/spread): only what is farther out than usual is suspicious.
+    """ζ = max(0, (t − median)/spread): only distances above the median are suspicious.
 
     >>> excess(torch.tensor([1.0, 5.0]), 2.0, 1.5).tolist()
     [0.0, 2.0]
@@ -35,8 +35,7 @@ def excess(t: Tensor, median: Tensor | float, spread: Tensor | float) -> Tensor:
 def soundness(zeta: Tensor) -> Tensor:
     """ρ₀ = 1.1 q/(1+q), q = 10·exp(−.495 ζ²): from 1 at ζ = 0 down to 0.
 
-    q is the likelihood ratio of N(0, 1) (sound) to N(0, 10²) (broken: anywhere) at ζ, and 1.1 makes the best
-    possible value 1.
+    q is the likelihood ratio of N(0, 1) (sound) to N(0, 10²) (broken) at ζ, and 1.1 makes the largest value 1.
 
     >>> soundness(torch.tensor([0.0, 2.0, 10.0]))
     tensor([1.0000e+00, 6.3795e-01, 3.4980e-21])
@@ -46,10 +45,10 @@ def soundness(zeta: Tensor) -> Tensor:
 
 
 def bounded(rho: Tensor, floor: float = FLOOR, cap: float = CAP) -> Tensor:
-    """floor + (cap − floor)·ρ: no one is taken to be broken for certain, nor sound.
+    """floor + (cap − floor)·ρ: no modality is certainly broken or certainly sound.
 
-    The cap is what keeps a loud broken modality from winning alone; the floor is what lets a modality that only looks
-    strange still be heard where all others agree with it.
+    The cap keeps a confident broken modality from deciding alone; the floor lets a modality that only looks unusual
+    count where all others agree with it.
 
     >>> bounded(torch.tensor([0.0, 0.5, 1.0]).double()).tolist()
     [0.1, 0.5, 0.9]
@@ -57,8 +56,8 @@ def bounded(rho: Tensor, floor: float = FLOOR, cap: float = CAP) -> Tensor:
     return floor + (cap - floor) * rho
 
 
-class Density(Learned):
-    """ρ₀ of one modality from its scores `[n, score]`. Before `fit` everything is sound."""
+class ScoreDensity(Learned):
+    """ρ₀ of one modality from its scores `[n, score]`. Before `fit` every sample is sound."""
 
     centre: Tensor
     scale: Tensor
@@ -76,13 +75,13 @@ class Density(Learned):
             spread=torch.tensor(1.0),
         )
 
-    def fit(self, scores: np.ndarray) -> Density:
-        """Learn what is usual from out-of-fold scores `[n, score]` of sound samples."""
+    def fit(self, scores: np.ndarray) -> ScoreDensity:
+        """Learn the distribution of out-of-fold scores `[n, score]` of sound samples."""
         from sklearn.covariance import ledoit_wolf
 
         scores = np.asarray(scores, dtype=np.float64)
         centre, scale = np.median(scores, axis=0), scores.std(axis=0)
-        # A score that never varies has no scale of its own: in units of 1 it stays silent until it moves.
+        # A score that never varies has no scale; in units of 1 it has no effect until it moves.
         scale = np.where(scale > _TINY, scale, 1.0)
         u = (scores - centre) / scale
         precision = np.linalg.pinv(ledoit_wolf(u)[0])

@@ -1,8 +1,8 @@
-"""The theorem as Triton programs: the source of the GPU kernels, compiled on first use and never run by Python.
+"""The theorem as Triton kernels, compiled on first use and never run by Python.
 
 A program takes R rows and, N_STEP experts at a time, all their classes; everything between the logits and the answer
-stays in registers. `plain` adds the logits up as they are, few instructions for each, and marks the rows where that
-loses digits or gives NaN: large offsets, Remark 1 of the theorem, broken logits. `careful` answers those.
+stays in registers. `plain` sums the logits as they are, with few instructions for each, and marks the rows where that
+loses digits or gives NaN: large offsets, Remark 1 of the theorem, NaN or infinite logits. `careful` answers those.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import functools
 import importlib
 from typing import Any
 
-# Triton's language, once a kernel is needed: importing it takes long, and it exists for few machines.
+# Triton's language, imported when a kernel is needed: the import is slow, and few machines have Triton.
 tl: Any = None
 
 
 @functools.cache
 def compiled(kernel: str) -> Any:
-    """The kernel `plain`, `careful` or `backward`, to be launched on a grid."""
+    """The compiled kernel `plain`, `careful` or `backward`."""
     return _triton().jit(globals()[kernel])
 
 
@@ -26,7 +26,7 @@ def _triton() -> Any:
     global tl
     triton = importlib.import_module("triton")
     tl = importlib.import_module("triton.language")
-    for called in (add_up, reconsider):  # kernels call only what is compiled itself
+    for called in (sum_scores, fuse_marked):  # functions that kernels call must be compiled too
         globals()[called.__name__] = triton.jit(called)
     return triton
 
@@ -38,7 +38,7 @@ def plain(  # type: ignore[no-untyped-def]
     table,
     posterior,
     conflict,
-    odd,
+    status,
     rows,
     N: tl.constexpr,
     C: tl.constexpr,
@@ -49,15 +49,17 @@ def plain(  # type: ignore[no-untyped-def]
     REST: tl.constexpr,
     LARGE: tl.constexpr,
 ):
-    """Straight arithmetic: the answers, and in `conflict` and `odd` which rows, and whether any, it is not sure of."""
+    """Write plain sums; mark the rows for which they are not exact in `conflict`, and set `status` to 1 if any is."""
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     real = row < rows
     column = tl.arange(0, MAIN)
-    scores = add_up(logits, weights, log_kappa, table, row, rows, column, N, C, PRIORS, R, N_STEP, MAIN, LARGE)
+    scores = sum_scores(logits, weights, log_kappa, table, row, rows, column, N, C, PRIORS, R, N_STEP, MAIN, LARGE)
     most = tl.max(scores, axis=1)
     if REST > 0:
         column_2 = MAIN + tl.arange(0, REST)
-        scores_2 = add_up(logits, weights, log_kappa, table, row, rows, column_2, N, C, PRIORS, R, N_STEP, REST, LARGE)
+        scores_2 = sum_scores(
+            logits, weights, log_kappa, table, row, rows, column_2, N, C, PRIORS, R, N_STEP, REST, LARGE
+        )
         most = tl.maximum(most, tl.max(scores_2, axis=1))
         scores_2 -= most[:, None]
     scores -= most[:, None]
@@ -76,14 +78,14 @@ def plain(  # type: ignore[no-untyped-def]
             (scores_2 - log_mass).to(posterior.dtype.element_ty),
             mask=real[:, None] & (column_2 < C)[None, :],
         )
-    # No term exceeds LARGE; if their mean for the winner is not below −LARGE either, no expert's offset is far off, or
-    # it is one expert against the winner, and digits would be lost whatever offset was removed.
-    strange = (mass != mass) | (most < -LARGE * N)
-    tl.store(conflict + row, strange.to(tl.int8), mask=real)
-    tl.store(odd + row * 0, tl.full([R], 1, dtype=tl.int32), mask=real & strange)
+    # No term exceeds LARGE. If their mean for the winner is not below −LARGE either, no expert has a large offset, or
+    # one expert is strongly against the winner, and digits would be lost whatever offset was removed.
+    marked = (mass != mass) | (most < -LARGE * N)
+    tl.store(conflict + row, marked.to(tl.int8), mask=real)
+    tl.store(status + row * 0, tl.full([R], 1, dtype=tl.int32), mask=real & marked)
 
 
-def add_up(  # type: ignore[no-untyped-def]
+def sum_scores(  # type: ignore[no-untyped-def]
     logits,
     weights,
     log_kappa,
@@ -104,30 +106,30 @@ def add_up(  # type: ignore[no-untyped-def]
     constant = PRIORS if weights is not None else PRIORS + 1
     base = tl.load(table + constant * C + column, mask=inside, other=float("-inf"))
     total = tl.zeros([R, WIDTH], dtype=base.dtype)
-    heard = tl.zeros([R], dtype=base.dtype)
+    weight_sum = tl.zeros([R], dtype=base.dtype)
     for first in range(0, N, N_STEP):
         expert = first + tl.arange(0, N_STEP)
-        seat = row[:, None] * N + expert[None, :]
+        index = row[:, None] * N + expert[None, :]
         real = (row < rows)[:, None] & (expert < N)[None, :]
         if weights is not None:
-            w = tl.load(weights + seat, mask=real, other=0).to(base.dtype)
-            w = tl.where(w < 0, float("nan"), w)  # a negative weight would make of +inf a class that is ruled out
+            w = tl.load(weights + index, mask=real, other=0).to(base.dtype)
+            w = tl.where(w < 0, float("nan"), w)  # a negative weight would turn +inf into an excluded class
             real = real & (w != 0)
         there = real[:, :, None] & inside[None, None, :]
-        place = seat[:, :, None] * C + column[None, None, :]
-        # A silent expert is not read: zeros stand for it.
+        place = index[:, :, None] * C + column[None, None, :]
+        # The logits of an inactive expert are not read; zeros take their place.
         term = tl.load(logits + place, mask=there, other=0).to(base.dtype)
         if weights is not None:
             if PRIORS > 1:
                 known = (expert < N)[:, None] & inside[None, :]
                 term -= tl.load(table + expert[:, None] * C + column[None, :], mask=known, other=0)[None, :, :]
             else:
-                heard += tl.sum(w, axis=1)
+                weight_sum += tl.sum(w, axis=1)
             term *= w[:, :, None]
         total += tl.sum(tl.where(term > LARGE, float("nan"), term), axis=1)
     total += base[None, :]
     if weights is not None and PRIORS == 1:
-        total -= heard[:, None] * tl.load(table + column, mask=inside, other=0)[None, :]
+        total -= weight_sum[:, None] * tl.load(table + column, mask=inside, other=0)[None, :]
     if log_kappa is not None:
         written = (row < rows)[:, None] & inside[None, :]
         total += tl.load(log_kappa + row[:, None] * C + column[None, :], mask=written, other=0)
@@ -141,7 +143,7 @@ def careful(  # type: ignore[no-untyped-def]
     table,
     posterior,
     conflict,
-    odd,
+    status,
     rows,
     N: tl.constexpr,
     C: tl.constexpr,
@@ -151,22 +153,22 @@ def careful(  # type: ignore[no-untyped-def]
     C_PAD: tl.constexpr,
     LEAST: tl.constexpr,
 ):
-    """The rows marked in `conflict`, if `odd` says that there are any."""
-    if tl.load(odd) > 0:
+    """Fuse the rows marked in `conflict`, if `status` is not 0."""
+    if tl.load(status) > 0:
         for block in range(tl.program_id(0), (rows + R - 1) // R, tl.num_programs(0)):
             row = tl.cast(block, tl.int64) * R + tl.arange(0, R)
-            strange = tl.load(conflict + row, mask=row < rows, other=0) != 0
-            if tl.sum(strange.to(tl.int32), axis=0) > 0:
-                reconsider(
+            marked = tl.load(conflict + row, mask=row < rows, other=0) != 0
+            if tl.sum(marked.to(tl.int32), axis=0) > 0:
+                fuse_marked(
                     logits,
                     weights,
                     log_kappa,
                     table,
                     posterior,
                     conflict,
-                    odd,
+                    status,
                     row,
-                    strange,
+                    marked,
                     N,
                     C,
                     PRIORS,
@@ -177,16 +179,16 @@ def careful(  # type: ignore[no-untyped-def]
                 )
 
 
-def reconsider(  # type: ignore[no-untyped-def]
+def fuse_marked(  # type: ignore[no-untyped-def]
     logits,
     weights,
     log_kappa,
     table,
     posterior,
     conflict,
-    odd,
+    status,
     row,
-    strange,
+    marked,
     N: tl.constexpr,
     C: tl.constexpr,
     PRIORS: tl.constexpr,
@@ -195,58 +197,58 @@ def reconsider(  # type: ignore[no-untyped-def]
     C_PAD: tl.constexpr,
     LEAST: tl.constexpr,
 ):
-    """The strange rows, right in every corner; NaN, and 2 in `odd`, where what is heard is NaN or +inf."""
+    """Fuse marked rows exactly; where an active expert holds NaN or +inf, write NaN and set `status` to 2."""
     nothing = float("-inf")
     column = tl.arange(0, C_PAD)
     inside = column < C
     target = tl.load(table + PRIORS * C + column, mask=inside, other=nothing)
     total = tl.zeros([R, C_PAD], dtype=target.dtype)
-    barred = tl.zeros([R, C_PAD], dtype=tl.int32)
+    excluded = tl.zeros([R, C_PAD], dtype=tl.int32)
     broken = tl.zeros([R, C_PAD], dtype=tl.int32)
     for first in range(0, N, N_STEP):
         expert = first + tl.arange(0, N_STEP)
-        seat = row[:, None] * N + expert[None, :]
-        there = (strange[:, None] & (expert < N)[None, :])[:, :, None] & inside[None, None, :]
-        z = tl.load(logits + seat[:, :, None] * C + column[None, None, :], mask=there, other=nothing)
+        index = row[:, None] * N + expert[None, :]
+        there = (marked[:, None] & (expert < N)[None, :])[:, :, None] & inside[None, None, :]
+        z = tl.load(logits + index[:, :, None] * C + column[None, None, :], mask=there, other=nothing)
         z = z.to(target.dtype)
-        heard = there
+        active = there
         if weights is not None:
-            w = tl.load(weights + seat, mask=strange[:, None] & (expert < N)[None, :], other=0).to(target.dtype)
-            heard = there & (w != 0)[:, :, None]
-            broken += tl.sum((heard & ((w - w == 0) == 0)[:, :, None]).to(tl.int32), axis=1)
+            w = tl.load(weights + index, mask=marked[:, None] & (expert < N)[None, :], other=0).to(target.dtype)
+            active = there & (w != 0)[:, :, None]
+            broken += tl.sum((active & ((w - w == 0) == 0)[:, :, None]).to(tl.int32), axis=1)
         finite = (z > nothing) & (z < float("inf"))
-        broken += tl.sum((heard & (finite == 0) & ((z == nothing) == 0)).to(tl.int32), axis=1)
+        broken += tl.sum((active & (finite == 0) & ((z == nothing) == 0)).to(tl.int32), axis=1)
         top = tl.max(tl.where(finite, z, nothing), axis=2)
         which = tl.where(expert < PRIORS, expert, 0) if PRIORS > 1 else expert * 0
         prior = tl.load(table + which[:, None] * C + column[None, :], mask=inside[None, :], other=0)
-        said = tl.where(finite, z, 0) - tl.where(top == nothing, 0, top)[:, :, None]
-        possible = finite & (said > nothing) & (prior > nothing)[None, :, :]
-        said -= tl.where(prior == nothing, 0, prior)[None, :, :]
-        said = tl.where(possible, said, 0)
+        ratio = tl.where(finite, z, 0) - tl.where(top == nothing, 0, top)[:, :, None]
+        possible = finite & (ratio > nothing) & (prior > nothing)[None, :, :]
+        ratio -= tl.where(prior == nothing, 0, prior)[None, :, :]
+        ratio = tl.where(possible, ratio, 0)
         if weights is not None:
-            said *= w[:, :, None]
-        total += tl.sum(tl.minimum(tl.maximum(said, LEAST), -LEAST), axis=1)
-        barred += tl.sum((heard & (possible == 0)).to(tl.int32), axis=1)
-    never = (barred > 0) | (target == nothing)[None, :]
+            ratio *= w[:, :, None]
+        total += tl.sum(tl.minimum(tl.maximum(ratio, LEAST), -LEAST), axis=1)
+        excluded += tl.sum((active & (possible == 0)).to(tl.int32), axis=1)
+    never = (excluded > 0) | (target == nothing)[None, :]
     total += tl.where(target == nothing, 0, target)[None, :]
     cell = row[:, None] * C + column[None, :]
-    written = strange[:, None] & inside[None, :]
+    written = marked[:, None] & inside[None, :]
     if log_kappa is not None:
         kappa = tl.load(log_kappa + cell, mask=written, other=0)
         never = never | (kappa == nothing)
         broken += (written & ((kappa < float("inf")) == 0)).to(tl.int32)
         total += tl.where(kappa == nothing, 0, kappa)
     scores = tl.where(never, nothing, total)
-    contradiction = tl.max(scores, axis=1) == nothing
-    scores = tl.where(contradiction[:, None], target[None, :], scores)
+    conflicting = tl.max(scores, axis=1) == nothing
+    scores = tl.where(conflicting[:, None], target[None, :], scores)
     scores -= tl.max(scores, axis=1)[:, None]
     answer = scores - tl.log(tl.sum(tl.exp(scores), axis=1))[:, None]
-    refused = strange & (tl.sum(broken, axis=1) > 0)
-    contradiction = contradiction & (refused == 0)
+    refused = marked & (tl.sum(broken, axis=1) > 0)
+    conflicting = conflicting & (refused == 0)
     answer = tl.where(refused[:, None], float("nan"), answer)
     tl.store(posterior + cell, answer.to(posterior.dtype.element_ty), mask=written)
-    tl.store(conflict + row, contradiction.to(tl.int8), mask=strange)
-    tl.store(odd + row * 0, tl.full([R], 2, dtype=tl.int32), mask=refused)
+    tl.store(conflict + row, conflicting.to(tl.int8), mask=marked)
+    tl.store(status + row * 0, tl.full([R], 2, dtype=tl.int32), mask=refused)
 
 
 def backward(  # type: ignore[no-untyped-def]
@@ -267,7 +269,7 @@ def backward(  # type: ignore[no-untyped-def]
     N_STEP: tl.constexpr,
     C_PAD: tl.constexpr,
 ):
-    """The gradients of logits, weights and ln κ, those that are wanted, from the gradient of the answer."""
+    """Write the gradients of logits, weights and ln κ (those that are not None) from that of the answer."""
     nothing = float("-inf")
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     column = tl.arange(0, C_PAD)
@@ -275,8 +277,8 @@ def backward(  # type: ignore[no-untyped-def]
     cell = row[:, None] * C + column[None, :]
     written = (row < rows)[:, None] & inside[None, :]
     answer = tl.load(posterior + cell, mask=written, other=nothing)
-    contradiction = tl.load(conflict + row, mask=row < rows, other=1) != 0
-    certain = (answer == nothing) | contradiction[:, None]
+    conflicting = tl.load(conflict + row, mask=row < rows, other=1) != 0
+    certain = (answer == nothing) | conflicting[:, None]
     came = tl.where(certain, 0, tl.load(grad + cell, mask=written, other=0))
     flow = tl.where(certain, 0, came - tl.exp(answer) * tl.sum(came, axis=1)[:, None])
     if grad_kappa is not None:
@@ -285,13 +287,13 @@ def backward(  # type: ignore[no-untyped-def]
         expert = first + tl.arange(0, N_STEP)
         real = (row < rows)[:, None] & (expert < N)[None, :]
         there = real[:, :, None] & inside[None, None, :]
-        seat = row[:, None] * N + expert[None, :]
-        place = seat[:, :, None] * C + column[None, None, :]
+        index = row[:, None] * N + expert[None, :]
+        place = index[:, :, None] * C + column[None, None, :]
         if weights is not None:
-            w = tl.load(weights + seat, mask=real, other=0).to(answer.dtype)
+            w = tl.load(weights + index, mask=real, other=0).to(answer.dtype)
         if grad_logits is not None:
             back = tl.broadcast_to(flow[:, None, :], [R, N_STEP, C_PAD])
-            if weights is not None:  # a row of NaN reaches no one who is not heard
+            if weights is not None:  # a row of NaN does not reach inactive experts
                 back = tl.where((w != 0)[:, :, None], back * w[:, :, None], 0)
             tl.store(grad_logits + place, back.to(grad_logits.dtype.element_ty), mask=there)
         if grad_weights is not None:
@@ -300,10 +302,10 @@ def backward(  # type: ignore[no-untyped-def]
             top = tl.max(tl.where(finite, z, nothing), axis=2)
             which = tl.where(expert < PRIORS, expert, 0) if PRIORS > 1 else expert * 0
             prior = tl.load(table + which[:, None] * C + column[None, :], mask=inside[None, :], other=0)
-            said = tl.where(finite, z, 0) - tl.where(top == nothing, 0, top)[:, :, None]
-            possible = finite & (said > nothing) & (prior > nothing)[None, :, :]
-            said = tl.where(possible, said - tl.where(prior == nothing, 0, prior)[None, :, :], 0)
-            slope = tl.sum(said * flow[:, None, :], axis=2)
-            # Where a silent expert rules a class out, the posterior jumps, and no slope is right.
+            ratio = tl.where(finite, z, 0) - tl.where(top == nothing, 0, top)[:, :, None]
+            possible = finite & (ratio > nothing) & (prior > nothing)[None, :, :]
+            ratio = tl.where(possible, ratio - tl.where(prior == nothing, 0, prior)[None, :, :], 0)
+            slope = tl.sum(ratio * flow[:, None, :], axis=2)
+            # Where an inactive expert excludes a class, the posterior jumps as its weight leaves 0: no gradient.
             jumps = (w == 0) & (tl.sum((there & (possible == 0)).to(tl.int32), axis=2) > 0)
-            tl.store(grad_weights + seat, tl.where(jumps, 0, slope), mask=real)
+            tl.store(grad_weights + index, tl.where(jumps, 0, slope), mask=real)

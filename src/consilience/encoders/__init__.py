@@ -1,6 +1,6 @@
 """One modality → features. The encoder is chosen from the modality's kind and shape, or by the user."""
 
-from consilience.encoders.bag_of_words import Bag
+from consilience.encoders.bag_of_words import BagOfWords
 from consilience.encoders.choice import (
     EncoderChoice,
     as_chosen,
@@ -15,7 +15,7 @@ from consilience.encoders.choice import (
     seen_by_encoder,
 )
 from consilience.encoders.conv import Conv
-from consilience.encoders.custom_module import Foreign
+from consilience.encoders.custom_module import CustomModule
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths, masked_mean
 from consilience.encoders.frozen import Frozen, features
 from consilience.encoders.mlp import Mlp, dense_block
@@ -24,13 +24,13 @@ from consilience.encoders.recurrent import Gru, Lstm
 from consilience.encoders.transformer import Transformer
 
 __all__ = [
-    "Bag",
+    "BagOfWords",
     "Bert",
     "Conv",
+    "CustomModule",
     "Encoded",
     "Encoder",
     "EncoderChoice",
-    "Foreign",
     "Frozen",
     "Gru",
     "Lstm",

@@ -1,28 +1,35 @@
-"""Bag of words: the default for tokens. Word vectors are learned, or begin as those of a file."""
+"""Bag of words, the default for tokens. Word vectors are learned, or start as those of a file."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.core.settings import whole_number, yes_or_no
+from consilience.core.settings import Interval, PositiveInt, Rate, whole_number, yes_or_no
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.encoder import Encoded, Encoder, blank_padding, masked_mean
+from consilience.encoders.encoder import Encoded, Encoder, blank_padding, masked_mean, token_mask, token_vectors
 from consilience.encoders.mlp import dense_block
-from consilience.encoders.tokens import token_mask, token_vectors
 from consilience.encoders.word_vectors import read_vectors
 
 
 @register_encoder("bag")
-class Bag(Encoder):
+class BagOfWords(Encoder):
     """The mean of word vectors over real tokens → Linear → LayerNorm → ReLU → dropout; the order is ignored.
 
-    The one stage is `embed`; its word vectors are the features' parts. width: of word vectors and features. vectors: a
-    file of word vectors (word2vec or GloVe, as text) to begin from, of any width; words that it does not have begin at
-    random, in its spread. freeze: whether word vectors stay as they are. rebuilt: what a saved model has in place of
-    the file, its width; not to be given by hand.
+    The one stage is `embed`; its word vectors are the features' parts.
+
+    Args:
+        modality: Tokens.
+        width: Width of word vectors and features.
+        dropout: Dropout rate.
+        vectors: A file of word vectors (word2vec or GloVe, as text) to start from, of any width. Words that are not in
+            it start at random, with the file's spread. None: all start at random.
+        freeze: Whether word vectors are not trained.
+        rebuilt: Set by a saved model in place of the file: the width of its vectors.
     """
 
     reads = ("tokens",)
@@ -33,18 +40,18 @@ class Bag(Encoder):
         self,
         modality: Modality,
         *,
-        width: int = 64,
-        dropout: float = 0.1,
+        width: Annotated[int, Interval(2)] = 64,  # a norm over one number leaves nothing of it
+        dropout: Rate = 0.1,
         vectors: str | None = None,
         freeze: bool = False,
-        rebuilt: int | None = None,
+        rebuilt: PositiveInt | None = None,
     ):
         super().__init__()
-        self.width = whole_number("width", width, least=2)  # a norm over one number leaves nothing of it
+        self.width = whole_number("width", width, least=2)
         if yes_or_no("freeze", freeze) and vectors is None:
-            raise InputError("freeze=True needs vectors, a file of them: those to be learned begin at random")
+            raise InputError("freeze=True needs vectors, a file of them: without a file they start at random")
         if vectors is not None and rebuilt is None:
-            embed = vectors_of_file(modality, vectors)
+            embed = vectors_from_file(modality, vectors)
         else:
             embed = token_vectors(modality, self.width if rebuilt is None else whole_number("rebuilt", rebuilt))
         embed.weight.requires_grad_(not freeze)
@@ -56,22 +63,22 @@ class Bag(Encoder):
         self.block = dense_block(self.width, self.width, dropout=dropout)
 
     def saved(self) -> int | None:
-        """The width of a file's vectors: they are among the weights, so that the file is not needed again."""
+        """The width of the file's vectors, which are among the weights: the file is not needed again."""
         return self._from_file
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The ids with 0 for padding, and what is not padding."""
+        """The ids with 0 for padding, and the mask of what is not padding."""
         mask = token_mask(x, lengths)
         return blank_padding(x, mask), mask
 
     def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
-        """The words, and what is made of their mean."""
+        """The word vectors, and the block applied to their mean."""
         assert mask is not None
         return Encoded(self.block(masked_mean(hidden, mask)), hidden, mask)
 
 
-def vectors_of_file(modality: Modality, path: str) -> nn.Embedding:
-    """Word vectors that begin as a file has them; id 0, padding, is zeros, id 1, an unknown word, the words' mean."""
+def vectors_from_file(modality: Modality, path: str) -> nn.Embedding:
+    """Word vectors that start as in a file; id 0, padding, is zeros, id 1, an unknown word, the words' mean."""
     if modality.words is None:
         raise InputError(f"vectors are of words, and {modality.describe()} holds token ids: give the text itself")
     read, found = read_vectors(path, modality.words)

@@ -1,4 +1,4 @@
-"""Which encoder reads a modality: by name with settings, a module of the user's, or the default of its kind."""
+"""Choosing and building encoders: by name with settings, the user's own module, or the default of a kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from consilience.core.errors import InputError, SavedModelError, UnsupportedErro
 from consilience.core.registry import Registry
 from consilience.core.samples import Modality, Samples
 from consilience.core.settings import check_settings
-from consilience.encoders.custom_module import Foreign
+from consilience.encoders.custom_module import CustomModule
 from consilience.encoders.encoder import Encoder
 from consilience.preparation.transforms import Transform
 
@@ -61,10 +61,17 @@ def default_encoder(modality: Modality) -> str:
 def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
     """Build the encoder of one modality.
 
-    choice: None for the default of its kind; a name ("conv"), with the value of its main setting where it has one
-    ("bert:FOLDER"); a mapping of settings, with the encoder's "name" or without it for the default one; any
-    `nn.Module`, of which a copy is used, so that one module given for two modalities or two methods does not tie them
-    together (see `Foreign` for what it may return).
+    Args:
+        modality: The modality.
+        choice: None for the default of its kind; a name ("conv"), with the value of its main setting where it has one
+            ("bert:FOLDER"); a mapping of settings, with the encoder's "name" or without it for the default one; any
+            `nn.Module`, which is copied, so that a module given for two modalities or methods does not tie them
+            together (see `CustomModule` for what it may return).
+
+    Raises:
+        UnknownNameError: If there is no encoder or setting of that name.
+        UnsupportedError: If the encoder cannot read the modality.
+        InputError: If a setting's value is not allowed.
 
     >>> spectrum = Modality("spectrum", "vector", (40,))
     >>> build_encoder(spectrum, {"name": "mlp", "hidden": [32, 16], "dropout": 0.2}).width
@@ -76,7 +83,7 @@ def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
         _check_kind(type(choice), type(choice).__name__, modality)
         return copy.deepcopy(choice)
     if isinstance(choice, nn.Module):
-        return Foreign(copy.deepcopy(choice), modality)
+        return CustomModule(copy.deepcopy(choice), modality)
     cls, settings = read_choice(modality, choice)
     settings = check_settings(f"encoder {cls.name!r} of modality {modality.describe()}", cls, settings)
     _check_kind(cls, cls.name, modality)
@@ -126,17 +133,17 @@ def read_choice(modality: Modality, choice: str | Mapping[str, Any] | None) -> t
 def own_transforms(
     modalities: Mapping[str, Modality], choices: Mapping[str, EncoderChoice]
 ) -> dict[str, Callable[[Samples, str], Transform]]:
-    """For `Preparation.fit`: how the modalities are prepared whose encoder reads raw values in a way of its own."""
-    found: dict[str, Callable[[Samples, str], Transform]] = {}
+    """For `Preparation.fit`: the transforms of the modalities whose encoder prepares raw values itself."""
+    transforms: dict[str, Callable[[Samples, str], Transform]] = {}
     for name, modality in modalities.items():
         cls, settings = _preparing(modality, choices.get(name))
         if cls is not None:
-            found[name] = partial(cls.prepare, settings=settings)
-    return found
+            transforms[name] = partial(cls.prepare, settings=settings)
+    return transforms
 
 
 def seen_by_encoder(modality: Modality, choice: EncoderChoice = None) -> Modality:
-    """A raw modality as its encoder will see it, as far as that is known before there are samples.
+    """The modality that an encoder will be built for, from the raw one, as far as it is known before preparation.
 
     >>> seen_by_encoder(Modality("title", "text", ())).kind
     'tokens'
@@ -150,7 +157,7 @@ def seen_by_encoder(modality: Modality, choice: EncoderChoice = None) -> Modalit
 
 
 def _preparing(modality: Modality, choice: EncoderChoice) -> tuple[type[Encoder] | None, dict[str, Any]]:
-    """The encoder chosen and its settings, if it reads raw values in a way of its own; no default encoder does."""
+    """The chosen encoder and its settings, if it prepares raw values itself; no default encoder does."""
     if isinstance(choice, str) or (isinstance(choice, Mapping) and "name" in choice):
         cls, settings = read_choice(modality, choice)
         if cls.prepares:
@@ -163,8 +170,8 @@ def _preparing(modality: Modality, choice: EncoderChoice) -> tuple[type[Encoder]
 def describe_choice(choice: EncoderChoice) -> Any:
     """A choice as plain JSON values, for saving with a model; `build_encoder` accepts them again.
 
-    A module of the user's cannot be described. What stands for it names its class, and `is_custom` recognises it: the
-    user must pass the module again when the model is loaded.
+    A custom module cannot be described. Only its class is named, and `is_custom` recognises that: the user must pass
+    the module again when the model is loaded.
 
     >>> describe_choice({"name": "mlp", "hidden": (64, 32)})
     {'name': 'mlp', 'hidden': [64, 32]}
@@ -181,9 +188,11 @@ def describe_choice(choice: EncoderChoice) -> Any:
 
 
 def describe_encoders(choices: Mapping[str, EncoderChoice], built: nn.Module) -> dict[str, Any]:
-    """Choices as plain JSON values, those of encoders made from files with what rebuilds them without the files.
+    """Choices as plain JSON values, with the setting `rebuilt` for encoders made from files.
 
-    built: a module with the encoders somewhere in it.
+    Args:
+        choices: Modality → choice.
+        built: A module that contains the built encoders.
     """
     described = {name: describe_choice(choice) for name, choice in choices.items()}
     for encoder in built.modules():
@@ -197,7 +206,7 @@ def describe_encoders(choices: Mapping[str, EncoderChoice], built: nn.Module) ->
 
 
 def as_chosen(described: Mapping[str, EncoderChoice]) -> dict[str, EncoderChoice]:
-    """Described choices as they were made, without what rebuilds an encoder: another fit begins from the files.
+    """Described choices without the setting `rebuilt`, so that another fit starts from the files.
 
     >>> as_chosen({"title": {"name": "bag:glove.txt", "rebuilt": 300}})
     {'title': {'name': 'bag:glove.txt'}}
@@ -211,7 +220,7 @@ def as_chosen(described: Mapping[str, EncoderChoice]) -> dict[str, EncoderChoice
 
 
 def is_custom(described: Any) -> bool:
-    """Whether a described choice stands for a module that must be passed again.
+    """Whether a described choice is a custom module, which must be passed again.
 
     >>> is_custom(describe_choice(nn.Linear(2, 2))), is_custom(describe_choice("conv"))
     (True, False)
@@ -222,7 +231,7 @@ def is_custom(described: Any) -> bool:
 def _check_kind(cls: type[Encoder], name: str, modality: Modality) -> None:
     if modality.kind in cls.reads:
         return
-    fitting = [one for one, known in ENCODERS.items() if modality.kind in known.reads]
+    fitting = [other for other, known in ENCODERS.items() if modality.kind in known.reads]
     raise UnsupportedError(
         f"encoder {name!r} cannot read modality {modality.describe()}: it reads {', '.join(cls.reads)}. "
         + (f"For {modality.kind} choose {' or '.join(fitting)}" if fitting else "Text must become tokens first")
@@ -235,7 +244,7 @@ def _plain(setting: Any, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(setting, one) for one in value]
+        return [_plain(setting, item) for item in value]
     raise InputError(
         f"encoder setting {setting!r} holds {value!r}, which cannot be saved: numbers, strings and lists of them can"
     )

@@ -1,4 +1,4 @@
-"""LeNet-style convolution: the default for images, spectrograms among them."""
+"""LeNet-style convolution, the default for images and spectrograms."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from torch import Tensor, nn
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.core.settings import whole_number
+from consilience.core.settings import PositiveInt, whole_number
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoded, Encoder, length_mask
 
-# Channels double at every stage: after this many, what is left of a large image is averaged.
-MOST_STAGES = 6
-# A small image has few stages to double its channels in. It starts with more, so as not to end in a dozen features.
-LEAST_CHANNELS, LEAST_WIDTH = 6, 48
+# Channels double at every stage: after this many stages the remaining map of a large image is averaged.
+MAX_STAGES = 6
+# A small image has few stages in which its channels double, so that it starts with more of them.
+MIN_CHANNELS, MIN_WIDTH = 6, 48
 
 
 @register_encoder("conv")
@@ -25,25 +25,28 @@ class Conv(Encoder):
     → 3 → 1, width 48) and a 112×112 spectrogram 6 (width 192). A side that has come down to one pixel is not pooled
     further, so any proportion works.
 
-    channels: of the first stage, by default 6, or more where few stages would leave the width below 48. stages: how
-    many, by default until the longer side is one pixel, at most 6. A map that is larger than one pixel at the end is
-    averaged; its positions, row by row, are the features' parts.
+    A map that is larger than one pixel at the end is averaged; its positions, row by row, are the features' parts.
+
+    Args:
+        modality: An image.
+        channels: Channels of the first stage. None: 6, or more where few stages would leave the width below 48.
+        stages: Number of stages. None: until the longer side is one pixel, at most 6.
     """
 
     reads = ("image",)
     size = "channels"
 
-    def __init__(self, modality: Modality, *, channels: int | None = None, stages: int | None = None):
+    def __init__(self, modality: Modality, *, channels: PositiveInt | None = None, stages: PositiveInt | None = None):
         super().__init__()
         previous, height, width = modality.shape
         room = max(height, width).bit_length() - 1
         if room < 1:
             raise InputError("an image of one pixel cannot be convolved: choose mlp")
-        count = min(room, MOST_STAGES) if stages is None else whole_number("stages", stages)
+        count = min(room, MAX_STAGES) if stages is None else whole_number("stages", stages)
         if count > room:
             raise InputError(f"an image of {height}×{width} pixels has room for at most {room} stages, got {stages}")
         if channels is None:
-            channels = max(LEAST_CHANNELS, LEAST_WIDTH >> (count - 1))
+            channels = max(MIN_CHANNELS, MIN_WIDTH >> (count - 1))
         channels = self.channels = whole_number("channels", channels)
         self.stages = nn.ModuleDict()
         for number in range(count):

@@ -1,4 +1,4 @@
-"""Any `nn.Module` of the user's as an encoder."""
+"""The user's own `nn.Module` as an encoder."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from consilience.core.samples import Modality
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths, masked_mean
 
 
-class Foreign(Encoder):
-    """Any `nn.Module` of the user's as an encoder.
+class CustomModule(Encoder):
+    """The user's own `nn.Module` as an encoder.
 
-    It is called with the modality's tensor (and `lengths` if its forward takes that name) and may return
-    `[batch, width]`, `[batch, part, width]`, a feature map `[batch, channel, height, width]`, or an `Encoded`. Parts
-    and maps are pooled by their mean; parts as many as the input's time steps are masked by its lengths.
-    Its width is found by one dry run.
+    The module is called with the modality's tensor (and `lengths` if its forward has a parameter of that name) and may
+    return `[batch, width]`, `[batch, part, width]`, a feature map `[batch, channel, height, width]`, or an `Encoded`.
+    Parts and maps are pooled by their mean; if there are as many parts as time steps, they are masked by the lengths.
+    The width is found by a dry run.
 
-    >>> Foreign(nn.Conv2d(1, 8, 3), Modality("image", "image", (1, 28, 28))).width
+    >>> CustomModule(nn.Conv2d(1, 8, 3), Modality("image", "image", (1, 28, 28))).width
     8
     """
 
@@ -40,13 +40,13 @@ class Foreign(Encoder):
         return x, length_mask(lengths, x) if self._timed else None
 
     def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Any:
-        """What the module returns: a tensor or an `Encoded`."""
+        """Apply the module; returns a tensor or an `Encoded`."""
         if self._takes_lengths:
             return self.stages[stage](hidden, lengths=None if mask is None else mask_lengths(mask))
         return self.stages[stage](hidden)
 
     def finish(self, hidden: Any, mask: Tensor | None) -> Encoded:
-        """Pool what the module returned."""
+        """Pool the module's output."""
         if isinstance(hidden, Encoded):
             if hidden.sequence is not None and hidden.mask is None:
                 return Encoded(hidden.pooled, hidden.sequence, length_mask(None, hidden.sequence))

@@ -1,4 +1,4 @@
-"""What an encoder is: one modality → features, in named stages that a method may reach into."""
+"""The base class of encoders, one modality → features in named stages, and the masks of padded input."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from consilience.core.errors import InputError
 from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.settings import DeclaredSettings
 from consilience.preparation.transforms import Transform
@@ -17,8 +18,12 @@ from consilience.preparation.transforms import Transform
 
 @dataclass
 class Encoded:
-    """One modality's features: pooled `[batch, width]`; where the modality has parts, sequence `[batch, part, width]`
-    and mask `[batch, part]`, True where a part is real and not padding.
+    """One modality's features.
+
+    Attributes:
+        pooled: `[batch, width]`.
+        sequence: `[batch, part, width]` where the modality has parts, else None.
+        mask: `[batch, part]`, True where a part is real and not padding.
     """
 
     pooled: Tensor
@@ -31,11 +36,14 @@ class Encoder(DeclaredSettings, nn.Module):
 
     A subclass takes a `Modality` and its settings as keyword-only arguments, and fills `stages` (named, in order) and
     `width`. A forward pass is `start`, every stage by `advance`, then `finish`; methods that exchange information
-    between encoders call the same three themselves.
+    between encoders call these three themselves. A stage whose class sets `takes_mask` is called with the mask too.
 
-    argument: the setting that a choice "name:value" gives. size: the setting, kept under its name, that makes it
-    wider. prepares: whether it reads raw values in a way of its own, by `sees` and `prepare` with its `settings`,
-    rather than as is usual for their kind. modality_name: whose encoder it is.
+    Attributes:
+        reads: The kinds of modalities that it can read.
+        argument: The setting that a choice "name:value" gives.
+        size: The setting, kept as an attribute of that name, that makes the encoder wider.
+        prepares: Whether it prepares raw values itself, by `sees` and `prepare` with its `settings`.
+        modality_name: The modality that it encodes.
     """
 
     name: ClassVar[str]
@@ -50,32 +58,33 @@ class Encoder(DeclaredSettings, nn.Module):
 
     @classmethod
     def sees(cls, modality: Modality, settings: Mapping[str, Any]) -> Modality:
-        """What the encoder will be built for, given a raw modality; known before there are samples."""
+        """The modality that the encoder will be built for, from the raw one; known before there are samples."""
         raise NotImplementedError
 
     @classmethod
     def prepare(cls, samples: Samples, name: str, settings: Mapping[str, Any]) -> Transform:
-        """How raw values become the encoder's input, with what is learned of that from training samples."""
+        """The transform of raw values into the encoder's input, fitted on training samples."""
         raise NotImplementedError
 
     def saved(self) -> Any:
-        """The setting `rebuilt` of an encoder made from files: what rebuilds it, but for weights, without them."""
+        """The value of the setting `rebuilt`, by which an encoder made from files is rebuilt without the files."""
         return None
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The input as the first stage wants it, and the mask `[batch, part]` of what is not padding."""
+        """The first stage's input, and the mask `[batch, part]`, True where a part is not padding."""
         return x, None
 
     def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Apply one stage."""
-        return self.stages[stage](hidden)
+        module = self.stages[stage]
+        return module(hidden, mask) if getattr(module, "takes_mask", False) else module(hidden)
 
     def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
         """The last stage's output as features."""
         return Encoded(hidden)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Encoded:
-        """x: `[batch, *shape]`, lengths: `[batch]` for sequences and tokens."""
+        """Encode x `[batch, *shape]`; lengths `[batch]` for sequences and tokens."""
         hidden, mask = self.start(x, lengths)
         for stage in self.stages:
             hidden = self.advance(stage, hidden, mask)
@@ -93,8 +102,27 @@ def length_mask(lengths: Tensor | None, x: Tensor) -> Tensor:
     return torch.arange(x.shape[1], device=x.device) < lengths[:, None]
 
 
+def token_mask(ids: Tensor, lengths: Tensor | None) -> Tensor:
+    """True where a token is real: within its row's length, and not the padding id 0: `[batch, time]`.
+
+    >>> token_mask(torch.tensor([[5, 0, 7, 9]]), torch.tensor([3])).tolist()
+    [[True, False, True, False]]
+    """
+    return length_mask(lengths, ids) & (ids != 0)
+
+
+def token_vectors(modality: Modality, width: int) -> nn.Embedding:
+    """A learned vector for each token id: `[batch, time]` → `[batch, time, width]`; id 0 is a vector of zeros."""
+    if modality.vocabulary is None:
+        raise InputError(
+            f"modality {modality.describe()} does not say how many different token ids there are: "
+            "set its vocabulary to the largest id + 1"
+        )
+    return nn.Embedding(modality.vocabulary, width, padding_idx=0)
+
+
 def mask_lengths(mask: Tensor) -> Tensor:
-    """How far each row of a mask `[batch, part]` reaches: the place after its last real part, 0 without any.
+    """The position after each row's last real part in a mask `[batch, part]`; 0 if a row has none.
 
     >>> mask_lengths(torch.tensor([[True, False, True, False], [False, False, False, False]])).tolist()
     [3, 0]
@@ -105,7 +133,7 @@ def mask_lengths(mask: Tensor) -> Tensor:
 def blank_padding(x: Tensor, mask: Tensor) -> Tensor:
     """x `[batch, part]` or `[batch, part, feature]` with zeros where mask `[batch, part]` is False.
 
-    Padding may hold anything, and a NaN there would spread: 0 × NaN is NaN.
+    Padding may hold NaN, which would spread: 0 × NaN is NaN.
     """
     return x.masked_fill(~mask.view(*mask.shape, *[1] * (x.ndim - 2)), 0)
 

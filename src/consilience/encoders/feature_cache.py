@@ -1,4 +1,4 @@
-"""Features of rows kept on disk, found by what the rows hold: encoded once, whoever asks and however often."""
+"""A cache of encoded features, on disk or in memory, looked up by the content of the rows."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ from consilience.core.errors import InputError
 from consilience.core.files import write_atomically
 
 CACHE_VARIABLE = "CONSILIENCE_CACHE"
-# Without a folder, so much is kept in memory.
+# The size of the cache in memory, used where no folder is given.
 MEMORY_BYTES = 2**27
 _KEY = np.dtype("S32")
 
 
-def find_cache(folder: str | Path | None) -> Path | None:
-    """The folder given, else that of the environment variable CONSILIENCE_CACHE, else none."""
+def cache_folder(folder: str | Path | None) -> Path | None:
+    """Return the given folder, else that of the environment variable CONSILIENCE_CACHE, else None."""
     chosen = folder or os.environ.get(CACHE_VARIABLE)
     return None if not chosen else Path(chosen).expanduser()
 
 
 def row_keys(values: np.ndarray, lengths: np.ndarray | None = None) -> list[bytes]:
-    """What tells rows apart: 32 hexadecimal digits of each row's content (and its length), type and shape included."""
+    """Hash each row's content, type, shape and length: 32 hexadecimal digits a row."""
     keys = []
     for position, row in enumerate(values):
         if isinstance(row, str):
-            summed = hashlib.sha256(row.encode("utf-8", "surrogatepass"))
+            digest = hashlib.sha256(row.encode("utf-8", "surrogatepass"))
         else:
             array = np.ascontiguousarray(row)
-            summed = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-            summed.update(array.data)
+            digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(array.data)
         if lengths is not None:
-            summed.update(str(int(lengths[position])).encode())
-        keys.append(summed.hexdigest()[:32].encode())
+            digest.update(str(int(lengths[position])).encode())
+        keys.append(digest.hexdigest()[:32].encode())
     return keys
 
 
-class RowMemory:
-    """Features `[row, width]` in memory while there is room: a fit with several folds encodes no row twice."""
+class MemoryCache:
+    """Features `[row, width]` in memory, up to a limit: a fit with several folds encodes no row twice."""
 
     def __init__(self, width: int, limit: int = MEMORY_BYTES):
         self.width, self._rows, self._room = width, dict[bytes, np.ndarray](), limit // (4 * width)
 
     def find(self, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """Features `[row, width]` float32 of the rows that are there, zeros for the others, and which are there."""
+        """Return features `[row, width]` float32, zeros for rows that are not cached, and which rows are cached."""
         features = np.zeros((len(keys), self.width), dtype=np.float32)
-        there = np.array([key in self._rows for key in keys], dtype=bool)
-        for position in np.flatnonzero(there):
+        cached = np.array([key in self._rows for key in keys], dtype=bool)
+        for position in np.flatnonzero(cached):
             features[position] = self._rows[keys[position]]
-        return features, there
+        return features, cached
 
     def keep(self, keys: list[bytes], features: np.ndarray) -> None:
-        """Remember the features of some rows while there is room."""
+        """Store the features of some rows, up to the limit."""
         room = max(0, self._room - len(self._rows))
         self._rows.update(zip(keys[:room], features[:room].astype(np.float32)))
 
 
-class RowCache:
-    """Pieces of features `[row, width]` in a folder, each beside the keys of its rows.
+class DiskCache:
+    """Features `[row, width]` in files of a folder, each beside a file with the keys of its rows.
 
-    A piece is written whole or not at all, under a name of its own: what was encoded before an interruption is not
-    encoded again, and several processes may share a folder.
+    A file is written whole or not at all, under a name of its own: rows encoded before an interruption are not encoded
+    again, and several processes may share a folder.
     """
 
     def __init__(self, folder: Path, width: int):
         self.folder, self.width = folder, width
-        self._where: dict[bytes, tuple[Path, int]] = {}
+        self._places: dict[bytes, tuple[Path, int]] = {}
         self._read: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -78,20 +78,20 @@ class RowCache:
             raise InputError(f"features cannot be kept in {folder}: {error}") from error
 
     def find(self, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """Features `[row, width]` float32 of the rows that are there, zeros for the others, and which are there."""
-        self._look()
+        """Return features `[row, width]` float32, zeros for rows that are not cached, and which rows are cached."""
+        self._read_new_keys()
         features = np.zeros((len(keys), self.width), dtype=np.float32)
-        there = np.zeros(len(keys), dtype=bool)
+        cached = np.zeros(len(keys), dtype=bool)
         wanted: dict[Path, list[tuple[int, int]]] = {}
         for position, key in enumerate(keys):
-            if key in self._where:
-                path, row = self._where[key]
+            if key in self._places:
+                path, row = self._places[key]
                 wanted.setdefault(path, []).append((position, row))
         for path, pairs in wanted.items():
             positions, rows = (list(each) for each in zip(*pairs))
             features[positions] = np.load(path, mmap_mode="r")[rows]
-            there[positions] = True
-        return features, there
+            cached[positions] = True
+        return features, cached
 
     def keep(self, keys: list[bytes], features: np.ndarray) -> None:
         """Write the features of some rows."""
@@ -100,8 +100,8 @@ class RowCache:
             # The keys last: a piece without them is not read.
             write_atomically(self.folder / f"{name}.{suffix}.npy", partial(np.save, arr=array))
 
-    def _look(self) -> None:
-        """Read the keys of pieces not seen before, another process's among them."""
+    def _read_new_keys(self) -> None:
+        """Read the key files that are new, also those of other processes."""
         for path in self.folder.glob("*.keys.npy"):
             if path.name in self._read:
                 continue
@@ -113,4 +113,4 @@ class RowCache:
             except (OSError, ValueError):  # damaged: these rows are encoded again
                 continue
             if keys.dtype == _KEY and shape == (len(keys), self.width):
-                self._where.update((key, (features, row)) for row, key in enumerate(keys.tolist()))
+                self._places.update((key, (features, row)) for row, key in enumerate(keys.tolist()))

@@ -1,7 +1,7 @@
-"""Frozen features: each sample passes a pretrained model once, and only what comes after is trained.
+"""Frozen features: each sample passes through a pretrained model once, and only what follows is trained.
 
-The model is part of the preparation, not of the method: methods see a vector. Corruption acts on raw samples, so what
-is corrupted is encoded anew, and robustness is measured on the whole chain.
+The model is part of the preparation, not of the method: methods see a vector. Corruption acts on raw samples, so that
+corrupted samples are encoded again and robustness is measured on the whole chain.
 """
 
 from __future__ import annotations
@@ -19,28 +19,33 @@ from torch import Tensor
 
 from consilience.core.errors import InputError, SavedModelError, unknown_name
 from consilience.core.samples import Kind, Modality, Samples
+from consilience.core.settings import PositiveInt, Rate
 from consilience.corruption import Statistics
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.feature_cache import RowCache, RowMemory, find_cache, row_keys
+from consilience.encoders.feature_cache import DiskCache, MemoryCache, cache_folder, row_keys
 from consilience.encoders.mlp import Mlp
-from consilience.encoders.pretrained import Pretrained
+from consilience.encoders.pretrained import Pooling, Pretrained
 from consilience.encoders.processors import make_processor
 from consilience.preparation.transforms import Transform, load_transform, register_transform, without_padding
 
-# Rows encoded at once, and rows in one piece of the cache.
+# Rows encoded at once, and rows in one file of the cache.
 BATCH, PIECE = 32, 1024
 
 
 @register_encoder("frozen")
 class Frozen(Mlp):
-    """An mlp on the features of a frozen pretrained model of text, images or sound; each sample passes it only once.
+    """An mlp on the features of a frozen pretrained model of text, images or sound; each sample is encoded only once.
 
-    model: its name on the hub or a folder. pooling: "mean" or "first" part, as for `pretrained`. cache: a folder where
-    features are kept for the next fit, else that of the environment variable CONSILIENCE_CACHE, else none: then every
-    fit encodes its samples once. hidden, dropout, normalise: of the mlp. Methods that read parts of a modality find
-    one part here; give them `pretrained`.
+    Methods that read parts of a modality get a single part here; for them choose `pretrained`. A saved model holds the
+    mlp, and of the pretrained model only its name and a checksum of its weights.
 
-    A saved model holds the mlp but not the pretrained model, only its name and a checksum of its weights.
+    Args:
+        modality: The vector of the model's features.
+        model: A name on the Hugging Face hub, or a folder.
+        pooling: "mean" of the model's parts, or the "first" of them.
+        cache: A folder where features are kept for the next fit. None: that of the environment variable
+            CONSILIENCE_CACHE, or else only memory.
+        hidden, dropout, normalise: Of the mlp.
     """
 
     reads = ("vector",)
@@ -52,10 +57,10 @@ class Frozen(Mlp):
         modality: Modality,
         *,
         model: str,
-        pooling: str = "mean",
+        pooling: Pooling = "mean",
         cache: str | None = None,
-        hidden: int | Sequence[int] = (128, 64),
-        dropout: float = 0.1,
+        hidden: PositiveInt | Sequence[PositiveInt] = (128, 64),
+        dropout: Rate = 0.1,
         normalise: bool = True,
     ):
         super().__init__(modality, hidden=hidden, dropout=dropout, normalise=normalise)
@@ -65,7 +70,8 @@ class Frozen(Mlp):
     def sees(cls, modality: Modality, settings: Mapping[str, Any]) -> Modality:
         """A vector of the model's features."""
         model, pooling, _ = _settings(settings)
-        return Modality(modality.name, "vector", (_body(model, Pretrained.sees(modality, {}).kind, pooling)[0].width,))
+        encoder, _ = _body(model, Pretrained.sees(modality, {}).kind, pooling)
+        return Modality(modality.name, "vector", (encoder.width,))
 
     @classmethod
     def prepare(cls, samples: Samples, name: str, settings: Mapping[str, Any]) -> Transform:
@@ -75,28 +81,23 @@ class Frozen(Mlp):
 
 
 class FrozenFeatures:
-    """Raw values → the features of a frozen pretrained model `[rows, width]`, from a cache where they are there."""
+    """Raw values → the features of a frozen pretrained model `[rows, width]`, from a cache where possible."""
 
     name: ClassVar[str] = "frozen"
 
     def __init__(
-        self,
-        processor: Transform,
-        model: str,
-        pooling: str = "mean",
-        cache: str | None = None,
-        checksum: str | None = None,
+        self, processor: Transform, model: str, pooling: Pooling, cache: str | None, checksum: str | None = None
     ):
-        """processor: what turns raw values into the model's input. checksum: what the model must have, once known."""
+        """processor: turns raw values into the model's input. checksum: of the weights of a saved model."""
         self.processor, self.model, self.pooling, self.cache = processor, model, pooling, cache
-        encoder, found = _body(model, processor.output.kind, pooling)
-        if checksum is not None and checksum != found:
+        encoder, loaded = _body(model, processor.output.kind, pooling)
+        if checksum is not None and checksum != loaded:
             raise SavedModelError(
                 f"modality {processor.output.name!r} was trained on features of {model!r}, whose weights have changed"
             )
-        self.checksum = found
+        self.checksum = loaded
         self.output = Modality(processor.output.name, "vector", (encoder.width,))
-        self._store: RowCache | RowMemory | None = None
+        self._store: DiskCache | MemoryCache | None = None
 
     @torch.no_grad()
     def __call__(
@@ -105,18 +106,18 @@ class FrozenFeatures:
         """Features `[rows, width]`; rows with the same content are encoded once."""
         keys = row_keys(values, lengths)
         if self._store is None:
-            folder, width = find_cache(self.cache), self.output.shape[0]
-            self._store = RowMemory(width) if folder is None else RowCache(folder / self._identity(), width)
-        features, there = self._store.find(keys)
+            folder, width = cache_folder(self.cache), self.output.shape[0]
+            self._store = MemoryCache(width) if folder is None else DiskCache(folder / self._identity(), width)
+        features, cached = self._store.find(keys)
         first: dict[bytes, int] = {}
-        for position in np.flatnonzero(~there):
+        for position in np.flatnonzero(~cached):
             first.setdefault(keys[position], int(position))
         new = np.fromiter(first.values(), dtype=np.int64, count=len(first))
         for start in range(0, len(new), PIECE):
             piece = new[start : start + PIECE]
             features[piece] = self._encode(values[piece], None if lengths is None else lengths[piece])
             self._store.keep([keys[position] for position in piece], features[piece])
-        for position in np.flatnonzero(~there):
+        for position in np.flatnonzero(~cached):
             features[position] = features[first[keys[position]]]
         return torch.from_numpy(features).to(dtype), None
 
@@ -127,25 +128,25 @@ class FrozenFeatures:
         parts = []
         for start in range(0, len(values), BATCH):
             rows = slice(start, start + BATCH)
-            x, long = self.processor(values[rows], None if lengths is None else lengths[rows])
-            length = None if long is None else torch.from_numpy(long).to(device)
+            x, steps = self.processor(values[rows], None if lengths is None else lengths[rows])
+            length = None if steps is None else torch.from_numpy(steps).to(device)
             parts.append(encoder(x.to(device), length).pooled.float().cpu().numpy())
         return np.concatenate(parts)
 
     def _identity(self) -> str:
-        """What features depend on beside the rows: the model's weights, the pooling, and how rows become its input."""
-        how = sorted(self.processor.state()[1].items())
-        return hashlib.sha256(repr((self.checksum, self.pooling, how)).encode()).hexdigest()[:24]
+        """Hash what features depend on beside the rows: the model's weights, the pooling and the processor."""
+        processor = sorted(self.processor.state()[1].items())
+        return hashlib.sha256(repr((self.checksum, self.pooling, processor)).encode()).hexdigest()[:24]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_store": None}
 
     def statistics(self) -> Statistics:
-        """Those of the raw values, by which a corruption's level is measured."""
+        """Statistics of the raw values, in which a corruption's level is measured."""
         return self.processor.statistics()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The processor's state, and which model it was."""
+        """The processor's state, and the model's name and checksum."""
         tensors, plain = self.processor.state()
         output = self.processor.output
         inner = {"transform": self.processor.name, "kind": output.kind, "shape": list(output.shape), **plain}
@@ -164,10 +165,18 @@ def _load_frozen(output: Modality, entry: Mapping[str, Any], tensors: Mapping[st
 def features(
     samples: Samples, models: Mapping[str, str | Mapping[str, Any]], cache: str | Path | None = None
 ) -> Samples:
-    """The same samples with some modalities encoded: modality → model, or a mapping of `frozen`'s settings.
+    """Encode some modalities of samples by pretrained models, into vectors for any method and any tool.
 
-    What comes out are vectors, for any method and any tool. Encode training and test samples together, or choose
-    the encoder `frozen`, where what is learned from training samples (the scale of images) is to stay with them.
+    Encode training and test samples together; or choose the encoder `frozen`, which learns the scale of images from
+    training samples alone.
+
+    Args:
+        samples: The samples.
+        models: Modality → model, or → a mapping of `frozen`'s settings.
+        cache: A folder where features are kept.
+
+    Returns:
+        The same samples with these modalities as vectors.
     """
     modalities, values, lengths = dict(samples.modalities), dict(samples.values), dict(samples.lengths)
     for name, chosen in models.items():
@@ -175,31 +184,32 @@ def features(
             raise unknown_name("modality", name, samples.names)
         settings = {"model": chosen} if isinstance(chosen, str) else dict(chosen)
         transform = Frozen.prepare(samples, name, {"cache": None if cache is None else str(cache), **settings})
-        there, encoded = samples.present_in(name), np.zeros((len(samples), *transform.output.shape), dtype=np.float32)
+        present, encoded = samples.present_in(name), np.zeros((len(samples), *transform.output.shape), dtype=np.float32)
         for start in range(0, len(samples), PIECE):
-            rows = np.flatnonzero(there[start : start + PIECE]) + start
-            long = samples.lengths[name][rows] if name in samples.lengths else None
+            rows = np.flatnonzero(present[start : start + PIECE]) + start
+            row_lengths = samples.lengths[name][rows] if name in samples.lengths else None
             raw = samples.read(name, rows)
-            encoded[rows] = transform(raw if long is None else without_padding(raw, long), long)[0].numpy()
+            raw = raw if row_lengths is None else without_padding(raw, row_lengths)
+            encoded[rows] = transform(raw, row_lengths)[0].numpy()
         modalities[name], values[name] = transform.output, encoded
         lengths.pop(name, None)
     return Samples(modalities, values, samples.present, lengths, samples.y, samples.weight, samples.index)
 
 
-def _settings(settings: Mapping[str, Any]) -> tuple[str, str, str | None]:
+def _settings(settings: Mapping[str, Any]) -> tuple[str, Pooling, str | None]:
     if not settings.get("model"):
         raise InputError("encoder 'frozen' needs model: a name on the Hugging Face hub, or a folder")
     return settings["model"], settings.get("pooling", "mean"), settings.get("cache")
 
 
 @lru_cache(maxsize=4)
-def _body(model: str, kind: Kind, pooling: str) -> tuple[Pretrained, str]:
+def _body(model: str, kind: Kind, pooling: Pooling) -> tuple[Pretrained, str]:
     """A frozen model and a checksum of its processor and weights, loaded once in a process."""
-    with torch.random.fork_rng(devices=[]):  # weights that a checkpoint lacks are drawn, always the same
+    with torch.random.fork_rng(devices=[]):  # weights that a checkpoint lacks are drawn with a fixed seed
         torch.manual_seed(0)
         encoder = Pretrained(Modality(model, kind, ()), model=model, pooling=pooling).eval()
-    summed = hashlib.sha256(json.dumps(encoder.processor, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(encoder.processor, sort_keys=True).encode())
     for name, value in encoder.state_dict().items():
-        summed.update(name.encode())
-        summed.update(value.contiguous().numpy().data)
-    return encoder, summed.hexdigest()
+        digest.update(name.encode())
+        digest.update(value.contiguous().numpy().data)
+    return encoder, digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Multi-layer perceptron: the default for vectors."""
+"""Multi-layer perceptron, the default for vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Kind, Modality
-from consilience.core.settings import dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoder, blank_padding, length_mask
 
@@ -20,14 +20,17 @@ from consilience.encoders.encoder import Encoder, blank_padding, length_mask
 class Mlp(Encoder):
     """Blocks of Linear → LayerNorm → ReLU → dropout, stages `block1`, `block2`, …
 
-    The norm layer bounds the features. Without it (`normalise=False`) they grow with the input's norm, so that
-    confidence measured from logits (energy, evidence) *rises* with the noise: a corrupted modality is trusted most.
-
     Images are flattened. Sequences are flattened with zeros for padding, up to the modality's number of time steps:
-    shorter ones are padded, longer ones are an error, and where in time something happens matters.
+    shorter ones are padded, longer ones are an error, and the position in time matters.
 
-    hidden: each block's width; the last is the encoder's. Without blocks ([]) the features are the flattened input,
-    and a linear head on them is a linear model.
+    Args:
+        modality: A vector, an image or a sequence.
+        hidden: Width of each block; the last is the encoder's width. Without blocks ([]) the features are the
+            flattened input, and a linear head on them is a linear model.
+        dropout: Dropout rate after every block.
+        normalise: Whether blocks have a norm layer, which bounds the features. Without it they grow with the input's
+            norm, so that confidence measured from logits (energy, evidence) *rises* with the noise: a corrupted
+            modality is trusted most.
     """
 
     reads: ClassVar[tuple[Kind, ...]] = ("vector", "image", "sequence")
@@ -37,8 +40,8 @@ class Mlp(Encoder):
         self,
         modality: Modality,
         *,
-        hidden: int | Sequence[int] = (128, 64),
-        dropout: float = 0.1,
+        hidden: PositiveInt | Sequence[PositiveInt] = (128, 64),
+        dropout: Rate = 0.1,
         normalise: bool = True,
     ):
         super().__init__()

@@ -1,7 +1,7 @@
 """Pretrained models as encoders, by name on the Hugging Face hub or from a folder, through the library transformers.
 
-Each reads what it was trained on: text by its own tokeniser, images at its own size and normalisation, waveforms. No
-torchvision is needed: images are resized as tensors, on the device.
+Each reads what it was trained on: text by its own tokeniser, images at its own size and normalisation, waveforms.
+Images are resized as tensors on the device; torchvision is not needed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,26 +17,34 @@ from torch.nn import functional
 
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.samples import Kind, Modality, Samples
+from consilience.core.settings import NonNegativeInt, one_of
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths, masked_mean
+from consilience.encoders.encoder import (
+    Encoded,
+    Encoder,
+    blank_padding,
+    length_mask,
+    mask_lengths,
+    masked_mean,
+    token_mask,
+)
 from consilience.encoders.processors import (
-    from_pretrained,
     import_transformers,
+    load_pretrained,
     make_processor,
     read_processor,
     read_tokeniser,
 )
-from consilience.encoders.tokens import token_mask
 from consilience.preparation.transforms import Transform
 
-POOLINGS = ("mean", "first")
-# By the name of a model's main input, the kinds it can be fed with.
+Pooling = Literal["mean", "first"]
+# The name of a model's main input → the kinds of modalities that it can read.
 _READS: dict[str, tuple[Kind, ...]] = {
     "input_ids": ("tokens",),
     "pixel_values": ("image",),
     "input_values": ("sequence", "vector"),
 }
-# What a processor's description says that matters here.
+# The entries of a processor's configuration that are used here.
 _PROCESSOR = (
     *("do_resize", "size", "resample", "crop_pct", "do_center_crop", "crop_size"),
     *("do_normalize", "image_mean", "image_std"),
@@ -47,12 +55,15 @@ _PROCESSOR = (
 class Pretrained(Encoder):
     """Any text, image or audio model of transformers, by its name on the hub or a folder.
 
-    model: the name or folder. freeze: True to keep all its weights, False to train them (with a small lr), or how many
-    of its last layers to train; what is frozen stays in evaluation mode. pooling: of its parts into one vector, their
-    "mean" or the "first" of them, where BERT and ViT gather what they need to classify. rebuilt: what a saved model has
-    in place of the folder, JSON; not to be given by hand.
-
     ResNets have stages `embedder`, `stage1`, …, BERTs `embeddings`, `layer1`, …; any other model is one stage, `model`.
+
+    Args:
+        modality: Tokens, an image, a sequence or a vector, as the model reads.
+        model: A name on the Hugging Face hub, or a folder.
+        freeze: True keeps all weights, False trains them (use a small learning rate); a number trains that many of the
+            last layers. Frozen parts stay in evaluation mode.
+        pooling: The model's parts as one vector: their "mean", or the "first" of them, which BERT and ViT classify by.
+        rebuilt: Set by a saved model in place of the folder: the configuration as JSON.
     """
 
     reads: ClassVar[tuple[Kind, ...]] = ("tokens", "image", "sequence", "vector")
@@ -65,14 +76,12 @@ class Pretrained(Encoder):
         modality: Modality,
         *,
         model: str | None = None,
-        freeze: bool | int = True,
-        pooling: str = "mean",
+        freeze: bool | NonNegativeInt = True,
+        pooling: Pooling = "mean",
         rebuilt: str | None = None,
     ):
         super().__init__()
-        if pooling not in POOLINGS:
-            raise InputError(f"pooling must be {' or '.join(map(repr, POOLINGS))}, got {pooling!r}")
-        self.pooling, self._kind = pooling, modality.kind
+        self.pooling, self._kind = one_of("pooling", pooling, get_args(Pooling)), modality.kind
         name = self.model_name(model)
         self.settings = {"model": name}
         body = load_body(name) if rebuilt is None else empty_body(json.loads(rebuilt)["model"])
@@ -81,21 +90,21 @@ class Pretrained(Encoder):
                 f"model {name!r} reads {body.main_input_name}, which {modality.describe()} cannot be made into"
             )
         self._described = describe_model(name, body) if rebuilt is None else json.loads(rebuilt)
-        self._config, self.width = body.config, width_of(name, body)
+        self._config, self.width = body.config, feature_width(name, body)
         if modality.kind == "tokens" and (modality.vocabulary or 0) > body.config.vocab_size + 1:
             raise InputError(
                 f"model {name!r} knows {body.config.vocab_size} tokens and {modality.describe()} has "
                 f"{modality.vocabulary} ids: it was not prepared by this model's tokeniser"
             )
         freeze_weights(body, freeze)
-        self.stages = find_stages(body)
+        self.stages = named_stages(body)
 
     @classmethod
     def model_name(cls, model: str | None) -> str:
-        """The model given, or the one that this encoder is named after."""
+        """The given model, or the default one of this encoder."""
         chosen = cls.default_model if model is None else model
         if chosen is None:
-            raise InputError("model must say which one: a name on the Hugging Face hub, or a folder")
+            raise InputError("model must be given: a name on the Hugging Face hub, or a folder")
         return chosen
 
     @classmethod
@@ -111,7 +120,7 @@ class Pretrained(Encoder):
         return make_processor(samples, name, cls.model_name(settings.get("model")))
 
     def saved(self) -> str:
-        """The model's configuration: its weights are among the method's, so that neither hub nor folder is needed."""
+        """The model's configuration. Its weights are saved with the method: hub and folder are not needed again."""
         return json.dumps(self._described)
 
     @property
@@ -121,11 +130,11 @@ class Pretrained(Encoder):
 
     @property
     def processor(self) -> dict[str, Any]:
-        """What the model's processor does to images or sound."""
+        """The configuration of the model's processor of images or sound."""
         return self._described["processor"]
 
     def train(self, mode: bool = True) -> Pretrained:
-        """Training mode for what is to be trained."""
+        """Set training mode for the parts that are trained."""
         super().train(mode)
         keep_frozen(self.stages)
         return self
@@ -136,12 +145,12 @@ class Pretrained(Encoder):
             mask = token_mask(x, lengths)
             return torch.where(mask, x - 1, self._config.pad_token_id or 0), mask
         if self._kind == "image":
-            return fit_image(x, self.processor, getattr(self._config, "num_channels", x.shape[1])), None
+            return preprocess_images(x, self.processor, getattr(self._config, "num_channels", x.shape[1])), None
         if self._kind == "sequence" and x.shape[2] == 1:
             x = x[..., 0]
         mask = length_mask(lengths, x)
         x = blank_padding(x, mask)
-        return level(x, mask) if self.processor.get("do_normalize") and x.ndim == 2 else x, mask
+        return standardise_waveform(x, mask) if self.processor.get("do_normalize") and x.ndim == 2 else x, mask
 
     def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Apply one stage, or the whole model."""
@@ -153,13 +162,13 @@ class Pretrained(Encoder):
         return module(hidden, self.attention_mask(hidden, mask)) if stage.startswith("layer") else module(hidden)
 
     def attention_mask(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Which parts a BERT's layers attend to, as they want it."""
+        """The attention mask of a BERT's layers."""
         create = import_transformers().masking_utils.create_bidirectional_mask
-        real = None if mask is None else somewhere(mask)
+        real = None if mask is None else without_empty_rows(mask)
         return create(config=self._config, inputs_embeds=hidden, attention_mask=real)
 
     def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
-        """The last layer's parts, and what stands for all of them."""
+        """The last layer's parts, and their pooled vector."""
         if hidden.ndim == 4:
             hidden = hidden.flatten(2).transpose(1, 2)
         if mask is not None and mask.shape[1] != hidden.shape[1]:  # parts of a waveform are fewer than its steps
@@ -189,8 +198,8 @@ class ResNet(Pretrained):
 
 def load_body(model: str) -> Any:
     """A pretrained model without its heads, in 32 bits; of an encoder and decoder, the encoder."""
-    body = from_pretrained("AutoModel", model, dtype=torch.float32)
-    return _beheaded(body)
+    body = load_pretrained("AutoModel", model, dtype=torch.float32)
+    return _without_heads(body)
 
 
 def empty_body(config: Mapping[str, Any]) -> Any:
@@ -198,20 +207,20 @@ def empty_body(config: Mapping[str, Any]) -> Any:
     transformers = import_transformers()
     settings = dict(config)
     built = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
-    return _beheaded(transformers.AutoModel.from_config(built, dtype=torch.float32))
+    return _without_heads(transformers.AutoModel.from_config(built, dtype=torch.float32))
 
 
-def _beheaded(body: Any) -> Any:
+def _without_heads(body: Any) -> Any:
     if getattr(body.config, "is_encoder_decoder", False):
         body = body.get_encoder()
     pooler = getattr(body, "pooler", None)
-    if pooler is not None and any(True for _ in pooler.parameters()):  # a layer for pretraining, which we do not read
+    if pooler is not None and any(True for _ in pooler.parameters()):  # a layer for pretraining, which is not used here
         body.pooler = None
     return body
 
 
 def describe_model(name: str, body: Any) -> dict[str, Any]:
-    """All that is needed to rebuild a model but its weights, as plain JSON values."""
+    """All that is needed to rebuild a model except its weights, as plain JSON values."""
     processor = {} if body.main_input_name == "input_ids" else read_processor(name)
     return {
         "model": json.loads(body.config.to_json_string(use_diff=False)),
@@ -220,29 +229,29 @@ def describe_model(name: str, body: Any) -> dict[str, Any]:
     }
 
 
-def width_of(name: str, body: Any) -> int:
-    """How wide a model's features are."""
+def feature_width(name: str, body: Any) -> int:
+    """The width of a model's features."""
     config = body.config
     sizes = getattr(config, "hidden_sizes", None)
     width = sizes[-1] if sizes else getattr(config, "hidden_size", getattr(config, "d_model", None))
     if width is None:
-        raise UnsupportedError(f"model {name!r} ({config.model_type}) does not say how wide its features are")
+        raise UnsupportedError(f"model {name!r} ({config.model_type}) does not state the width of its features")
     return int(width)
 
 
-def find_stages(body: Any) -> nn.ModuleDict:
+def named_stages(body: Any) -> nn.ModuleDict:
     """The named stages of a ResNet or a BERT; any other model is one stage."""
     if body.config.model_type == "resnet":
-        named = {f"stage{number}": one for number, one in enumerate(body.encoder.stages, start=1)}
+        named = {f"stage{number}": stage for number, stage in enumerate(body.encoder.stages, start=1)}
         return nn.ModuleDict({"embedder": body.embedder, **named})
     if body.config.model_type == "bert":
-        named = {f"layer{number}": one for number, one in enumerate(body.encoder.layer, start=1)}
+        named = {f"layer{number}": layer for number, layer in enumerate(body.encoder.layer, start=1)}
         return nn.ModuleDict({"embeddings": body.embeddings, **named})
     return nn.ModuleDict({"model": body})
 
 
 def freeze_weights(body: nn.Module, freeze: bool | int) -> None:
-    """Keep all weights (True), none (False), or all but the last so many layers and what follows them."""
+    """Freeze all weights (True), none (False), or all but the last `freeze` layers and what follows them."""
     if not isinstance(freeze, bool | int) or freeze < 0:
         raise InputError(f"freeze must be True, False or the number of last layers to train, got {freeze!r}")
     if freeze is False:
@@ -250,11 +259,11 @@ def freeze_weights(body: nn.Module, freeze: bool | int) -> None:
     body.requires_grad_(False)
     if freeze is True or freeze == 0:
         return
-    lists = [one for one in body.modules() if isinstance(one, nn.ModuleList)]
-    layers = max(lists, key=lambda one: sum(each.numel() for each in one.parameters()), default=nn.ModuleList())
+    lists = [module for module in body.modules() if isinstance(module, nn.ModuleList)]
+    layers = max(lists, key=lambda module: sum(map(torch.numel, module.parameters())), default=nn.ModuleList())
     if freeze > len(layers):
         raise InputError(f"freeze={freeze} would train more layers than the model's {len(layers)}: use False for all")
-    norms = [one for one in body.children() if isinstance(one, nn.LayerNorm)]  # after the last layer
+    norms = [module for module in body.children() if isinstance(module, nn.LayerNorm)]  # after the last layer
     for trained in (*layers[-freeze:], *norms):
         trained.requires_grad_(True)
 
@@ -262,7 +271,7 @@ def freeze_weights(body: nn.Module, freeze: bool | int) -> None:
 def keep_frozen(module: nn.Module) -> None:
     """Evaluation mode for every part whose weights are all frozen: no dropout, and batch statistics stay."""
     weights = list(module.parameters())
-    if weights and not any(one.requires_grad for one in weights):
+    if weights and not any(weight.requires_grad for weight in weights):
         module.eval()
         return
     for child in module.children() if weights else ():
@@ -273,25 +282,25 @@ def whole_pass(body: Any, x: Tensor, mask: Tensor | None) -> Tensor:
     """All of a model at once: the last layer's parts `[batch, part, width]`, or maps."""
     inputs: dict[str, Any] = {body.main_input_name: x}
     if mask is not None and x.ndim == 2:
-        inputs["attention_mask"] = somewhere(mask).long()  # XLNet subtracts it, and has no use for booleans
+        inputs["attention_mask"] = without_empty_rows(mask).long()  # XLNet subtracts it, which booleans do not support
     return body(**inputs).last_hidden_state
 
 
-def somewhere(mask: Tensor) -> Tensor:
-    """A mask `[batch, part]` in which no row is empty: attention to nothing at all would be NaN."""
+def without_empty_rows(mask: Tensor) -> Tensor:
+    """A mask `[batch, part]` in which every row has a real part: attention to nothing would be NaN."""
     first = torch.arange(mask.shape[1], device=mask.device) == 0
     return mask | (first & ~mask.any(1, keepdim=True))
 
 
-def level(x: Tensor, mask: Tensor) -> Tensor:
+def standardise_waveform(x: Tensor, mask: Tensor) -> Tensor:
     """Each waveform `[batch, time]` with mean 0 and variance 1 over its real steps."""
     count = mask.sum(1, keepdim=True).clamp(min=1)
     centred = blank_padding(x - x.sum(1, keepdim=True) / count, mask)
     return centred / (centred.square().sum(1, keepdim=True) / count + 1e-7).sqrt()
 
 
-def fit_image(x: Tensor, processor: Mapping[str, Any], channels: int) -> Tensor:
-    """Images `[batch, channel, height, width]` from 0 to 1 as a model's processor would give them."""
+def preprocess_images(x: Tensor, processor: Mapping[str, Any], channels: int) -> Tensor:
+    """Images `[batch, channel, height, width]` from 0 to 1, resized and normalised as a model's processor does it."""
     if x.shape[1] == 1 and channels > 1:
         x = x.expand(-1, channels, -1, -1)
     if x.shape[1] != channels:

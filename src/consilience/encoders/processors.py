@@ -1,4 +1,4 @@
-"""What a pretrained model was trained to read: its own tokens of a text, pixels and waveforms at its own scale."""
+"""The input of pretrained models: text in their own tokens, pixels and waveforms at their own scale."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from consilience.core.samples import Modality, Samples
 from consilience.corruption import Statistics
 from consilience.preparation.transforms import Standardise, Transform, read_moments, register_transform
 
-# A tokeniser may not know how much its model can read; this is what most can.
-LONGEST = 512
-# What the largest value of an image (8 bits) or a waveform (16 bits) is, if it is not 1.
+# The most tokens of a text, where a tokeniser does not state how many its model can read.
+MAX_TOKENS = 512
+# The largest value of an image (8 bits) or a waveform (16 bits), if it is not 1.
 _FULL_SCALE = {"image": 255.0, "sequence": 32768.0, "vector": 32768.0}
 
 
@@ -31,7 +31,7 @@ class Tokeniser:
     name: ClassVar[str] = "tokeniser"
 
     def __init__(self, output: Modality, described: str, longest: int):
-        """described: the tokeniser as the library `tokenizers` writes it, JSON. longest: tokens kept of one text."""
+        """described: the tokeniser as JSON of the library `tokenizers`. longest: the most tokens of a text."""
         self._described, self.longest = described, longest
         self._tokeniser = _from_json(described)
         self._tokeniser.no_padding()
@@ -45,13 +45,13 @@ class Tokeniser:
         rows = [encoding.ids for encoding in self._tokeniser.encode_batch(values.tolist())]
         lengths = np.array([max(1, len(row)) for row in rows], dtype=np.int64)
         ids = np.zeros((len(rows), int(lengths.max(initial=1))), dtype=np.int64)
-        for row, found in zip(ids, rows):
-            row[: len(found)] = found
-            row[: len(found)] += 1
+        for row, tokens in zip(ids, rows):
+            row[: len(tokens)] = tokens
+            row[: len(tokens)] += 1
         return torch.from_numpy(ids), lengths
 
     def statistics(self) -> Statistics:
-        """None: tokens are no numbers."""
+        """Empty: token ids are not quantities."""
         return Statistics()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -65,10 +65,10 @@ class Tokeniser:
         self.__init__(state["output"], state["described"], state["longest"])  # type: ignore[misc]
 
 
-class Raw(Standardise):
+class RawScale(Standardise):
     """Numbers at a pretrained model's own scale: pixels from 0 to 1, waveforms from −1 to 1; nothing is standardised.
 
-    unit: what is 1 at that scale: 1 for values that lie there already, 255 for 8-bit pixels, 32 768 for 16-bit sound.
+    unit: the value that becomes 1: 1 for values at that scale already, 255 for 8-bit pixels, 32 768 for 16-bit sound.
     """
 
     name: ClassVar[str] = "raw"
@@ -79,10 +79,10 @@ class Raw(Standardise):
         self._shift, self._scale = torch.zeros_like(mean), torch.full_like(mean, self.unit)
 
     @classmethod
-    def of(cls, samples: Samples, name: str) -> Raw:
-        """Learn spread and range, and by the range the unit."""
+    def of(cls, samples: Samples, name: str) -> RawScale:
+        """Learn spread and range from samples, and the unit from the range."""
         learned = Standardise.fit(samples, name, samples.weight)
-        unit = find_unit(learned.output, float(learned.low.min()), float(learned.high.max()), samples[name].dtype)
+        unit = full_scale(learned.output, float(learned.low.min()), float(learned.high.max()), samples[name].dtype)
         return cls(learned.output, learned.mean, learned.std, learned.low, learned.high, unit)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -90,10 +90,10 @@ class Raw(Standardise):
         return super().state()[0], {"unit": self.unit}
 
 
-def find_unit(modality: Modality, low: float, high: float, dtype: np.dtype) -> float:
-    """What is 1 at a model's own scale, by the range of the training data and whether they are whole numbers.
+def full_scale(modality: Modality, low: float, high: float, dtype: np.dtype) -> float:
+    """The value that becomes 1 at a model's own scale, from the range and type of the training data.
 
-    >>> find_unit(Modality("photo", "image", (3, 8, 8)), 0, 251, np.dtype("uint8"))
+    >>> full_scale(Modality("photo", "image", (3, 8, 8)), 0, 251, np.dtype("uint8"))
     255.0
     """
     full = _FULL_SCALE[modality.kind]
@@ -116,11 +116,11 @@ def _load_tokeniser(output: Modality, entry: Mapping[str, Any], tensors: Mapping
 
 @register_transform("raw")
 def _load_raw(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
-    return Raw(output, **read_moments(output, tensors), unit=entry["unit"])
+    return RawScale(output, **read_moments(output, tensors), unit=entry["unit"])
 
 
 def make_processor(samples: Samples, name: str, model: str) -> Transform:
-    """What turns a modality of these samples into a pretrained model's input."""
+    """The transform of a modality of these samples into a pretrained model's input."""
     modality = samples.modalities[name]
     if modality.kind == "tokens":
         raise UnsupportedError(
@@ -128,7 +128,7 @@ def make_processor(samples: Samples, name: str, model: str) -> Transform:
             "already: give the text itself"
         )
     if modality.kind != "text":
-        return Raw.of(samples, name)
+        return RawScale.of(samples, name)
     if not samples.present_in(name).any():
         raise InputError(f"modality {name!r} is missing in every training sample: drop it, or check the split")
     return Tokeniser(replace(modality, kind="tokens", shape=(1,)), *read_tokeniser(model)[:2])
@@ -136,38 +136,38 @@ def make_processor(samples: Samples, name: str, model: str) -> Transform:
 
 @lru_cache(maxsize=8)
 def read_tokeniser(model: str) -> tuple[str, int, int | None]:
-    """A model's tokeniser as JSON, how many tokens the model can read, and the id that starts a text, if one does."""
-    tokeniser = from_pretrained("AutoTokenizer", model)
+    """A model's tokeniser as JSON, the most tokens it can read, and the id of its start token or None."""
+    tokeniser = load_pretrained("AutoTokenizer", model)
     if not getattr(tokeniser, "is_fast", False):
         raise UnsupportedError(
-            f"the tokeniser of {model!r} is not one of the library tokenizers, which alone can be saved with a model"
+            f"the tokeniser of {model!r} is not one of the library tokenizers; no other kind can be saved with a model"
         )
     longest = tokeniser.model_max_length
     first = tokeniser.cls_token_id
-    return tokeniser.backend_tokenizer.to_str(), int(longest) if longest < 10**6 else LONGEST, first
+    return tokeniser.backend_tokenizer.to_str(), int(longest) if longest < 10**6 else MAX_TOKENS, first
 
 
 def read_processor(model: str) -> dict[str, Any]:
-    """What is said beside a model about the images or sounds it reads: size, mean, std and so on."""
+    """A model's processor configuration: the size, mean, std and so on of the images or sound it reads."""
     cached_file = import_transformers().utils.cached_file
     for name in ("preprocessor_config.json", "processor_config.json"):
         try:
             path = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
             content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError:  # neither there nor to be fetched
+        except OSError:  # not in the folder or on the hub
             continue
         except ValueError as error:
             raise InputError(f"{name} of {model!r} is damaged: {error}") from error
         if content:
             return dict(content.get("image_processor") or content.get("feature_extractor") or content)
     raise InputError(
-        f"nothing is said beside model {model!r} about the size and scale of what it reads: put the "
-        "preprocessor_config.json that belongs to it into its folder"
+        f"model {model!r} has no processor configuration, which states the size and scale of its input: put its "
+        "preprocessor_config.json into its folder"
     )
 
 
 def import_transformers() -> Any:
-    """The library transformers, or how to get it."""
+    """Import the library transformers, or raise an error that says how to install it."""
     try:
         import transformers
     except ImportError:
@@ -177,8 +177,8 @@ def import_transformers() -> Any:
     return transformers
 
 
-def from_pretrained(kind: str, model: str, **options: Any) -> Any:
-    """A model, configuration or tokeniser by hub name or folder; where it cannot be had, one sentence says so."""
+def load_pretrained(kind: str, model: str, **options: Any) -> Any:
+    """Load a model, configuration or tokeniser by hub name or folder, or raise an error that says why not."""
     transformers = import_transformers()
     if not isinstance(model, str) or not model:
         raise InputError(f"model must be a name on the Hugging Face hub or a folder, got {model!r}")
@@ -186,16 +186,16 @@ def from_pretrained(kind: str, model: str, **options: Any) -> Any:
         with _quietly(transformers.utils.logging):
             return getattr(transformers, kind).from_pretrained(model, **options)
     except (OSError, ValueError, KeyError) as error:
-        where = "the folder holds none" if Path(model).is_dir() else "there is no such folder, and the hub gave none"
+        where = "it is not in that folder" if Path(model).is_dir() else "no such folder, and not found on the hub"
         reason = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"the {kind.removeprefix('Auto').lower()} of {model!r} cannot be had: {where} ({reason})"
+            f"the {kind.removeprefix('Auto').lower()} of {model!r} could not be loaded: {where} ({reason})"
         ) from error
 
 
 @contextmanager
 def _quietly(log: Any) -> Iterator[None]:
-    """Without a progress bar for every model that a comparison loads."""
+    """Disable the progress bar that transformers shows for every model."""
     shown = log.is_progress_bar_enabled()
     log.disable_progress_bar()
     try:
@@ -209,6 +209,6 @@ def _from_json(described: str) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        import_transformers()  # which brings tokenizers, or says how to get both
+        import_transformers()  # raises an error that says how to install both
         raise
     return Tokenizer.from_str(described)

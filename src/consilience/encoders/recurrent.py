@@ -1,7 +1,7 @@
 """Recurrent networks: GRU, the default for sequences, and LSTM.
 
 GRU is the default because it learns faster from little data: after 20 epochs on 1 500 noisy sinusoids of 15 to 40
-steps it told five frequencies apart in 99 % of new ones, an equally wide LSTM in 85 %, and it was nowhere worse.
+steps it classified five frequencies with 99 % accuracy, an equally wide LSTM with 85 %, and it was nowhere worse.
 """
 
 from __future__ import annotations
@@ -12,21 +12,33 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.samples import Modality
-from consilience.core.settings import dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths
-from consilience.encoders.tokens import token_mask, token_vectors
+from consilience.encoders.encoder import (
+    Encoded,
+    Encoder,
+    blank_padding,
+    length_mask,
+    mask_lengths,
+    token_mask,
+    token_vectors,
+)
 
 
 class Recurrent(Encoder):
     """Recurrent layers, stages `layer1`, `layer2`, … (for tokens `embed` first); pooled is the last real state.
 
-    hidden: width of the state in each direction. bidirectional: a second network reads each layer backwards, from
-    the last real step; features are as wide again. dropout: after every layer.
-
     Padding is ignored exactly and without packing, which would wait for the device to learn the lengths: a state
     never depends on later steps, so a forward pass needs no mask, and a backward pass reads each row reversed within
     its own length.
+
+    Args:
+        modality: A sequence or tokens.
+        hidden: Width of the state in each direction.
+        layers: Number of layers.
+        bidirectional: Whether a second network reads each layer backwards, from the last real step; it doubles the
+            width of the features.
+        dropout: Dropout rate after every layer.
     """
 
     reads = ("sequence", "tokens")
@@ -37,10 +49,10 @@ class Recurrent(Encoder):
         self,
         modality: Modality,
         *,
-        hidden: int = 64,
-        layers: int = 1,
+        hidden: PositiveInt = 64,
+        layers: PositiveInt = 1,
         bidirectional: bool = False,
-        dropout: float = 0.1,
+        dropout: Rate = 0.1,
     ):
         super().__init__()
         hidden, rate = whole_number("hidden", hidden), dropout_rate(dropout)
@@ -62,11 +74,6 @@ class Recurrent(Encoder):
         mask = length_mask(lengths, x)
         return x if lengths is None else blank_padding(x, mask), mask
 
-    def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Apply one layer; padding stays zero."""
-        module = self.stages[stage]
-        return module(hidden, mask) if isinstance(module, RecurrentLayer) else module(hidden)
-
     def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
         """All states, and the last of each direction: backwards that is the first step's."""
         assert mask is not None
@@ -80,6 +87,8 @@ class Recurrent(Encoder):
 
 class RecurrentLayer(nn.Module):
     """One layer in one or both directions: `[batch, time, features]` → `[batch, time, hidden × directions]`."""
+
+    takes_mask = True
 
     def __init__(
         self, network: type[nn.LSTM] | type[nn.GRU], features: int, hidden: int, bidirectional: bool, dropout: float
@@ -95,16 +104,16 @@ class RecurrentLayer(nn.Module):
         if mask is None:
             mask = length_mask(None, x)
         if self.backwards is not None:
-            order = reversed_within(mask)
+            order = reversed_steps(mask)
             backwards = reorder(self.backwards(reorder(x, order))[0], order)
             states = torch.cat([states, backwards], dim=2)
         return blank_padding(self.dropout(states), mask)
 
 
-def reversed_within(mask: Tensor) -> Tensor:
-    """Time steps that reverse each row within its length: `[batch, time]`; its own inverse.
+def reversed_steps(mask: Tensor) -> Tensor:
+    """Time steps in an order that reverses each row within its length: `[batch, time]`; its own inverse.
 
-    >>> reversed_within(torch.tensor([[True, True, True, False]])).tolist()
+    >>> reversed_steps(torch.tensor([[True, True, True, False]])).tolist()
     [[2, 1, 0, 3]]
     """
     steps = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)

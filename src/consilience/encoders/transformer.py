@@ -10,10 +10,17 @@ from torch.nn import functional
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.core.settings import dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, masked_mean
-from consilience.encoders.tokens import token_mask, token_vectors
+from consilience.encoders.encoder import (
+    Encoded,
+    Encoder,
+    blank_padding,
+    length_mask,
+    masked_mean,
+    token_mask,
+    token_vectors,
+)
 
 
 @register_encoder("transformer")
@@ -24,37 +31,42 @@ class Transformer(Encoder):
     and before the feed-forward part (Xiong et al., "On layer normalization in the transformer architecture"), which
     trains without a warm-up.
 
-    width: of the features, a multiple of heads.
+    Args:
+        modality: A sequence or tokens.
+        width: Width of the features, a multiple of heads.
+        heads: Number of attention heads.
+        layers: Number of layers.
+        dropout: Dropout rate.
     """
 
     reads = ("sequence", "tokens")
     size = "width"
 
-    def __init__(self, modality: Modality, *, width: int = 64, heads: int = 4, layers: int = 2, dropout: float = 0.1):
+    def __init__(
+        self,
+        modality: Modality,
+        *,
+        width: PositiveInt = 64,
+        heads: PositiveInt = 4,
+        layers: PositiveInt = 2,
+        dropout: Rate = 0.1,
+    ):
         super().__init__()
         self.width, rate = whole_number("width", width), dropout_rate(dropout)
         if self.width % whole_number("heads", heads):
             fitting = ", ".join(str(count) for count in range(1, self.width + 1) if self.width % count == 0)
             raise InputError(f"width must be a multiple of heads, got width {width} and {heads} heads: use {fitting}")
-        content = (
-            token_vectors(modality, self.width)
-            if modality.kind == "tokens"
-            else nn.Linear(modality.shape[1], self.width)
-        )
+        tokens = modality.kind == "tokens"
+        content = token_vectors(modality, self.width) if tokens else nn.Linear(modality.shape[1], self.width)
         self.stages = nn.ModuleDict({"embed": Embed(content, rate)})
         for number in range(whole_number("layers", layers)):
             self.stages[f"layer{number + 1}"] = TransformerLayer(self.width, heads, rate)
         self.norm = nn.LayerNorm(self.width)
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The input with zeros for padding, and what is not padding."""
+        """The input with zeros for padding, and the mask of what is not padding."""
         mask = token_mask(x, lengths) if x.ndim == 2 else length_mask(lengths, x)
         return x if lengths is None else blank_padding(x, mask), mask
-
-    def advance(self, stage: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Apply one layer."""
-        module = self.stages[stage]
-        return module(hidden, mask) if isinstance(module, TransformerLayer) else module(hidden)
 
     def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
         """Normalised parts and their mean."""
@@ -72,13 +84,15 @@ class Embed(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add where to what."""
+        """Add the positions to the content."""
         content = self.content(x)
         return self.dropout(content + sinusoids(content.shape[1], content.shape[2], content.device).to(content.dtype))
 
 
 class TransformerLayer(nn.Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)): `[batch, time, width]` → the same."""
+
+    takes_mask = True
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
@@ -87,9 +101,7 @@ class TransformerLayer(nn.Module):
         self.queries_keys_values = nn.Linear(width, 3 * width)
         self.mix = nn.Linear(width, width)
         self.forward_norm = nn.LayerNorm(width)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4 * width, width)
-        )
+        self.feed_forward = feed_forward(width, dropout)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -98,17 +110,32 @@ class TransformerLayer(nn.Module):
         return x + self.dropout(self.feed_forward(self.forward_norm(x)))
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Multi-head self-attention: softmax(q·k / √d) v in each head, heads side by side, mixed."""
-        queries, keys, values = (
-            part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.queries_keys_values(x).chunk(3, dim=2)
-        )  # each [batch, head, time, width / heads]
-        if mask is not None:
-            # A row without any real part attends to its padding: a softmax over nothing would be NaN.
-            mask = (mask | ~mask.any(1, keepdim=True))[:, None, None, :]
-        heard = functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, dropout_p=self.rate if self.training else 0.0
-        )
-        return self.mix(heard.transpose(1, 2).flatten(2))
+        """Multi-head self-attention."""
+        queries, keys, values = self.queries_keys_values(x).chunk(3, dim=2)
+        return self.mix(attention(queries, keys, values, self.heads, mask, self.rate if self.training else 0.0))
+
+
+def feed_forward(width: int, dropout: float) -> nn.Sequential:
+    """The feed-forward part of a layer: `[batch, time, width]` → the same, through four times the width."""
+    return nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4 * width, width))
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, heads: int, mask: Tensor | None, dropout: float) -> Tensor:
+    """softmax(q·k / √d) v in each head, heads side by side: `[batch, query, width]`.
+
+    Args:
+        queries: `[batch, query, width]`.
+        keys, values: `[batch, part, width]`.
+        heads: Number of heads; divides the width.
+        mask: `[batch, part]`, True where a part is real.
+        dropout: Dropout rate on the attention weights.
+    """
+    q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in (queries, keys, values))
+    if mask is not None:
+        # A row without any real part attends to its padding: a softmax over nothing would be NaN.
+        mask = (mask | ~mask.any(1, keepdim=True))[:, None, None, :]
+    attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return attended.transpose(1, 2).flatten(2)
 
 
 def sinusoids(steps: int, width: int, device: torch.device | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Word vectors from a text file, as word2vec and GloVe write them: a word and its numbers on each line."""
+"""Reading word vectors from a text file of word2vec or GloVe: a word and its numbers on each line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from consilience.core.errors import InputError, MissingDataError
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors of these words: `[word, width]` float32, zeros where the file has none, and which it has `[word]`.
+    """Read the vectors of these words, line by line, so that the file's size does not matter.
 
-    The file is read line by line and only the wanted words are kept, so that its size does not matter. Where a word
-    is not in it as it is written, its capitalised or upper-case form stands for it (our words are lower-case).
+    A word that is not in the file as it is written is replaced by its capitalised or upper-case form, if that is there.
+
+    Returns:
+        Vectors `[word, width]` float32, zeros where the file has none, and which words it has `[word]`.
     """
     path = Path(path)
     if not path.is_file():
@@ -26,7 +28,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
     return _read(path, tuple(words), (changed.st_mtime_ns, changed.st_size))
 
 
-@lru_cache(maxsize=2)  # a comparison builds the same encoder again and again
+@lru_cache(maxsize=2)  # a comparison builds the same encoder many times
 def _read(path: Path, words: tuple[str, ...], changed: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     position = {word: place for place, word in enumerate(words)}
     vectors: np.ndarray | None = None

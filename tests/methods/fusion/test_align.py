@@ -46,7 +46,7 @@ def test_the_objective_adds_what_is_present():
     method = Align(Spec(VECTORS, CLASSES), shared=5, strength=0.7).eval()
     prediction = method(batch)
     losses = method.objective(prediction, batch, Step())
-    shared = torch.stack([one.pooled for one in prediction.features.values()], dim=1).detach()
+    shared = torch.stack([encoded.pooled for encoded in prediction.features.values()], dim=1).detach()
     assert shared.shape == (4, 2, 5)
     assert not shared[~present].any()
     expected = 0.7 * np.average(by_loops(shared, present), weights=batch.weight.numpy())
@@ -62,7 +62,7 @@ def test_gradients_are_finite_when_everything_is_missing(task):
     losses = method.objective(method(batch), batch, Step())
     assert losses["align"] == 0
     sum(losses.values()).backward()
-    assert all(torch.isfinite(one.grad).all() for one in method.parameters() if one.grad is not None)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in method.parameters() if parameter.grad is not None)
 
 
 def test_aligning_brings_representations_together():

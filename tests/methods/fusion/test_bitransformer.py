@@ -7,7 +7,7 @@ from consilience.core.batches import Batch
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
 from consilience.encoders.transformer import sinusoids
-from consilience.methods.fusion.bitransformer import average_parts
+from consilience.methods.fusion.parts import average_parts
 from toy_batches import CLASSES, VECTORS, batch_of
 
 MODALITIES = {

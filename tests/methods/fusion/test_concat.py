@@ -45,6 +45,6 @@ def test_gradients_are_finite_when_everything_is_missing():
         batch = batch_of(4, torch.zeros(4, 2, dtype=torch.bool), task)
         method = Concat(Spec(VECTORS, task))
         sum(method.objective(method(batch), batch, Step()).values()).backward()
-        grads = [one.grad for one in method.parameters() if one.grad is not None]
+        grads = [parameter.grad for parameter in method.parameters() if parameter.grad is not None]
         assert grads
-        assert all(torch.isfinite(one).all() for one in grads)
+        assert all(torch.isfinite(grad).all() for grad in grads)

@@ -28,7 +28,7 @@ def test_attention_against_loops():
     for row in range(2):
         queries = rows_of(layer.queries, target[row].numpy())
         keys, values = np.split(rows_of(layer.keys_values, source[row].numpy()), 2, axis=1)
-        heard = np.zeros((4, 6))
+        attended = np.zeros((4, 6))
         for head in range(3):
             own = slice(2 * head, 2 * head + 2)
             for place in range(4):
@@ -38,8 +38,8 @@ def test_attention_against_loops():
                     if mask[row, part]
                 }
                 for part, score in scores.items():
-                    heard[place, own] += score / sum(scores.values()) * values[part, own]
-        np.testing.assert_allclose(got[row], rows_of(layer.mix, heard), rtol=1e-9)
+                    attended[place, own] += score / sum(scores.values()) * values[part, own]
+        np.testing.assert_allclose(got[row], rows_of(layer.mix, attended), rtol=1e-9)
 
 
 def test_nothing_comes_from_a_source_without_parts():
@@ -63,8 +63,8 @@ def test_the_whole_pass_against_one_by_hand():
     for name, source in (("sound", "motion"), ("motion", "sound")):
         hidden, real = parts[name], torch.ones(parts[source].shape[:2], dtype=torch.bool)
         for layer in fusion.streams[name][source].layers:
-            heard = layer.attend(layer.attention_norm(hidden), layer.attention_norm(parts[source]), real)
-            hidden = hidden + heard
+            attended = layer.attend(layer.attention_norm(hidden), layer.attention_norm(parts[source]), real)
+            hidden = hidden + attended
             hidden = hidden + layer.feed_forward(layer.forward_norm(hidden))
         hidden = fusion.streams[name][source].norm(hidden)
         for layer in fusion.memories[name].layers:

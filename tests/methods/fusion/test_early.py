@@ -35,7 +35,11 @@ def test_what_the_inputs_join_to(modalities, kind, shape):
     joined = join_shapes(modalities)
     assert (joined.kind, joined.shape) == (kind, shape)
     batch = batch_of(4, modalities=modalities)
-    batch.lengths = {name: torch.full((4,), one.shape[0]) for name, one in modalities.items() if one.kind == "sequence"}
+    batch.lengths = {
+        name: torch.full((4,), modality.shape[0])
+        for name, modality in modalities.items()
+        if modality.kind == "sequence"
+    }
     values, lengths = join_inputs(modalities, joined, batch)
     assert values.shape == (4, *shape)
     assert (lengths is not None) == (kind == "sequence")
@@ -106,7 +110,7 @@ def test_an_encoder_for_another_kind_is_refused():
 )
 def test_gradients_are_finite_when_everything_is_missing(task, modalities):
     batch = batch_of(4, torch.zeros(4, 2, dtype=torch.bool), task, modalities=modalities)
-    batch.lengths = {name: torch.zeros(4, dtype=torch.int64) for name, one in modalities.items() if one.timed}
+    batch.lengths = {name: torch.zeros(4, dtype=torch.int64) for name, modality in modalities.items() if modality.timed}
     method = Early(Spec(modalities, task))
     method.objective(method(batch), batch, Step())["task"].backward()
-    assert all(torch.isfinite(one.grad).all() for one in method.parameters())
+    assert all(torch.isfinite(parameter.grad).all() for parameter in method.parameters())

@@ -8,7 +8,7 @@ from consilience.core.batches import Batch
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
 from consilience.methods import Spec, Step, build
-from consilience.methods.fusion.factorized import discrepancy, misfit
+from consilience.methods.fusion.factorized import discrepancy, reconstruction_loss
 from toy_batches import CLASSES, VECTORS, batch_of
 
 
@@ -46,7 +46,7 @@ def test_tokens_are_scored_by_their_log_probability():
         lengths={"words": torch.tensor([3, 1])},
     )
     decoded = torch.randn(2, 5)
-    got = misfit(modality, decoded, batch, "words")
+    got = reconstruction_loss(modality, decoded, batch)
     p = torch.softmax(decoded, 1).double().numpy()
     expected = [-np.log(p[0, [2, 3, 3]]).mean(), -np.log(p[1, 4])]
     np.testing.assert_allclose(got, expected, rtol=1e-5)

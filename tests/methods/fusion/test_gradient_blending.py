@@ -61,8 +61,8 @@ def test_in_a_loop_each_modality_is_asked_before_it_has_heard_of_the_others():
     # What is held against a modality alone teaches its encoder and its head, no link.
     losses = loop.objective(after, batch, Step())
     (losses["image"] + losses["audio"]).backward()
-    assert not any(one.grad.any() for one in loop.link_parameters())
-    assert all(one.grad.abs().sum() > 0 for one in loop.heads.parameters())
+    assert not any(parameter.grad.any() for parameter in loop.link_parameters())
+    assert all(parameter.grad.abs().sum() > 0 for parameter in loop.heads.parameters())
 
 
 def test_weights_are_found_from_the_training_samples():

@@ -14,7 +14,7 @@ IMAGES = {"audio": Modality("audio", "image", (1, 64, 64)), "image": Modality("i
 
 
 def level(linear, inputs):
-    z = linear.weight.detach().numpy() @ np.concatenate([one.detach().numpy() for one in inputs])
+    z = linear.weight.detach().numpy() @ np.concatenate([values.detach().numpy() for values in inputs])
     return np.maximum(z + linear.bias.detach().numpy(), 0)
 
 

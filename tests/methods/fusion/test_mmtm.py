@@ -71,8 +71,11 @@ def test_encoders_are_aligned_at_their_ends():
     assert [len(method.encoders[name].stages) for name in KINDS] == [3, 1, 1]
     assert [exchange.names for exchange in method.exchanges] == [("image", "sound", "title")]
     deeper = {"sound": {"name": "gru", "layers": 2}}
-    assert [one.names for one in build(KINDS, deeper).exchanges] == [("image", "sound"), ("image", "sound", "title")]
-    assert [one.names for one in build(KINDS, deeper, exchanges=1).exchanges] == [("image", "sound", "title")]
+    assert [exchange.names for exchange in build(KINDS, deeper).exchanges] == [
+        ("image", "sound"),
+        ("image", "sound", "title"),
+    ]
+    assert [exchange.names for exchange in build(KINDS, deeper, exchanges=1).exchanges] == [("image", "sound", "title")]
     assert not build(KINDS, exchanges=0).exchanges
 
 

@@ -11,7 +11,7 @@ from consilience.core.samples import Modality, Samples
 from consilience.core.targets import Task
 from consilience.methods.fusion.mutual_information import (
     BOUND,
-    Guess,
+    CodeGaussian,
     contrastive_losses,
     grouped_entropy,
     log_likelihood,
@@ -54,7 +54,7 @@ def test_the_bound_is_the_mutual_information_of_gaussians_with_the_true_conditio
 def test_learned_by_likelihood_the_bound_comes_near_from_below():
     x, y = gaussian_pair(2000, 0.8, width=1)
     torch.manual_seed(0)
-    guess = Guess(1, 1, hidden=16).double()
+    guess = CodeGaussian(1, 1, hidden=16).double()
     optimizer = torch.optim.Adam(guess.parameters(), lr=0.02)
     for _ in range(100):
         loss = -log_likelihood(y, *guess(x)).mean()
@@ -79,16 +79,16 @@ def test_the_entropy_of_groups_against_loops():
     values, group, weight = rng.normal(size=(12, 2)), rng.integers(3, size=12), np.array([2.0] * 8 + [0.0] * 4)
     kept = weight > 0
     scatter, count = {}, {}
-    for one in range(4):  # the last has no samples
-        inside = values[kept & (group == one)]
-        count[one] = len(inside)
-        scatter[one] = sum((np.outer(x - inside.mean(0), x - inside.mean(0)) for x in inside), np.zeros((2, 2)))
+    for label in range(4):  # the last has no samples
+        inside = values[kept & (group == label)]
+        count[label] = len(inside)
+        scatter[label] = sum((np.outer(x - inside.mean(0), x - inside.mean(0)) for x in inside), np.zeros((2, 2)))
     within = sum(scatter.values()) / kept.sum()
     expected = sum(
-        count[one]
+        count[label]
         / kept.sum()
-        * multivariate_normal.entropy(cov=(scatter[one] + 2 * within) / (count[one] + 2) + 1e-4 * np.eye(2))
-        for one in range(4)
+        * multivariate_normal.entropy(cov=(scatter[label] + 2 * within) / (count[label] + 2) + 1e-4 * np.eye(2))
+        for label in range(4)
     )
     found = grouped_entropy(*(torch.tensor(each) for each in (values, group)), 4, torch.tensor(weight))
     assert found.item() == pytest.approx(expected, abs=1e-8)
@@ -129,9 +129,9 @@ def test_the_objective_is_the_sum_of_its_parts(task):
     assert method.pairs == (("text", "sound"), ("text", "sight"), ("sound", "sight"))
     group = batch.y if task.classification else (batch.y[:, 0] > 0).long()
     likelihood = entropy = 0
-    for (source, told), guess in zip(method.pairs, method.guesses):
-        both = batch.present_in(source) & batch.present_in(told)
-        code = method.codes[told](prediction.features[told].pooled[both])
+    for (source, target), guess in zip(method.pairs, method.guesses):
+        both = batch.present_in(source) & batch.present_in(target)
+        code = method.codes[target](prediction.features[target].pooled[both])
         likelihood += log_likelihood(code, *guess(prediction.features[source].pooled[both])).mean()
         entropy += grouped_entropy(code, group[both], task.outputs if task.classification else 2, both[both].float())
     torch.testing.assert_close(losses["likelihood"], -0.1 * likelihood)
@@ -145,14 +145,16 @@ def test_the_first_phase_trains_the_guesses_alone():
     samples = Samples.of({"image": rng.normal(size=(40, 3)), "audio": rng.normal(size=(40, 2))}, np.arange(40) % 3)
     task = Task.of_labels(samples.y)
     method = build(task=task, bound_epochs=3)
-    before = {name: one.detach().clone() for name, one in method.named_parameters()}
+    before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
     trainer = Trainer(Preparation.fit(samples, task), epochs=1, device="cpu")
     after_bound = []
     run = trainer.run
 
     def watched(module, *given):
         log = run(module, *given)
-        after_bound.append([name for name, one in module.named_parameters() if not torch.equal(one, before[name])])
+        after_bound.append(
+            [name for name, parameter in module.named_parameters() if not torch.equal(parameter, before[name])]
+        )
         return log
 
     trainer.run = watched

@@ -20,8 +20,8 @@ def samples_of(n=240, seed=0):
     """Two modalities that say nearly the same, so that believing both is believing one twice."""
     random = np.random.default_rng(seed)
     y = random.integers(0, 3, size=n)
-    said = 1.5 * np.eye(3)[y] + random.normal(size=(n, 3))
-    return Samples.of({"a": said, "b": said + 0.2 * random.normal(size=(n, 3))}, y)
+    scores = 1.5 * np.eye(3)[y] + random.normal(size=(n, 3))
+    return Samples.of({"a": scores, "b": scores + 0.2 * random.normal(size=(n, 3))}, y)
 
 
 def trainer(**settings):

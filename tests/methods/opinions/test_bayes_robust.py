@@ -64,13 +64,13 @@ def test_an_alarm_is_never_easier_to_raise_than_by_even_odds():
     fitted, fresh = (alarm(torch.tensor([0.0, 0.7, 1.0])) for alarm in (Alarm().fit(whole), Alarm()))
     torch.testing.assert_close(fitted, fresh)
     assert fresh[0].exp().numpy() == pytest.approx([0, 0.7, 1], abs=1e-6)
-    assert all(one.isfinite().all() for one in fresh)
+    assert all(values.isfinite().all() for values in fresh)
 
 
 def test_on_sound_samples_it_decides_as_bayes_does(model, digits):
-    said = model.predict(digits.test, device="cpu")
-    alone = model.method.rule(said.opinions)
-    assert (said.output.argmax(1) == alone.argmax(1)).float().mean() > 0.98
+    prediction = model.predict(digits.test, device="cpu")
+    alone = model.method.rule(prediction.opinions)
+    assert (prediction.output.argmax(1) == alone.argmax(1)).float().mean() > 0.98
     assert model.method.alarm.threshold < 0
 
 
@@ -108,7 +108,7 @@ def test_without_anything_it_says_the_prior(model, digits):
 def test_the_number_of_references_is_bounded(digits):
     settings = {"references": 50, "folds": 2, "pairs": False}
     model = Model.fit("bayes-robust", digits.train[:200], settings=settings, trainer=trainer(epochs=1))
-    assert {len(one.references) for one in model.method.reliability.scores} == {50}
+    assert {len(score.references) for score in model.method.reliability.scores} == {50}
 
 
 def test_saved_in_64_bits(tmp_path, digits):
@@ -116,7 +116,7 @@ def test_saved_in_64_bits(tmp_path, digits):
         "bayes-robust", digits.train[:100], settings={"folds": 2}, trainer=trainer(epochs=1, precision="64")
     )
     again, _ = load_model(model.save(tmp_path / "model"))
-    before, after = (one.predict(digits.test, device="cpu") for one in (model, again))
+    before, after = (fitted.predict(digits.test, device="cpu") for fitted in (model, again))
     assert before.output.dtype == torch.float64
     assert torch.equal(before.output, after.output)
 
@@ -140,7 +140,7 @@ def test_features_of_tokens_are_those_of_the_experts_who_have_not_seen_them(monk
 
     monkeypatch.setattr(Reliability, "fit", spy)
     model = Model.fit("bayes-robust", data.train, settings={"folds": 2}, trainer=trainer(epochs=1))
-    tokens = [one.kind for one in model.method.spec.modalities.values()].index("tokens")
+    tokens = [modality.kind for modality in model.method.spec.modalities.values()].index("tokens")
     first, second, final = (views[tokens] for views in asked)
     assert np.abs(first - second).max() > 0.01
     expected = Trainer(model.preparation, device="cpu").predict(model.method.experts.each[tokens], data.train).joint

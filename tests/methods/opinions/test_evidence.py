@@ -32,9 +32,9 @@ def over_focal_sets(beliefs, uncertainties):
     masses = np.column_stack([beliefs, uncertainties])
     mass = dict.fromkeys(sets, 0.0)
     for choice in product(range(classes + 1), repeat=len(beliefs)):
-        meeting = frozenset.intersection(*(sets[one] for one in choice))
+        meeting = frozenset.intersection(*(sets[index] for index in choice))
         if meeting:
-            mass[meeting] += np.prod([masses[view, one] for view, one in enumerate(choice)])
+            mass[meeting] += np.prod([masses[view, index] for view, index in enumerate(choice)])
     total = sum(mass.values())
     return np.array([mass[frozenset([k])] for k in range(classes)]) / total, mass[everything] / total
 

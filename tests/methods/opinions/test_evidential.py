@@ -107,8 +107,8 @@ def test_conflict_by_loops_over_pairs(seed, views):
 def test_the_objective_by_hand(cls):
     batch = batch_of(4, MISSING, weight=[1.0, 2.0, 0.5, 3.0])
     method, prediction = made(cls, batch, annealing=10, expert_loss=0.5)
-    losses = {name: one.item() for name, one in method.objective(prediction, batch, Step(epoch=3)).items()}
-    output, opinions = (np.exp(one.detach().double().numpy()) for one in (prediction.output, prediction.opinions))
+    losses = {name: loss.item() for name, loss in method.objective(prediction, batch, Step(epoch=3)).items()}
+    output, opinions = (np.exp(values.detach().double().numpy()) for values in (prediction.output, prediction.opinions))
     y, weight = batch.y.numpy(), batch.weight.numpy()
     fused = [loss_by_hand(output[row], y[row], 0.4) for row in range(4)]
     own = [sum(loss_by_hand(opinions[row, m], y[row], 0.4) for m in range(2) if MISSING[row, m]) for row in range(4)]
@@ -154,9 +154,9 @@ def test_gradients_are_finite_at_extreme_logits(cls, evidence, size):
             head.bias.copy_(torch.tensor([size, -size, 0.0]))
     prediction = method(batch)
     losses = method.objective(prediction, batch, Step(epoch=99))
-    assert all(torch.isfinite(one).all() for one in (prediction.output, prediction.weights, *losses.values()))
+    assert all(torch.isfinite(values).all() for values in (prediction.output, prediction.weights, *losses.values()))
     sum(losses.values()).backward()
-    assert all(one.grad is None or torch.isfinite(one.grad).all() for one in method.parameters())
+    assert all(parameter.grad is None or torch.isfinite(parameter.grad).all() for parameter in method.parameters())
 
 
 @pytest.mark.parametrize("cls", EVERY)
@@ -167,7 +167,7 @@ def test_bfloat16_weights_give_32_bit_opinions(cls):
     prediction = method(batch)
     assert prediction.output.dtype == prediction.opinions.dtype == prediction.weights.dtype == torch.float32
     sum(method.objective(prediction, batch, Step()).values()).backward()
-    assert all(torch.isfinite(one.grad).all() for one in method.parameters())
+    assert all(torch.isfinite(parameter.grad).all() for parameter in method.parameters())
 
 
 @pytest.mark.parametrize(

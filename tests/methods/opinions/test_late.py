@@ -75,9 +75,9 @@ def test_gradients_are_finite_whatever_is_missing(cls, everything):
     assert torch.isfinite(prediction.output).all()
     assert (prediction.weights[~batch.present] == 0).all()
     sum(method.objective(prediction, batch, Step()).values()).backward()
-    grads = [one.grad for one in method.parameters() if one.grad is not None]
+    grads = [parameter.grad for parameter in method.parameters() if parameter.grad is not None]
     assert grads
-    assert all(torch.isfinite(one).all() for one in grads)
+    assert all(torch.isfinite(grad).all() for grad in grads)
 
 
 def test_double_precision_stays():

@@ -18,7 +18,7 @@ MISSING = torch.tensor([[True, True], [True, False], [False, True], [False, Fals
 
 def by_hand(confidence, probability, present):
     """Calibrated co-belief and weights of one sample, one modality at a time."""
-    there = [m for m, one in enumerate(present) if one]
+    there = [m for m, flag in enumerate(present) if flag]
     belief = [0.0] * len(present)
     for m in there:
         others = [n for n in there if n != m]
@@ -28,7 +28,7 @@ def by_hand(confidence, probability, present):
         ratio = uniformity[m] / np.mean([uniformity[n] for n in others]) if others else 1.0
         belief[m] = (confidence[m] + holo) * min(1.0, ratio)
     total = sum(math.exp(belief[m]) for m in there)
-    return [math.exp(one) / total if m in there else 0.0 for m, one in enumerate(belief)]
+    return [math.exp(value) / total if m in there else 0.0 for m, value in enumerate(belief)]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5))
@@ -102,11 +102,11 @@ def test_confidence_learns_the_probability_of_the_true_class_and_nothing_else_do
     ]
     assert losses["confidence"].item() == pytest.approx(np.average(miss, weights=batch.weight), rel=1e-5)
     losses["confidence"].backward(retain_graph=True)
-    moved = {name.split(".")[0] for name, one in method.named_parameters() if one.grad is not None}
+    moved = {name.split(".")[0] for name, parameter in method.named_parameters() if parameter.grad is not None}
     assert moved == {"confidence_heads"}
     method.zero_grad()
     (losses["task"] + losses["experts"]).backward()
-    moved = {name.split(".")[0] for name, one in method.named_parameters() if one.grad is not None}
+    moved = {name.split(".")[0] for name, parameter in method.named_parameters() if parameter.grad is not None}
     assert moved == {"encoders", "heads"}
 
 
@@ -124,8 +124,8 @@ def test_gradients_are_finite_at_extreme_logits(dtype):
     assert prediction.output.dtype == prediction.weights.dtype == torch.float32
     losses = method.objective(prediction, batch, Step())
     sum(losses.values()).backward()
-    assert all(torch.isfinite(one).all() for one in (prediction.output, prediction.weights, *losses.values()))
-    assert all(torch.isfinite(one.grad).all() for one in method.parameters())
+    assert all(torch.isfinite(values).all() for values in (prediction.output, prediction.weights, *losses.values()))
+    assert all(torch.isfinite(parameter.grad).all() for parameter in method.parameters())
 
 
 @pytest.mark.parametrize(

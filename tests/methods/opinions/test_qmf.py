@@ -8,7 +8,7 @@ from torch.nn import functional
 from consilience.core.errors import InputError, UnknownNameError
 from consilience.methods import Spec, Step, build
 from consilience.methods.opinions.late import equal_weights
-from consilience.methods.opinions.qmf import Qmf, matching_offset, share_out
+from consilience.methods.opinions.qmf import Qmf, matching_offset, normalise_weights
 from consilience.training import LossHistory
 from toy_batches import CLASSES, VECTORS, batch_of
 from training.toys import make, make_samples, prepare, trainer, weights
@@ -82,7 +82,7 @@ def test_a_shift_of_the_logits_shifts_the_weights():
 def test_shared_out_weights_are_what_jensen_needs(seed):
     random = np.random.default_rng(seed)
     raw, present = torch.tensor(random.normal(size=(5, 3))), torch.tensor(random.random((5, 3)) < 0.6)
-    shares = share_out(raw, present)
+    shares = normalise_weights(raw, present)
     assert (shares >= 0).all()
     assert (shares[~present] == 0).all()
     torch.testing.assert_close(shares.sum(1), present.any(1).double())
@@ -96,7 +96,7 @@ def test_normalised_and_static_weights():
     opinions, batch = opinions_of(), batch_of(present=SOME)
     raw = Qmf(SPEC).combine(opinions, batch)[1]
     output, found = Qmf(SPEC, normalise=True).combine(opinions, batch)
-    torch.testing.assert_close(found, share_out(raw, batch.present))
+    torch.testing.assert_close(found, normalise_weights(raw, batch.present))
     torch.testing.assert_close(output, torch.einsum("bm,bmc->bc", found, opinions))
     output, found = Qmf(SPEC, dynamic=False).combine(opinions, batch)
     torch.testing.assert_close(found, equal_weights(batch.present, torch.float64))
@@ -232,7 +232,7 @@ def test_a_running_mean_follows_the_uncertainty_while_training():
     method.train()
     for opinions in (first, second):
         method.combine(opinions, batch)
-    energy = [-torch.logsumexp(one[:, 0], dim=1).mean().item() for one in (first, second)]
+    energy = [-torch.logsumexp(values[:, 0], dim=1).mean().item() for values in (first, second)]
     assert method.mean_uncertainty[0].item() == pytest.approx(np.mean(energy), rel=1e-5)
     assert method.mean_uncertainty[1] == 0  # never present
     method.eval().combine(first, batch)
@@ -249,8 +249,8 @@ def test_gradients_are_finite_whatever_is_missing(settings):
     assert (prediction.weights[~batch.present] == 0).all()
     assert (prediction.output[3] == 0).all()
     sum(method.objective(prediction, batch, Step(history=history_of())).values()).backward()
-    gradients = [one.grad for one in method.parameters()]
-    assert all(one is not None and torch.isfinite(one).all() for one in gradients)
+    gradients = [parameter.grad for parameter in method.parameters()]
+    assert all(grad is not None and torch.isfinite(grad).all() for grad in gradients)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_gradients_are_finite_whatever_is_missing(settings):
         ({"alpha": 0.1}, InputError, "alpha must be a number < 0, got 0.1"),
         ({"temperature": [1, 0]}, InputError, "temperature must be a number > 0, got 0"),
         ({"temperature": [1, 1, 1]}, InputError, "one for each of image, audio"),
-        ({"beta": {"image": 1}}, InputError, "leaves out audio"),
+        ({"beta": {"image": 1}}, InputError, "lacks audio"),
         ({"beta": {"imge": 1}}, UnknownNameError, "did you mean 'image'"),
         ({"beta": float("nan")}, InputError, "beta must be a number, got nan"),
         ({"match": "late"}, UnknownNameError, "unknown match 'late': Known: equal"),

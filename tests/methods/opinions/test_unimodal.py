@@ -49,7 +49,7 @@ def test_gradients_are_finite_when_everything_is_missing(make, task):
     losses = sum(method.objective(method(batch), batch, Step()).values())
     assert losses == 0
     losses.backward()
-    assert all(torch.isfinite(one.grad).all() for one in method.parameters() if one.grad is not None)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in method.parameters() if parameter.grad is not None)
 
 
 def samples_of(n=90, seed=0):

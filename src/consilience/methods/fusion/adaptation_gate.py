@@ -1,13 +1,7 @@
-"""MAG: a gate in a text model lets what was seen and heard shift the meaning of each word, within bounds.
-
-Rahman et al. 2020: at every word, each other modality proposes a shift, gated by how well it fits the word; their sum
-is scaled so that it is at most β times as long as the word's own vector. What reads the shifted words is the rest of
-the text model, pretrained or not.
-"""
+"""`mag`: a gate in a text model shifts each word's vector by what the other modalities show (MAG)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,12 +11,12 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Modality
-from consilience.core.settings import dropout_rate, whole_number
+from consilience.core.settings import NonNegativeInt, PositiveFloat, Rate, dropout_rate, number, whole_number
 from consilience.encoders import Encoded, Encoder, Pretrained, Transformer, masked_mean
-from consilience.encoders.pretrained import somewhere
+from consilience.encoders.pretrained import without_empty_rows
 from consilience.methods import JointMethod, PerModality, Spec, register
-from consilience.methods.fusion.bitransformer import BertWords, Words, as_parts, is_bert, split_bert
-from consilience.methods.fusion.time_steps import Steps, without_steps
+from consilience.methods.fusion.bitransformer import BertWords, is_bert, split_bert
+from consilience.methods.fusion.parts import Steps, Words, as_parts, without_steps
 
 
 @register(
@@ -31,18 +25,41 @@ from consilience.methods.fusion.time_steps import Steps, without_steps
     equation="h = Σ_m ReLU(U_m [v_m; t]) ⊙ W_m v_m; t ← LayerNorm(t + min(β ‖t‖ / ‖h‖, 1) h)",
 )
 class Mag(JointMethod):
-    """A text model whose words are shifted by what the other modalities say.
+    """A text model whose words are shifted by what the other modalities show.
 
-    host: the modality that is shifted, by default the first of tokens, else the first sequence. Its encoder is the
-    model: `transformer` unless one is chosen; a BERT or an XLNet by `encoders`. layer: the gate comes after so many of
-    the model's layers, 0 is right after the embeddings. beta: how long a shift may be, in lengths of what it shifts.
-    dropout: after the gate.
+    At every word t, each other modality proposes a shift, gated by how well it fits the word. The sum h of the shifts
+    is scaled so that it is at most β times as long as t. The rest of the model reads the shifted words and pools them.
+
+        g_m = ReLU(U_m [v_m; t] + b_m)         h = Σ_{m∈S} g_m ⊙ (W_m v_m + d_m)
+        t ← dropout(LayerNorm(t + α h)),   α = min(β ‖t‖ / ‖h‖, 1)         c = T(t_1, …, t_n)         z = P c
+
+    v_m are the features of another text or sequence at the same step, for samples that have as many steps of it as
+    words; any other modality is pooled and the same at every word. A sample without its host is read as one empty word,
+    whose shift is not scaled.
+
+    The model T is the host's encoder. Unless another is chosen it is a small `transformer`, trained from scratch. The
+    paper's are pretrained, `encoders={"text": {"name": "bert", "freeze": False}}` or `{"name": "pretrained", "model":
+    "xlnet/xlnet-base-cased", "freeze": False}`, and need a learning rate of about 1e-5. The gate can come after any
+    layer of a `transformer` or a BERT, and before the layers of any other pretrained model; after any other encoder.
+
+    Args:
+        host: The modality whose parts are shifted. None: the first text, else the first sequence.
+        layer: The gate comes after this many of the model's layers; 0 is right after the embeddings.
+        beta: The longest shift allowed, in lengths of the vector that it shifts.
+        dropout: Dropout rate after the gate.
     """
 
-    def __init__(self, spec: Spec, *, host: str | None = None, layer: int = 0, beta: float = 1.0, dropout: float = 0.5):
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        host: str | None = None,
+        layer: NonNegativeInt = 0,
+        beta: PositiveFloat = 1.0,
+        dropout: Rate = 0.5,
+    ):
         name = choose_host(spec.modalities, host)
-        if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < math.inf:
-            raise InputError(f"beta must be a number > 0, got {beta!r}")
+        beta = number("beta", beta, "> 0")
         super().__init__(spec.preferring({name: "transformer"}))
         encoders: dict[str, Encoder] = dict(self.encoders.items())
         encoders[name], reader = split_host(encoders[name], spec.modalities[name])
@@ -51,16 +68,16 @@ class Mag(JointMethod):
             raise InputError(
                 f"layer must be a whole number from 0 to {reader.gateable} with this encoder of {name!r}, got {layer!r}"
             )
-        sides = {one: encoder.width for one, encoder in encoders.items() if one != name}
-        timed = tuple(one for one in sides if spec.modalities[one].timed)
+        sides = {other: encoder.width for other, encoder in encoders.items() if other != name}
+        timed = tuple(other for other in sides if spec.modalities[other].timed)
         width = encoders[name].width if layer == 0 else reader.width
-        gate = AdaptationGate(width, sides, float(beta), dropout_rate(dropout))
+        gate = AdaptationGate(width, sides, beta, dropout_rate(dropout))
         self.fusion = GatedReader(name, reader, gate, layer, timed)
         self.head = nn.Linear(reader.width, spec.task.outputs)
 
     @classmethod
     def reason_against(cls, spec: Spec) -> str | None:
-        """There must be words, or at least steps, to shift."""
+        """Some modality must have words or time steps to shift."""
         return super().reason_against(spec) or without_steps(spec.modalities)
 
 
@@ -77,9 +94,13 @@ class AdaptationGate(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, words: Tensor, sides: Mapping[str, Tensor], present: Mapping[str, Tensor], own: Tensor) -> Tensor:
-        """sides: name → `[batch, part, width_m]`. present: name → `[batch]`. own: who has words at all, `[batch]`.
+        """Shift the words.
 
-        Where there are no words there is no meaning to keep, and the shift is not scaled.
+        Args:
+            words: `[batch, part, width]`.
+            sides: Name → features at every part, `[batch, part, width_m]`.
+            present: Name → `[batch]`.
+            own: `[batch]`, which samples have words; the shift of the others is not scaled.
         """
         total = torch.zeros_like(words)
         for name, gate in self.gates.items():
@@ -104,17 +125,17 @@ class GatedReader(nn.Module):
     """The host's first vectors through its model, with the gate on the way: `[batch, width]`."""
 
     def __init__(self, host: str, reader: Reader, gate: AdaptationGate, layer: int, timed: tuple[str, ...]):
-        """timed: the other modalities that may go along with the host step by step."""
+        """timed: the other modalities that have time steps."""
         super().__init__()
         self.host, self.reader, self.gate, self.layer, self.timed = host, reader, gate, layer, timed
 
     def forward(self, features: Mapping[str, Encoded], batch: Batch) -> Tensor:
-        """A sample without words is read as one empty word, which the others shift."""
+        """Read the host; a sample without words is one empty word, which the others shift."""
         own = batch.present_in(self.host)
         words, mask = as_parts(features[self.host], own, None)
         sides = {name: beside(features[name], mask, name in self.timed) for name in features if name != self.host}
         present = {name: batch.present_in(name) for name in sides}
-        real = somewhere(mask)
+        real = without_empty_rows(mask)
         hidden = self.reader.embed(words)
         for place in range(len(self.reader.layers) + 1):
             if place == self.layer:
@@ -127,7 +148,7 @@ class GatedReader(nn.Module):
 def beside(encoded: Encoded, mask: Tensor, timed: bool) -> Tensor:
     """A modality's features at each of the host's parts: `[batch, part, width]`; mask: the host's, `[batch, part]`.
 
-    Step by step for the samples whose steps are as many as the host's, if it has any; otherwise pooled, at every part.
+    Step by step for samples with as many steps as the host has; otherwise the pooled features at every part.
     """
     pooled = encoded.pooled[:, None].expand(-1, mask.shape[1], -1)
     if not timed or encoded.sequence is None or encoded.mask is None or encoded.mask.shape != mask.shape:
@@ -136,10 +157,10 @@ def beside(encoded: Encoded, mask: Tensor, timed: bool) -> Tensor:
 
 
 class Reader(nn.Module):
-    """What reads the host's first vectors: here nothing, the encoder has made them all it can.
+    """The part of a host's encoder that reads its first vectors; this base class only pools them.
 
-    layers: what it consists of after the embeddings. gateable: the last of them that the gate may come after. width: of
-    what comes out.
+    layers: names of the layers after the embeddings. gateable: the last layer that the gate may come after. width: of
+    the pooled output.
     """
 
     layers: tuple[str, ...] = ()
@@ -202,9 +223,9 @@ class WholeReader(LayeredReader):
 
 
 def split_host(encoder: Encoder, modality: Modality) -> tuple[Encoder, Reader]:
-    """An encoder of words or steps taken apart: what makes their first vectors, and what reads those.
+    """Split an encoder of words or steps into what makes their first vectors and what reads those.
 
-    One that cannot be taken apart stays whole, and the gate comes after it.
+    An encoder that cannot be split stays whole, and the gate comes after it.
     """
     if isinstance(encoder, Transformer):
         embed: Any = encoder.stages["embed"]
@@ -224,7 +245,7 @@ def split_host(encoder: Encoder, modality: Modality) -> tuple[Encoder, Reader]:
 
 
 def choose_host(modalities: Mapping[str, Modality], host: str | None) -> str:
-    """The modality to be shifted: the one asked for, or the first of tokens, or the first sequence."""
+    """The modality to be shifted: the given one, or the first of tokens, or the first sequence."""
     if host is not None:
         if host not in modalities:
             raise unknown_name("modality", host, modalities, "It was given as host")

@@ -1,8 +1,4 @@
-"""MMBT: one transformer over the words of a text and the parts of every other modality, side by side.
-
-Written from the paper. Parts of images and of anything else (the positions of a feature map, time steps, or a whole
-vector) are projected into the space of word vectors and put before the text, each modality as a segment of its own.
-"""
+"""`mmbt`: one transformer over the words of a text and the parts of every other modality (MMBT)."""
 
 from __future__ import annotations
 
@@ -14,12 +10,12 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError
-from consilience.core.samples import Modality
-from consilience.core.settings import dropout_rate, whole_number
-from consilience.encoders import Encoded, Encoder, Pretrained, blank_padding, masked_mean
-from consilience.encoders.tokens import token_mask, token_vectors
+from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.encoders import Encoded, Encoder, Pretrained
+from consilience.encoders.encoder import token_mask
 from consilience.encoders.transformer import TransformerLayer, sinusoids
 from consilience.methods import JointMethod, PerModality, Spec, register
+from consilience.methods.fusion.parts import Words, as_parts
 
 
 @register(
@@ -30,9 +26,25 @@ from consilience.methods import JointMethod, PerModality, Spec, register
 class Mmbt(JointMethod):
     """One transformer over the parts of all modalities: image parts before the words of a text.
 
-    With a BERT as the encoder of a text, that BERT is the transformer. Otherwise it is one of our own, trained from the
-    start: width, heads, layers, dropout are its settings, as for the encoder `transformer`. parts: at most so many
-    of a modality that is no text; more are averaged, neighbours together.
+    The positions of an image's feature map, the steps of a sequence and whole vectors are projected into the space of
+    word vectors and put before the words of a text. Each modality is a segment with a learned vector s_m and positions
+    p that count from 0. A start vector comes first; its last state is the joint representation. Missing modalities are
+    masked.
+
+        c = T([start; W_1 h_1 + s_1 + p; …; words + s_text + p])_start         z = P c         L = ℓ(z, y)
+
+    With a BERT chosen as the encoder of a text, `encoders={"text": {"name": "bert", "freeze": False}}`, that BERT is
+    the transformer T, and the start vector begins as its [CLS]. This is the paper's method, and needs a learning rate
+    of about 5e-5. Without one, T is a small pre-norm transformer trained from scratch, with sinusoids for p. Of several
+    texts with a BERT, the first one's BERT is T; the others are read as the parts that their encoders give. Segment
+    vectors are ours, beside BERT's own, since it has only two.
+
+    Args:
+        width: Width of our own transformer, a multiple of heads.
+        heads: Attention heads of our own transformer.
+        layers: Layers of our own transformer.
+        dropout: Dropout rate of our own transformer.
+        parts: The most parts read of a modality that is not text; more are averaged with their neighbours.
     """
 
     size = "width"
@@ -41,18 +53,19 @@ class Mmbt(JointMethod):
         self,
         spec: Spec,
         *,
-        width: int = 64,
-        heads: int = 4,
-        layers: int = 2,
-        dropout: float = 0.1,
-        parts: int = 16,
+        width: PositiveInt = 64,
+        heads: PositiveInt = 4,
+        layers: PositiveInt = 2,
+        dropout: Rate = 0.1,
+        parts: PositiveInt = 16,
     ):
         super().__init__(spec)
         whole_number("parts", parts)
         encoders: dict[str, Encoder] = dict(self.encoders.items())
-        berts = [name for name, one in encoders.items() if is_bert(one)]
+        berts = [name for name, encoder in encoders.items() if is_bert(encoder)]
         # Where no encoder was chosen for a text, its word vectors are the transformer's own.
-        texts = [one for one, each in spec.modalities.items() if each.kind == "tokens" and one not in spec.encoders]
+        tokens = [name for name, modality in spec.modalities.items() if modality.kind == "tokens"]
+        texts = [name for name in tokens if name not in spec.encoders]
         host: Host
         if berts:
             host, encoders[berts[0]], first = split_bert(encoders[berts[0]])
@@ -125,7 +138,7 @@ class Bitransformer(nn.Module):
     """
 
     def __init__(self, widths: Mapping[str, int], limits: Mapping[str, int | None], host: Host, first: Tensor):
-        """widths: of each modality's parts. limits: how many of each, None for a text. first: begins the start."""
+        """widths: of each modality's parts. limits: the most of each, None for a text. first: the start vector."""
         super().__init__()
         self.limits, self.host = dict(limits), host
         self.start = nn.Parameter(first)
@@ -146,30 +159,8 @@ class Bitransformer(nn.Module):
             contents.append((project(content) + segment).to(start.dtype))
             masks.append(mask)
             positions += range(content.shape[1])
-        where = torch.tensor(positions, device=start.device)
-        return self.host(torch.cat(contents, dim=1), where.expand(len(batch), -1), torch.cat(masks, dim=1))
-
-
-class Words(Encoder):
-    """The word vectors of a text and nothing else: what reads them is the transformer."""
-
-    name = "words"
-    reads = ("tokens",)
-
-    def __init__(self, modality: Modality, width: int):
-        super().__init__()
-        self.width = width
-        self.stages = nn.ModuleDict({"embed": token_vectors(modality, width)})
-
-    def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The ids with 0 for padding, and what is not padding."""
-        mask = token_mask(x, lengths)
-        return blank_padding(x, mask), mask
-
-    def finish(self, hidden: Tensor, mask: Tensor | None) -> Encoded:
-        """The words and their mean."""
-        assert mask is not None
-        return Encoded(masked_mean(hidden, mask), hidden, mask)
+        place = torch.tensor(positions, device=start.device).expand(len(batch), -1)
+        return self.host(torch.cat(contents, dim=1), place, torch.cat(masks, dim=1))
 
 
 class BertWords(Words):
@@ -181,13 +172,13 @@ class BertWords(Words):
         self.stages = nn.ModuleDict({"embed": vectors})
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The ids in BERT's numbering, and what is not padding."""
+        """The ids in BERT's numbering, and the mask of what is not padding."""
         mask = token_mask(x, lengths)
         return (x - 1).clamp(min=0), mask
 
 
 def split_bert(encoder: Encoder) -> tuple[BertHost, BertWords, Tensor]:
-    """A BERT taken apart: what reads vectors, its word vectors, and the vector of its own token to start with."""
+    """Split a BERT into the part that reads vectors, its word vectors, and the vector of its start token."""
     assert isinstance(encoder, Pretrained)
     embeddings: Any = encoder.stages["embeddings"]
     words = embeddings.word_embeddings
@@ -200,26 +191,3 @@ def split_bert(encoder: Encoder) -> tuple[BertHost, BertWords, Tensor]:
 def is_bert(encoder: Encoder) -> bool:
     """Whether an encoder is a BERT that can take vectors in place of words."""
     return isinstance(encoder, Pretrained) and "embeddings" in encoder.stages
-
-
-def as_parts(encoded: Encoded, present: Tensor, limit: int | None) -> tuple[Tensor, Tensor]:
-    """A modality's parts `[batch, part, width]` and which are real; a modality without parts is one part."""
-    if encoded.sequence is None or encoded.mask is None:
-        return encoded.pooled[:, None], present[:, None]
-    sequence, mask = encoded.sequence, encoded.mask & present[:, None]
-    return (sequence, mask) if limit is None or sequence.shape[1] <= limit else average_parts(sequence, mask, limit)
-
-
-def average_parts(sequence: Tensor, mask: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-    """At most `limit` parts: neighbours among a row's real parts are averaged, in groups as even as can be.
-
-    >>> parts, mask = average_parts(torch.tensor([[[1.0], [3.0], [5.0], [9.0]]]), torch.ones(1, 4).bool(), 2)
-    >>> parts.flatten().tolist()
-    [2.0, 7.0]
-    """
-    order = mask.cumsum(1) - 1  # which of its row's real parts each is
-    count = mask.sum(1, keepdim=True)
-    group = torch.where(count > limit, order * limit // count.clamp(min=1), order)
-    member = (group[:, None] == torch.arange(limit, device=mask.device)[:, None]) & mask[:, None]
-    share = member.to(sequence.dtype)
-    return share @ sequence / share.sum(2, keepdim=True).clamp(min=1), member.any(2)

@@ -1,8 +1,4 @@
-"""MulT: every modality looks into every other, each pair in both directions, without being aligned in time.
-
-Tsai et al. 2019. In a cross-modal transformer the steps of a target modality are the queries, and the steps of a source
-modality the keys and values: what the source says is brought to where the target needs it, whatever their lengths.
-"""
+"""`mult`: cross-modal transformers (MulT). Every modality attends to every other, without alignment in time."""
 
 from __future__ import annotations
 
@@ -10,17 +6,15 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.core.settings import dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
 from consilience.encoders import Encoded, EncoderChoice, mask_lengths
-from consilience.encoders.transformer import TransformerLayer, sinusoids
+from consilience.encoders.transformer import TransformerLayer, attention, feed_forward, sinusoids
 from consilience.methods import JointMethod, PerModality, Spec, register
-from consilience.methods.fusion.bitransformer import Words, as_parts
-from consilience.methods.fusion.time_steps import Steps
+from consilience.methods.fusion.parts import Steps, Words, as_parts
 
 
 @register(
@@ -29,24 +23,50 @@ from consilience.methods.fusion.time_steps import Steps
     equation="4: Z ← Z + CM(LN(Z), LN(source)), Z ← Z + f(LN(Z))",
 )
 class Mult(JointMethod):
-    """Every modality attends to every other, in cross-modal transformers of `layers` layers with `heads` heads.
+    """Every modality attends to every other in cross-modal transformers, without being aligned in time.
 
-    width: of a modality's parts, heads divide it. kernel: how many neighbouring steps of a sequence each of its parts
-    is made of. Words become vectors; an image's parts are the positions of its feature map, a vector is one part.
+    In a cross-modal transformer n → m the parts of the target m are the queries, and the parts of the source n, as they
+    came in, are the keys and values of all layers. The results of all sources are put side by side and read by a
+    transformer of the target's own, whose last real state represents the target. Parts are the steps of a sequence,
+    the word vectors of a text, the positions of an image's feature map, or a whole vector; an encoder that the user
+    chose gives its own parts. There are M (M − 1) cross-modal transformers. A missing source adds nothing; a missing
+    target is zeros. Vectors alone are refused, since each has a single part.
+
+        Z ← Z + CM(LN(Z), LN(X_n)),   Z ← Z + f(LN(Z))         from Z = X_m, `layers` times, for every n ≠ m
+        CM(Z, X) = softmax over parts of (Z Q)(X K)ᵀ / √d, times X V, in each head
+        g = [last of T_m([Z_1→m; …; Z_M→m]) for every m]       c = g + W_2 ReLU(W_1 g)         z = P c
+
+    The paper uses width 40, 8 heads and 4 layers for affect; width 9, 3 heads and 3 layers suit finance. Residuals are
+    of Z itself, as in the published code; eq. 4 prints them of LN(Z).
+
+    Args:
+        width: Width of all parts, a multiple of heads.
+        heads: Number of attention heads.
+        layers: Number of layers of each transformer.
+        kernel: How many neighbouring steps of a sequence each of its parts is made of.
+        dropout: Dropout rate.
     """
 
     size = "width"
 
     def __init__(
-        self, spec: Spec, *, width: int = 32, heads: int = 4, layers: int = 2, kernel: int = 3, dropout: float = 0.1
+        self,
+        spec: Spec,
+        *,
+        width: PositiveInt = 32,
+        heads: PositiveInt = 4,
+        layers: PositiveInt = 2,
+        kernel: PositiveInt = 3,
+        dropout: Rate = 0.1,
     ):
         width, layers, kernel = (
-            whole_number(setting, value)
-            for setting, value in (("width", width), ("layers", layers), ("kernel", kernel))
+            whole_number("width", width),
+            whole_number("layers", layers),
+            whole_number("kernel", kernel),
         )
         if width % whole_number("heads", heads):
             raise InputError(f"width must be a multiple of heads, got width {width} and {heads} heads")
-        parts = {name: parts_of(one, width, kernel) for name, one in spec.modalities.items()}
+        parts = {name: parts_of(modality, width, kernel) for name, modality in spec.modalities.items()}
         super().__init__(spec.preferring(parts))
         inputs = {name: encoder.width for name, encoder in self.encoders.items()}
         self.fusion = Crossmodal(inputs, width, heads, layers, dropout_rate(dropout))
@@ -54,14 +74,14 @@ class Mult(JointMethod):
 
     @classmethod
     def reason_against(cls, spec: Spec) -> str | None:
-        """Attention needs something with more than one part to choose among."""
+        """Attention needs a modality with more than one part."""
         if all(modality.kind == "vector" for modality in spec.modalities.values()):
             return "it attends to parts, and vectors have one each: one modality must be a sequence, text or an image"
         return super().reason_against(spec)
 
 
 def parts_of(modality: Modality, width: int, kernel: int) -> EncoderChoice:
-    """The encoder that takes a modality into parts, unless another is chosen."""
+    """The default encoder of a modality: one that gives parts."""
     if modality.kind == "tokens":
         return Words(modality, width)
     if modality.kind == "sequence":
@@ -73,16 +93,16 @@ def parts_of(modality: Modality, width: int, kernel: int) -> EncoderChoice:
 
 
 class Crossmodal(nn.Module):
-    """Cross-modal transformers from each modality's others to it, a transformer over what they brought, the last state.
+    """The fusion: cross-modal transformers for every pair, a transformer for every target, their last states.
 
-    A single modality attends to itself. width: of the joint representation.
+    A single modality attends to itself.
     """
 
     def __init__(self, inputs: Mapping[str, int], width: int, heads: int, layers: int, dropout: float):
         """inputs: width of each modality's parts."""
         super().__init__()
         self.project = PerModality(
-            {name: nn.Identity() if one == width else nn.Linear(one, width) for name, one in inputs.items()}
+            {name: nn.Identity() if size == width else nn.Linear(size, width) for name, size in inputs.items()}
         )
         others = {name: [other for other in inputs if other != name] or [name] for name in inputs}
         self.streams = PerModality(
@@ -91,9 +111,11 @@ class Crossmodal(nn.Module):
                 for name, sources in others.items()
             }
         )
-        together = {name: width * len(sources) for name, sources in others.items()}
-        self.memories = PerModality({name: Memory(one, heads, layers, dropout) for name, one in together.items()})
-        self.width = sum(together.values())
+        widths = {name: width * len(sources) for name, sources in others.items()}
+        self.memories = PerModality(
+            {name: SelfAttention(size, heads, layers, dropout) for name, size in widths.items()}
+        )
+        self.width = sum(widths.values())
         self.dropout = nn.Dropout(dropout)
         self.mix = nn.Sequential(
             nn.Linear(self.width, self.width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(self.width, self.width)
@@ -105,19 +127,19 @@ class Crossmodal(nn.Module):
         for name, project in self.project.items():
             sequence, masks[name] = as_parts(features[name], batch.present_in(name), None)
             content = project(sequence)
-            where = sinusoids(content.shape[1], content.shape[2], content.device)
-            parts[name] = self.dropout(content + where.to(content.dtype))
+            positions = sinusoids(content.shape[1], content.shape[2], content.device)
+            parts[name] = self.dropout(content + positions.to(content.dtype))
         last = []
         for name, streams in self.streams.items():
-            brought = [stream(parts[name], parts[source], masks[source]) for source, stream in streams.items()]
-            states = self.memories[name](torch.cat(brought, dim=2), masks[name])
+            attended = [stream(parts[name], parts[source], masks[source]) for source, stream in streams.items()]
+            states = self.memories[name](torch.cat(attended, dim=2), masks[name])
             last.append(last_real(states, masks[name]))
         joint = torch.cat(last, dim=1)
         return joint + self.mix(joint)
 
 
 class CrossmodalTransformer(nn.Module):
-    """A target `[batch, target part, width]` looks into a source `[batch, source part, width]`, layer after layer.
+    """A target `[batch, target part, width]` attends to a source `[batch, source part, width]` in every layer.
 
     Every layer reads the source as it came in.
     """
@@ -145,33 +167,24 @@ class CrossmodalLayer(nn.Module):
         self.keys_values = nn.Linear(width, 2 * width)
         self.mix = nn.Linear(width, width)
         self.forward_norm = nn.LayerNorm(width)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4 * width, width)
-        )
+        self.feed_forward = feed_forward(width, dropout)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, target: Tensor, source: Tensor, mask: Tensor) -> Tensor:
-        """Look into the source's real parts, mask `[batch, source part]`; nothing comes from a source without any."""
-        heard = self.attend(self.attention_norm(target), self.attention_norm(source), mask)
-        target = target + self.dropout(heard * mask.any(1)[:, None, None])
+        """Attend to the source's real parts, mask `[batch, source part]`; a source without any adds nothing."""
+        attended = self.attend(self.attention_norm(target), self.attention_norm(source), mask)
+        target = target + self.dropout(attended * mask.any(1)[:, None, None])
         return target + self.dropout(self.feed_forward(self.forward_norm(target)))
 
     def attend(self, target: Tensor, source: Tensor, mask: Tensor) -> Tensor:
-        """Multi-head attention: softmax(q·k / √d) v in each head, q of the target, k and v of the source."""
-        queries, keys, values = (
-            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for part in (self.queries(target), *self.keys_values(source).chunk(2, dim=2))
-        )  # each [batch, head, part, width / heads]
-        # A row without any real part attends to its padding: a softmax over nothing would be NaN.
-        mask = (mask | ~mask.any(1, keepdim=True))[:, None, None, :]
-        heard = functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, dropout_p=self.rate if self.training else 0.0
-        )
-        return self.mix(heard.transpose(1, 2).flatten(2))
+        """Multi-head attention with queries of the target, keys and values of the source."""
+        keys, values = self.keys_values(source).chunk(2, dim=2)
+        rate = self.rate if self.training else 0.0
+        return self.mix(attention(self.queries(target), keys, values, self.heads, mask, rate))
 
 
-class Memory(nn.Module):
-    """A transformer over what all sources brought to one modality: `[batch, part, width]` → the same."""
+class SelfAttention(nn.Module):
+    """The transformer over what one target has read from all sources: `[batch, part, width]` → the same."""
 
     def __init__(self, width: int, heads: int, layers: int, dropout: float):
         super().__init__()

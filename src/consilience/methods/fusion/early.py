@@ -1,7 +1,4 @@
-"""Early fusion: the inputs themselves side by side, and one encoder over all of them.
-
-Images of one size are stacked as channels, sequences of one length step by step; anything else is flattened.
-"""
+"""`early`: the inputs themselves side by side, and one encoder over all of them."""
 
 from __future__ import annotations
 
@@ -19,9 +16,19 @@ from consilience.encoders import EncoderChoice, build_encoder
 from consilience.methods import Method, Prediction, Spec, register
 
 
-@register("early")
+@register("early", equation="z = P G([x_1, …, x_M])")
 class Early(Method):
-    """Inputs concatenated. encoder: of the joined input, by default the one of its kind."""
+    """The inputs themselves side by side, and one encoder over all of them.
+
+    Images of one size are stacked as channels, sequences of one length step by step; anything else is flattened into
+    one vector. The encoder can see relations between raw values that later fusion has lost, and needs the most data to
+    find them. Text and tokens are not read, and encoders cannot be chosen per modality.
+
+        z = P G([x_1, …, x_M])         L = ℓ(z, y)
+
+    Args:
+        encoder: Encoder of the joined input. None: the default of its kind.
+    """
 
     reads = ("vector", "image", "sequence")
 
@@ -35,25 +42,25 @@ class Early(Method):
 
     @classmethod
     def reason_against(cls, spec: Spec) -> str | None:
-        """Its one encoder reads all modalities, so none can be chosen for one of them."""
+        """Its one encoder reads all modalities, so that none can be chosen for a single modality."""
         return super().reason_against(spec) or against_encoders(spec)
 
     def forward(self, batch: Batch) -> Prediction:
-        """Join the inputs, encode once, read out."""
+        """Join the inputs, encode once, apply the head."""
         joined, lengths = join_inputs(self.modalities, self.joined, batch)
         encoded = self.encoder(joined, lengths)
         return Prediction(self.head(encoded.pooled), joint=encoded.pooled)
 
 
 def against_encoders(spec: Spec) -> str | None:
-    """What to say where encoders are chosen per modality, or None where none is."""
+    """Return why the method cannot be used where encoders are chosen per modality, or None where none is."""
     if not any(choice is not None for choice in spec.encoders.values()):
         return None
     return "it has one encoder for all modalities, its setting 'encoder', and can use none chosen per modality"
 
 
 def join_shapes(modalities: Mapping[str, Modality]) -> Modality:
-    """What the joined input is.
+    """The joined input as a modality.
 
     >>> join_shapes({"a": Modality("a", "image", (1, 8, 8)), "b": Modality("b", "image", (3, 8, 8))}).shape
     (4, 8, 8)
@@ -73,18 +80,16 @@ def join_inputs(modalities: Mapping[str, Modality], joined: Modality, batch: Bat
         return torch.cat([batch[name] for name in modalities], dim=1), None
     parts = []
     for name, modality in modalities.items():
-        x = batch[name]
-        if modality.kind == "sequence":
-            x = _fit_time(x, modality)
+        x = _pad_time(batch[name], modality) if modality.kind == "sequence" else batch[name]
         parts.append(x if joined.kind == "sequence" else x.flatten(1))
     if joined.kind == "vector":
         return torch.cat(parts, dim=1), None
-    # A sample lasts as long as the longest of its modalities; one that is missing has length 0.
+    # A sample lasts as long as the longest of its modalities; a missing one has length 0.
     lengths = torch.stack([batch.lengths[name] for name in modalities]).amax(dim=0)
     return torch.cat(parts, dim=2), lengths.clamp(min=1)
 
 
-def _fit_time(x: Tensor, modality: Modality) -> Tensor:
+def _pad_time(x: Tensor, modality: Modality) -> Tensor:
     steps = modality.shape[0]
     if x.shape[1] > steps:
         raise InputError(

@@ -1,9 +1,4 @@
-"""Factorised representations (MFM): what discriminates, shared by all, and what generates, each modality's own.
-
-Tsai et al. 2019: a shared factor, made from all modalities, predicts the target; together with a modality's own
-factor it reconstructs that modality. The own factors carry what is needed to see or hear but not to decide, so that
-the shared one need not.
-"""
+"""`mfm`: factorised representations, a shared factor that discriminates and own factors that reconstruct (MFM)."""
 
 from __future__ import annotations
 
@@ -16,49 +11,62 @@ from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.samples import Modality
-from consilience.core.settings import number, whole_number
+from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate, number, whole_number
 from consilience.encoders import Encoded, length_mask, masked_mean
+from consilience.encoders.encoder import token_mask
 from consilience.encoders.mlp import dense_block
-from consilience.encoders.tokens import token_mask
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
 
 
-@register("mfm", paper="Tsai et al. 2019, Learning Factorized Multimodal Representations", equation="5")
+@register(
+    "mfm",
+    paper="Tsai et al. 2019, Learning Factorized Multimodal Representations",
+    equation="5: L = ℓ(z, y) + reconstruction · Σ_m ‖x̂_m − x_m‖² / D + prior · mean MMD²",
+)
 class Factorized(JointMethod):
     """A shared factor for the target, own factors for reconstruction.
 
-    latent: width of every factor. reconstruction, prior: weights of the reconstruction loss and of the distance
-    (maximum mean discrepancy) between the factors and a standard normal.
+    The shared factor c is made from all features, by the layer of `concat` and a linear one after it, and predicts the
+    target. Together with a modality's own factor it reconstructs that modality, so that the own factors hold what is
+    needed to reconstruct but not to decide. Both kinds of factors are drawn to a standard normal by the maximum mean
+    discrepancy (MMD). Vectors and images are reconstructed as they are (standardised), sequences by their mean over
+    time, tokens by the cross entropy of their frequencies: the decoders shape the factors, they do not generate.
 
-    Vectors and images are reconstructed as they are, sequences by their mean over time, tokens by how often each of
-    them occurs: a decoder here is there to shape the factors, not to draw.
+        f_m = W_m h_m         c = W concat(h_1, …, h_M)         x̂_m = D_m [f_m, c]         z = P c
+        L   = ℓ(z, y) + reconstruction · Σ_{m∈S} ‖x̂_m − x_m‖²/D + prior · mean MMD²(f_m or c, N(0, I))
+
+    Args:
+        latent: Width of every factor.
+        reconstruction: Weight of the reconstruction loss.
+        prior: Weight of the discrepancy between the factors and a standard normal.
+        dropout: Dropout rate.
     """
 
     def __init__(
         self,
         spec: Spec,
         *,
-        latent: int = 200,
-        reconstruction: float = 0.1,
-        prior: float = 0.1,
-        dropout: float = 0.1,
+        latent: PositiveInt = 200,
+        reconstruction: NonNegativeFloat = 0.1,
+        prior: NonNegativeFloat = 0.1,
+        dropout: Rate = 0.1,
     ):
         super().__init__(spec)
         latent = whole_number("latent", latent)
-        self.fusion = SharedFactor(sum(encoder.width for encoder in self.encoders.values()), latent, dropout)
+        self.fusion = SharedFactor.over(self.encoders, latent, dropout)
         self.head = nn.Linear(latent, spec.task.outputs)
         self.own = PerModality({name: nn.Linear(encoder.width, latent) for name, encoder in self.encoders.items()})
         self.decoders = PerModality(
             {
-                name: nn.Sequential(dense_block(2 * latent, latent, dropout=dropout), nn.Linear(latent, entries(one)))
-                for name, one in spec.modalities.items()
+                name: nn.Sequential(dense_block(2 * latent, latent, dropout=dropout), nn.Linear(latent, entries(seen)))
+                for name, seen in spec.modalities.items()
             }
         )
         self.reconstruction, self.prior = number("reconstruction", reconstruction, "≥ 0"), number("prior", prior, "≥ 0")
 
     def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
-        """Read out the shared factor; reconstruct each modality from it and the modality's own."""
+        """Apply the head to the shared factor; reconstruct each modality from it and the modality's own."""
         prediction = super().read(joint, features, batch)
         own = {name: project(features[name].pooled) for name, project in self.own.items()}
         decoded = {
@@ -72,10 +80,11 @@ class Factorized(JointMethod):
         """The task's loss, the reconstruction of what is present, and the factors' distance from the prior."""
         losses = super().objective(prediction, batch, step)
         decoded = prediction.extra["reconstruction"]
-        each = [
-            misfit(self.modalities[name], decoded[name], batch, name) * batch.present_in(name) for name in self.names
+        errors = [
+            reconstruction_loss(modality, decoded[name], batch) * batch.present_in(name)
+            for name, modality in self.modalities.items()
         ]
-        losses["reconstruction"] = self.reconstruction * weighted_mean(torch.stack(each).sum(dim=0), batch.weight)
+        losses["reconstruction"] = self.reconstruction * weighted_mean(torch.stack(errors).sum(dim=0), batch.weight)
         if self.prior:
             assert prediction.joint is not None
             own = [discrepancy(factor, batch.present_in(name)) for name, factor in prediction.extra["own"].items()]
@@ -85,7 +94,7 @@ class Factorized(JointMethod):
 
 
 class SharedFactor(Concatenation):
-    """Concatenation and a linear layer behind it: `[batch, width]`, of either sign, as the prior is."""
+    """Concatenation and a linear layer after it: `[batch, width]`, of either sign, as the prior is."""
 
     def __init__(self, inputs: int, width: int, dropout: float):
         super().__init__(inputs, width, dropout)
@@ -93,20 +102,20 @@ class SharedFactor(Concatenation):
 
 
 def entries(modality: Modality) -> int:
-    """How many numbers stand for one sample of a modality in a reconstruction."""
+    """The number of values in the reconstruction of one sample of a modality."""
     if modality.kind == "tokens":
         assert modality.vocabulary is not None
         return modality.vocabulary
     return modality.shape[1] if modality.kind == "sequence" else math.prod(modality.shape)
 
 
-def misfit(modality: Modality, decoded: Tensor, batch: Batch, name: str) -> Tensor:
+def reconstruction_loss(modality: Modality, decoded: Tensor, batch: Batch) -> Tensor:
     """Each sample's reconstruction loss `[batch]`: mean square, or cross entropy of token frequencies per token."""
-    x, lengths = batch[name], batch.lengths.get(name)
+    x, lengths = batch[modality.name], batch.lengths.get(modality.name)
     if modality.kind == "tokens":
         real = token_mask(x, lengths)
-        each = functional.log_softmax(decoded, dim=1).gather(1, x.long() * real)
-        return -(each * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+        log_p = functional.log_softmax(decoded, dim=1).gather(1, x.long() * real)
+        return -(log_p * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
     target = masked_mean(x, length_mask(lengths, x)) if modality.kind == "sequence" else x.flatten(1)
     return (decoded - target).square().mean(dim=1)
 

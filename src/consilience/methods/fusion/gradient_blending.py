@@ -1,53 +1,55 @@
-"""Gradient blending: heads for every modality and for all together, each weighted by how much of what it learns lasts.
-
-Wang, Tran and Feiszli 2020. Modalities overfit at different rates, so that one schedule suits none of them. Each head
-is trained alone for a while; what it gains on held-out samples (G) against what it overfits (O) gives its weight in
-the joint training: w ∝ G / O², the blend with the best ratio of overfitting to generalisation.
-"""
+"""`gradient-blend`: a head for every modality beside the joint one, each weighted by how well it generalises."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError
 from consilience.core.samples import Samples
-from consilience.core.settings import whole_number
+from consilience.core.settings import Interval, PositiveInt, Rate, check_value, whole_number
 from consilience.encoders import Encoded
-from consilience.methods import (
-    JointMethod,
-    PerModality,
-    Prediction,
-    Spec,
-    Step,
-    expert_losses,
-    register,
-    task_losses,
-    weighted_mean,
-)
+from consilience.methods import JointMethod, Prediction, Spec, Step, expert_losses, register, task_losses, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
+from consilience.methods.heads import expert_logits, linear_heads
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 from consilience.training.trainer import split_folds
+
+HeldOut = Annotated[float, Interval(0, 0.5, above=True)]
 
 
 @register(
     "gradient-blend",
     paper="Wang, Tran and Feiszli 2020, What Makes Training Multi-Modal Classification Networks Hard?",
-    equation="proposition 1",
+    equation="proposition 1: w_k ∝ G_k / O_k²",
 )
 class GradientBlend(JointMethod):
     """Concatenation with a head for each modality beside the joint one; the losses are blended by G / O².
 
-    width: of the joint representation. probe_epochs: how long each head is trained alone to find its weight, by
-    default a quarter of the epochs. held_out: the share of training samples that judges it. Finding the weights
-    costs (number of modalities + 1) × probe_epochs epochs.
+    Modalities overfit at different rates, so that one schedule suits none of them. The weights of the heads' losses are
+    found before the training proper: each head is trained alone on a part of the training samples. G is what it gained
+    on the held-out part, O by how much more it gained on the samples it learned from. The joint head alone decides at
+    test time. This is the paper's offline form.
+
+        w_k ∝ G_k / O_k²,  G = ℓ_held before − ℓ_held after,  O = (ℓ_held − ℓ_train after) − (ℓ_held − ℓ_train before)
+        L   = Σ_k w_k ℓ(z_k, y)          k over the modalities and the joint head, Σ w = 1
+
+    Overfitting below a hundredth of the gain counts as a hundredth of it, and no weight falls below a hundredth of the
+    largest: both bounds are ours. In `pro:gradient-blend` the modalities' heads read the first pass, the joint head the
+    last. Finding the weights costs (number of modalities + 1) × probe_epochs epochs and uses no validation sample.
+
+    Args:
+        width: Width of the joint representation.
+        dropout: Dropout rate after the joint layer.
+        probe_epochs: How long each head is trained alone to find its weight. None: a quarter of the epochs.
+        held_out: The share of training samples held out to find the weights.
     """
 
     blend: Tensor
@@ -56,27 +58,23 @@ class GradientBlend(JointMethod):
         self,
         spec: Spec,
         *,
-        width: int = 256,
-        dropout: float = 0.1,
-        probe_epochs: int | None = None,
-        held_out: float = 0.2,
+        width: PositiveInt = 256,
+        dropout: Rate = 0.1,
+        probe_epochs: PositiveInt | None = None,
+        held_out: HeldOut = 0.2,
     ):
         super().__init__(spec)
-        if isinstance(held_out, bool) or not isinstance(held_out, int | float) or not 0 < held_out <= 0.5:
-            raise InputError(f"held_out must be a share > 0 and ≤ 0.5, got {held_out!r}")
-        self.held_out = held_out
+        self.held_out = check_value("held_out", held_out, HeldOut)
         self.probe_epochs = None if probe_epochs is None else whole_number("probe_epochs", probe_epochs)
-        self.fusion = Concatenation(sum(encoder.width for encoder in self.encoders.values()), width, dropout)
+        self.fusion = Concatenation.over(self.encoders, width, dropout)
         self.head = nn.Linear(width, spec.task.outputs)
-        self.heads = PerModality(
-            {name: nn.Linear(encoder.width, spec.task.outputs) for name, encoder in self.encoders.items()}
-        )
+        self.heads = linear_heads(self.encoders, spec.task.outputs)
         heads = len(self.heads) + 1
         self.register_buffer("blend", torch.full((heads,), 1 / heads))  # modalities in order, then all together
 
     def opine(self, features: Mapping[str, Encoded]) -> Tensor:
-        """What each modality's head says, for the loss alone: the joint head decides."""
-        return torch.stack([head(features[name].pooled) for name, head in self.heads.items()], dim=1)
+        """The logits of each modality's head, for the loss alone: the joint head decides."""
+        return expert_logits(self.heads, features)
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """The heads' losses, each times its weight."""
@@ -89,11 +87,11 @@ class GradientBlend(JointMethod):
         assert prediction.opinions is not None
         own = expert_losses(self.task, prediction.opinions, batch) * batch.present
         joint = task_losses(self.task, prediction.output, batch)
-        return torch.stack([weighted_mean(one, batch.weight) for one in (*own.T, joint)])
+        return torch.stack([weighted_mean(losses, batch.weight) for losses in (*own.T, joint)])
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each head alone to find the weights, then all of them together."""
-        if len(self.heads) > 1:  # with one modality both heads say the same
+        if len(self.heads) > 1:  # with one modality both heads are the same
             self.blend.copy_(self.find_blend(train, trainer))
         trainer.run(self, train, validation)
 
@@ -125,19 +123,18 @@ class GradientBlend(JointMethod):
         total = torch.zeros(len(self.blend), dtype=torch.float64)
         weight = 0.0
         for batch in trainer.loader(samples, device).in_order(trainer.evaluation_batch):
-            here = float(batch.weight.sum())
-            total += here * self.head_losses(self(batch), batch).double().cpu()
-            weight += here
+            batch_weight = float(batch.weight.sum())
+            total += batch_weight * self.head_losses(self(batch), batch).double().cpu()
+            weight += batch_weight
         return total / max(weight, 1e-12)
 
 
 def blending_weights(train_before: Tensor, held_before: Tensor, train_after: Tensor, held_after: Tensor) -> Tensor:
     """w ∝ G / O² from each head's losses `[head]` on training and held-out samples, before and after training it.
 
-    G, what it gained on held-out samples; O, by how much more it gained on those it learned from. Overfitting below a
-    hundredth of the gain counts as a hundredth of it, since a head that happens not to overfit would otherwise
-    outweigh all others without bound; no weight is below a hundredth of the largest, so that every head goes on
-    learning. If none gained, all weigh the same.
+    Overfitting below a hundredth of the gain counts as a hundredth of it, since a head that does not overfit would
+    otherwise outweigh all others without bound; no weight is below a hundredth of the largest, so that every head goes
+    on learning. If no head gained, all weigh the same.
 
     >>> start = torch.tensor([2.0, 2.0])
     >>> blending_weights(start, start, torch.tensor([0.5, 1.0]), torch.tensor([1.0, 1.5])).tolist()

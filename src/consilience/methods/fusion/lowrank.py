@@ -1,8 +1,4 @@
-"""Low-rank tensor fusion (LFN): all products across modalities, without ever building their tensor.
-
-Liu et al. 2018: the tensor fusion network's weights, a tensor of order M + 1, are a sum of `rank` outer products of
-one factor for each modality. The contraction with the tensor of features then is a product of M projections.
-"""
+"""`lowrank`: low-rank tensor fusion (LFN), all products across modalities without building their tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.settings import dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, Spec, register
 
@@ -22,17 +18,17 @@ from consilience.methods import JointMethod, Spec, register
 class LowRank(nn.Module):
     """Σ_r w_r Π_m (F_mr [h_m, 1]) + b: `[batch, width]`.
 
-    The 1 beside the features makes the products of fewer modalities part of the sum; of a missing modality, whose
-    features are zeros, it is all that is left.
+    The 1 beside the features makes the products of fewer modalities part of the sum. The features of a missing modality
+    are zeros, so that only its 1 takes part.
     """
 
     def __init__(self, inputs: Mapping[str, int], width: int, rank: int):
         super().__init__()
-        self.factors = nn.ParameterList(nn.Parameter(torch.empty(rank, one + 1, width)) for one in inputs.values())
+        self.factors = nn.ParameterList(nn.Parameter(torch.empty(rank, size + 1, width)) for size in inputs.values())
         self.weights = nn.Parameter(torch.empty(rank))
         self.bias = nn.Parameter(torch.zeros(width))
         # Each factor alone keeps the size of what it projects, and the sum over ranks keeps that of a product; the
-        # constant's row starts at one, so that a product begins as a sum of what the modalities say.
+        # constant's row starts at one, so that a product begins as a sum over the modalities.
         for factor in self.factors:
             nn.init.normal_(factor, std=1 / math.sqrt(factor.shape[1]))
             with torch.no_grad():
@@ -51,8 +47,8 @@ def contract(features: list[Tensor], factors: list[Tensor], weights: Tensor) -> 
     12.0
     """
     product = None
-    for one, factor in zip(features, factors, strict=True):
-        projected = torch.einsum("bi,rio->bro", functional.pad(one, (0, 1), value=1.0), factor.to(one.dtype))
+    for feature, factor in zip(features, factors, strict=True):
+        projected = torch.einsum("bi,rio->bro", functional.pad(feature, (0, 1), value=1.0), factor.to(feature.dtype))
         product = projected if product is None else product * projected
     assert product is not None
     return torch.einsum("bro,r->bo", product, weights.to(product.dtype))
@@ -61,12 +57,24 @@ def contract(features: list[Tensor], factors: list[Tensor], weights: Tensor) -> 
 @register(
     "lowrank",
     paper="Liu et al. 2018, Efficient Low-rank Multimodal Fusion with Modality-Specific Factors",
-    equation="5",
+    equation="5: c = Σ_r w_r Π_m (F_mr [h_m, 1]) + b",
 )
 class LowRankFusion(JointMethod):
-    """Products across all modalities in a factorised form. width: of the joint representation; rank: of the tensor."""
+    """All products of features across modalities, in a factorised form.
 
-    def __init__(self, spec: Spec, *, width: int = 120, rank: int = 40, dropout: float = 0.1):
+    The weights of `tensor` fusion form a tensor of order M + 1. Here it is a sum of `rank` outer products of one factor
+    for each modality, so that the contraction with the features is a product of M projections and the tensor is never
+    built. A missing modality takes part with its 1 alone.
+
+        c = Σ_r w_r · F_1r [h_1, 1] ∘ … ∘ F_Mr [h_M, 1] + b         z = P dropout(ReLU(c))
+
+    Args:
+        width: Width of the joint representation.
+        rank: Rank of the weight tensor.
+        dropout: Dropout rate before the head.
+    """
+
+    def __init__(self, spec: Spec, *, width: PositiveInt = 120, rank: PositiveInt = 40, dropout: Rate = 0.1):
         super().__init__(spec)
         width = whole_number("width", width)
         inputs = {name: encoder.width for name, encoder in self.encoders.items()}

@@ -1,21 +1,17 @@
-"""MFAS: fusion layers that read inner stages of the encoders, one level after another.
-
-Pérez-Rúa et al. 2019 search for which stages to join; here they are given, by default as in the architecture they
-found for audio and images (fig. 11 of Shankar et al. 2022): third and second stage from the end, then the head.
-"""
+"""`mfas`: fusion layers that read inner stages of the encoders, one level after another."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.settings import dropout_rate, one_of, whole_number
+from consilience.core.settings import PositiveInt, Rate, dropout_rate, one_of, whole_number
 from consilience.encoders import Encoded, Encoder
 from consilience.methods import JointMethod, Spec, register
 from consilience.methods.fusion.mmtm import Stream, stage_widths
@@ -32,8 +28,8 @@ Level = Mapping[str, int]
 
 
 @dataclass
-class Tapped(Encoded):
-    """Features of an encoder, and beside them what its stages gave: number from 1 → `[batch, width of the stage]`."""
+class EncodedStages(Encoded):
+    """Features of an encoder and of its stages: stage number from 1 → `[batch, width of the stage]`."""
 
     stages: Mapping[int, Tensor] = field(default_factory=dict)
 
@@ -44,12 +40,24 @@ class Tapped(Encoded):
     equation="h_l = σ(W_l [a_i, v_j, h_{l−1}])",
 )
 class Mfas(JointMethod):
-    """Fusion layers over inner stages of the encoders, each with the layer before it.
+    """Fusion layers over inner stages of the encoders, each reading the layer before it.
 
-    layers: which stages join at each level, modality → stage (its number from 1, or its name); by default, in two
-    levels, every encoder's third stage from the end and then its second, and of shorter encoders what there is.
-    Stages that come after all that are read are left out. width: of every level. activation: relu, leaky-relu,
-    sigmoid or tanh.
+    Each level joins one stage of some of the encoders, as its mean over positions (or real time steps), with the level
+    before it. The paper searches for the stages; here they are given. The default has two levels, every encoder's third
+    stage from the end and then its second. For the encoders of AV-MNIST, six stages for audio and four for images, this
+    is the architecture that was found (Shankar, Thompson and Fiterau 2022, fig. 11): [audio 4, image 2] → [audio 5,
+    image 3, f_1]. Of an encoder with two stages both are read, a single stage joins at the second level. Stages after
+    the last one read are not built; that one is read as the encoder's features (of a GRU, its last state). A missing
+    modality enters as zeros.
+
+        f_l = σ(W_l [s_1(i_l1), …, s_M(i_lM), f_{l−1}] + b_l)      s_m(i) the output of stage i of G_m      z = P f_L
+
+    Args:
+        layers: The stages that join at each level, by number from 1 or by name: `[{"audio": 4, "image": "conv2"}, …]`.
+            None: the default above.
+        width: Width of every level.
+        activation: "relu", "leaky-relu", "sigmoid" or "tanh".
+        dropout: Dropout rate after every level.
     """
 
     def __init__(
@@ -57,14 +65,14 @@ class Mfas(JointMethod):
         spec: Spec,
         *,
         layers: Sequence[Mapping[str, int | str]] | None = None,
-        width: int = 64,
-        activation: str = "relu",
-        dropout: float = 0.1,
+        width: PositiveInt = 64,
+        activation: Literal["relu", "leaky-relu", "sigmoid", "tanh"] = "relu",
+        dropout: Rate = 0.1,
     ):
         super().__init__(spec)
         one_of("activation", activation, ACTIVATIONS)
         stages = {name: list(encoder.stages) for name, encoder in self.encoders.items()}
-        self.levels = usual_levels(stages) if layers is None else read_levels(layers, stages)
+        self.levels = default_levels(stages) if layers is None else read_levels(layers, stages)
         widths = {}
         for name, encoder in self.encoders.items():
             widths[name] = stage_widths(encoder, spec.modalities[name]) or [encoder.width]
@@ -75,49 +83,47 @@ class Mfas(JointMethod):
         self.widths = widths
 
     def represent(self, batch: Batch) -> dict[str, Encoded]:
-        """Each encoder's features, and the mean over positions of what each stage that is read gives."""
+        """Each encoder's features, and the mean over positions of each stage that is read."""
         features: dict[str, Encoded] = {}
         for name, encoder in self.encoders.items():
-            stream, depth, given = Stream(encoder, batch, name), max(1, len(encoder.stages)), {}
+            stream, depth, stages = Stream(encoder, batch, name), max(1, len(encoder.stages)), {}
             for stage in sorted({level[name] for level in self.levels if name in level}):
                 if stage < depth:
                     stream.advance(depth - stage)
-                    given[stage] = stream.squeezed(self.widths[name][stage - 1])
-            # The last stage counts as the encoder makes features of it, with a norm or whatever else it ends in.
-            ends = stream.finish()
-            features[name] = Tapped(ends.pooled, ends.sequence, ends.mask, stages={**given, depth: ends.pooled})
+                    stages[stage] = stream.squeezed(self.widths[name][stage - 1])
+            # The last stage is read as the encoder's features, after a final norm for example.
+            encoded = stream.finish()
+            stages[depth] = encoded.pooled
+            features[name] = EncodedStages(encoded.pooled, encoded.sequence, encoded.mask, stages=stages)
         return features
 
 
 class Levels(nn.Module):
-    """h_l = σ(W_l [stages of level l, h_{l−1}] + b_l), and the last of them: `[batch, width]`.
-
-    What a missing modality would give is zeros.
-    """
+    """h_l = σ(W_l [stages of level l, h_{l−1}] + b_l); returns the last level, `[batch, width]`."""
 
     def __init__(self, levels: Sequence[Level], inputs: Sequence[int], width: int, activation: str, dropout: float):
         super().__init__()
         self.levels = tuple(levels)
         self.join = nn.ModuleList(
-            nn.Sequential(nn.Linear(one + width * bool(number), width), ACTIVATIONS[activation](), nn.Dropout(dropout))
-            for number, one in enumerate(inputs)
+            nn.Sequential(nn.Linear(size + width * bool(level), width), ACTIVATIONS[activation](), nn.Dropout(dropout))
+            for level, size in enumerate(inputs)
         )
 
-    def forward(self, features: Mapping[str, Tapped], batch: Batch) -> Tensor:
+    def forward(self, features: Mapping[str, EncodedStages], batch: Batch) -> Tensor:
         """Join, level by level."""
         before: list[Tensor] = []
         for level, join in zip(self.levels, self.join):
-            given = [features[name].stages[stage] for name, stage in level.items()]
-            before = [join(torch.cat([*given, *before], dim=1))]
+            inputs = [features[name].stages[stage] for name, stage in level.items()]
+            before = [join(torch.cat([*inputs, *before], dim=1))]
         return before[0]
 
 
-def usual_levels(stages: Mapping[str, Sequence[str]]) -> list[Level]:
+def default_levels(stages: Mapping[str, Sequence[str]]) -> list[Level]:
     """Third and second stage from the end; of an encoder with two stages both, of one with a single stage that one.
 
-    >>> usual_levels({"audio": "abcdef", "image": "abcd"})
+    >>> default_levels({"audio": "abcdef", "image": "abcd"})
     [{'audio': 4, 'image': 2}, {'audio': 5, 'image': 3}]
-    >>> usual_levels({"audio": "ab", "text": "a"})
+    >>> default_levels({"audio": "ab", "text": "a"})
     [{'audio': 1}, {'audio': 2, 'text': 1}]
     """
     last = {name: max(1, min(len(own), 2), len(own) - 1) for name, own in stages.items()}
@@ -126,7 +132,7 @@ def usual_levels(stages: Mapping[str, Sequence[str]]) -> list[Level]:
 
 
 def read_levels(layers: Any, stages: Mapping[str, Sequence[str]]) -> list[Level]:
-    """Levels as the user gave them, with stages as numbers.
+    """Read the setting `layers`: levels with stages as numbers.
 
     >>> read_levels([{"image": "conv2"}, {"image": 3, "audio": 1}], {"image": ["conv1", "conv2", "conv3"], "audio": []})
     [{'image': 2}, {'image': 3, 'audio': 1}]
@@ -159,7 +165,7 @@ def _stage_number(name: str, stage: Any, stages: Sequence[str]) -> int:
 
 
 def cut(encoder: Encoder, last: int, widths: Sequence[int]) -> None:
-    """Leave out the stages after the last that is read: they would never be trained."""
+    """Remove the stages after the last one that is read: they would never be trained."""
     for stage in list(encoder.stages)[last:]:
         del encoder.stages[stage]
     encoder.width = widths[last - 1]

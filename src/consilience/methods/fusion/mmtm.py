@@ -1,8 +1,4 @@
-"""MMTM: between the stages of their encoders, modalities tell each other which features to heed.
-
-At every exchange each modality is squeezed into its mean over positions; a small network over all of them gives each
-modality a gate per feature, between 0 and 2, that its features are multiplied with.
-"""
+"""`mmtm`: multimodal transfer modules, gates that the modalities exchange between the stages of their encoders."""
 
 from __future__ import annotations
 
@@ -13,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError
+from consilience.core.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, number, whole_number
 from consilience.encoders import Encoded, Encoder, length_mask, masked_mean
-from consilience.methods import ExpertMethod, PerModality, Prediction, Spec, equal_weights, register
+from consilience.methods import ExpertMethod, PerModality, Prediction, Spec, register
+from consilience.methods.heads import expert_logits, mean_logits
 
 
 @register(
@@ -26,28 +23,47 @@ from consilience.methods import ExpertMethod, PerModality, Prediction, Spec, equ
 class Mmtm(ExpertMethod):
     """Squeeze and excitation between the stages of the encoders; the mean of the present experts' logits.
 
-    ratio: the squeezed representation has 2 Σ d_m / ratio features. exchanges: after how many of the last stages, by
-    default after as many as at least two encoders have. Encoders with different numbers of stages are aligned at the
-    end: an exchange takes place among those that have that many. expert_loss: as for `late`, 0 as in the paper.
+    After a stage of every encoder, each modality is squeezed into its mean over positions (or over real time steps). A
+    small network over all means gives every modality a gate per feature, between 0 and 2, that its features are
+    multiplied by. Encoders with different numbers of stages are aligned at their ends: the last exchange comes after
+    every encoder's last stage, the one before it after the stage before, among those that have one. A missing modality
+    enters r as zeros.
+
+        r   = ReLU(V [mean h_1, …, mean h_M] + b)          of size 2 Σ d_m / ratio
+        h_m ← 2 σ(W_m r + b_m) ⊙ h_m                       between stages
+        z   = 1/|S| · Σ_{m∈S} z_m         L = ℓ(z, y) + expert_loss · Σ_m ℓ(z_m, y)
+
+    The paper has two modalities.
+
+    Args:
+        ratio: The squeezed representation has 2 Σ d_m / ratio features: 4 in the published code, 8 in the paper's text.
+        exchanges: How many exchanges, after the last stages. None: as many as at least two encoders have stages.
+        expert_loss: Weight of the experts' own losses; 0 as in the paper.
     """
 
-    def __init__(self, spec: Spec, *, ratio: float = 4.0, exchanges: int | None = None, expert_loss: float = 0.0):
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        ratio: PositiveFloat = 4.0,
+        exchanges: NonNegativeInt | None = None,
+        expert_loss: NonNegativeFloat = 0.0,
+    ):
         super().__init__(spec, expert_loss=expert_loss)
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < float("inf"):
-            raise InputError(f"ratio must be a number > 0, got {ratio!r}")
-        if exchanges is not None and (isinstance(exchanges, bool) or not isinstance(exchanges, int) or exchanges < 0):
-            raise InputError(f"exchanges must be a whole number ≥ 0, or None for all there can be, got {exchanges!r}")
-        widths = {name: stage_widths(self.encoders[name], one) for name, one in spec.modalities.items()}
-        depths = sorted((len(one) for one in widths.values()), reverse=True)
+        ratio = number("ratio", ratio, "> 0")
+        if exchanges is not None:
+            whole_number("exchanges", exchanges, least=0)
+        widths = {name: stage_widths(self.encoders[name], modality) for name, modality in spec.modalities.items()}
+        depths = sorted((len(stages) for stages in widths.values()), reverse=True)
         possible = depths[1] if len(depths) > 1 else 0
         # The exchange before the last takes place after each encoder's stage before the last, and so on.
         self.exchanges = nn.ModuleList(
-            Exchange({name: one[-back] for name, one in widths.items() if len(one) >= back}, ratio)
+            Exchange({name: stages[-back] for name, stages in widths.items() if len(stages) >= back}, ratio)
             for back in range(possible if exchanges is None else min(exchanges, possible), 0, -1)
         )
 
     def forward(self, batch: Batch) -> Prediction:
-        """Every encoder up to its next exchange, the exchange, and so on; then every expert speaks."""
+        """Run every encoder up to its next exchange, exchange, and so on; then apply the heads."""
         streams = {name: Stream(encoder, batch, name) for name, encoder in self.encoders.items()}
         for position, exchange in enumerate(self.exchanges):
             assert isinstance(exchange, Exchange)
@@ -58,14 +74,13 @@ class Mmtm(ExpertMethod):
             for name, gate in exchange(means).items():
                 streams[name].gate(gate)
         features = {name: stream.finish() for name, stream in streams.items()}
-        opinions = torch.stack([head(features[name].pooled) for name, head in self.heads.items()], dim=1)
+        opinions = expert_logits(self.heads, features)
         output, weights = self.combine(opinions, batch)
         return Prediction(output, opinions=opinions, weights=weights, features=features)
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Equal weights over what is present."""
-        weights = equal_weights(batch.present, opinions.dtype)
-        return torch.einsum("bm,bmc->bc", weights, opinions), weights
+        """The mean of the present experts' logits."""
+        return mean_logits(opinions, batch.present)
 
 
 class Exchange(nn.Module):
@@ -86,7 +101,7 @@ class Exchange(nn.Module):
 
 
 class Stream:
-    """One encoder at work on the samples of a batch that have its modality, stopped between stages."""
+    """An encoder applied to the samples of a batch that have its modality, one stage at a time."""
 
     def __init__(self, encoder: Encoder, batch: Batch, name: str):
         self.encoder, self.n = encoder, len(batch)
@@ -99,12 +114,12 @@ class Stream:
         self.hidden: Any = None
         self.mask: Tensor | None = None
         self.empty = len(x) == 0
-        self.like = next((one for one in encoder.parameters() if one.is_floating_point()), batch.weight)
+        self.like = next((value for value in encoder.parameters() if value.is_floating_point()), batch.weight)
         if not self.empty:
             self.hidden, self.mask = encoder.start(x, lengths)
 
     def advance(self, left: int) -> None:
-        """Run stages until so many are left."""
+        """Run stages until `left` of them remain."""
         while len(self.todo) > left:
             stage = self.todo.pop(0)
             if not self.empty:
@@ -122,14 +137,14 @@ class Stream:
             self.hidden = excite(self.hidden, gates if self.rows is None else gates[self.rows])
 
     def finish(self) -> Encoded:
-        """Run what is left; samples without the modality get zeros."""
+        """Run the remaining stages; samples without the modality get zeros."""
         self.advance(0)
         if self.empty:
             nothing = self.like.new_zeros(self.n, 1, self.encoder.width)
             return Encoded(nothing[:, 0], nothing, nothing[..., 0].bool())
-        made = self.encoder.finish(self.hidden, self.mask)
-        parts = (None if one is None else self._spread(one) for one in (made.sequence, made.mask))
-        return Encoded(self._spread(made.pooled), *parts)
+        encoded = self.encoder.finish(self.hidden, self.mask)
+        parts = (None if part is None else self._spread(part) for part in (encoded.sequence, encoded.mask))
+        return Encoded(self._spread(encoded.pooled), *parts)
 
     def _spread(self, part: Tensor) -> Tensor:
         if self.rows is None:
@@ -165,7 +180,7 @@ def excite(hidden: Any, gate: Tensor) -> Any:
 
 @torch.no_grad()
 def stage_widths(encoder: Encoder, modality: Any) -> Sequence[int]:
-    """How many features each stage gives, found by a dry run."""
+    """The number of features after each stage, found by a dry run."""
     modes = [(part, part.training) for part in encoder.modules()]
     encoder.eval()
     like = next(encoder.parameters(), torch.empty(0))

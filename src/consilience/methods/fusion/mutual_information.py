@@ -1,10 +1,4 @@
-"""MIM: what is fused should keep what the modalities share, and the modalities should share as much as they can.
-
-Han, Chen and Poria 2021. Between modalities, mutual information is raised through a lower bound (Barber and Agakov):
-I(x; y) ≥ E ln q(y | x) + H(y), with a Gaussian q that a network learns and the entropy of y estimated from its
-covariances. From the modalities to what is fused it is raised by contrast: the joint representation must tell its own
-sample's features from those of the others in the batch.
-"""
+"""`mim`: concatenation that maximises mutual information among the modalities and with the fusion (MIM)."""
 
 from __future__ import annotations
 
@@ -17,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import unknown_name
 from consilience.core.samples import Samples
-from consilience.core.settings import whole_number
+from consilience.core.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Rate, number, whole_number
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
@@ -28,7 +22,7 @@ from consilience.training.phases import Phase
 
 # The phase in which the networks behind the bound are trained alone.
 BOUND = "bound"
-_LARGEST = 5.0  # of a log variance, either way: without an end, a likelihood has none
+_MAX_LOG_VARIANCE = 5.0  # either way: without a bound the likelihood has none
 _FLOOR = 1e-4  # added to variances, so that codes that do not vary have a finite entropy
 
 
@@ -39,51 +33,71 @@ _FLOOR = 1e-4  # added to variances, so that codes that do not vary have a finit
     equation="L = task + α contrast − β Σ (E ln q(u_n | h_m) + H(u_n))",
 )
 class Mim(JointMethod):
-    """Concatenation that maximises mutual information among the modalities, and between them and what is fused.
+    """Concatenation that maximises mutual information among the modalities, and with the joint representation.
 
-    contrast (α), information (β): weights of the contrastive loss and of the bound. anchor: the modality from which
-    the others are to be told, text in the paper; None takes every pair. code: width of the codes u whose information
-    is bounded. bound_epochs: how long the networks behind the bound are trained alone before everything is. width: of
-    the joint representation.
+    Between modalities the bound of Barber and Agakov is raised, I(h_m; h_n) ≥ I(h_m; u_n) ≥ E ln q(u_n | h_m) + H(u_n),
+    where u_n is a small code of h_n and q a Gaussian whose mean and variance a network learns. Between the modalities
+    and the joint representation c it is contrast: from c, a sample's own features must be told from those of the other
+    samples in the batch.
+
+        u_n = tanh(A_n h_n)         q(u_n | h_m) = N(u_n; μ(h_m), diag σ²(h_m))         H(u_n) ≈ Σ_k w_k ½ ln |2πe Σ_nk|
+        N_m = −mean over samples i of ln softmax_j cos(B_m c_i, h_mj) at j = i
+        L   = ℓ(z, y) + contrast · Σ_m N_m − information · Σ_{m<n} (E ln q(u_n | h_m) + H(u_n))
+
+    The entropy is that of a Gaussian for each class k, or, for a regression, for targets above and below the mean.
+    Training has two phases: for `bound_epochs` the networks of q alone, by likelihood, then everything. The method asks
+    modalities to carry the same information. Where they complement each other it learns more slowly than `concat` and
+    may gain nothing. In the paper the two phases alternate, the covariances are collected over several batches rather
+    than drawn towards their common mean, the likelihood lacks its ln σ² term, and the task's loss is the absolute
+    error.
+
+    Args:
+        width: Width of the joint representation.
+        contrast: Weight α of the contrastive loss.
+        information: Weight β of the bound.
+        anchor: The modality from which the others are predicted, text in the paper. None: every pair.
+        code: Width of the codes u.
+        bound_epochs: How long the networks behind the bound are trained alone.
+        dropout: Dropout rate after the joint layer.
     """
 
     def __init__(
         self,
         spec: Spec,
         *,
-        width: int = 256,
-        contrast: float = 0.1,
-        information: float = 0.1,
+        width: PositiveInt = 256,
+        contrast: NonNegativeFloat = 0.1,
+        information: NonNegativeFloat = 0.1,
         anchor: str | None = None,
-        code: int = 8,
-        bound_epochs: int = 2,
-        dropout: float = 0.1,
+        code: PositiveInt = 8,
+        bound_epochs: NonNegativeInt = 2,
+        dropout: Rate = 0.1,
     ):
         super().__init__(spec)
-        for setting, value in (("contrast", contrast), ("information", information)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise InputError(f"{setting} must be a number ≥ 0, got {value!r}")
         if anchor is not None and anchor not in spec.modalities:
             raise unknown_name("modality", anchor, spec.modalities, "It was given as anchor")
-        self.contrast, self.information = float(contrast), float(information)
+        self.contrast = number("contrast", contrast, "≥ 0")
+        self.information = number("information", information, "≥ 0")
         self.bound_epochs = whole_number("bound_epochs", bound_epochs, least=0)
         widths = {name: encoder.width for name, encoder in self.encoders.items()}
-        self.fusion = Concatenation(sum(widths.values()), whole_number("width", width), dropout)
+        self.fusion = Concatenation.over(self.encoders, whole_number("width", width), dropout)
         self.head = nn.Linear(width, spec.task.outputs)
-        # What weighs nothing is not built: its parameters would never move.
+        # A part whose loss has weight 0 is not built: its parameters would never move.
         self.predictors = PerModality(
-            {name: nn.Linear(width, one) for name, one in widths.items()} if self.contrast else {}
+            {name: nn.Linear(width, size) for name, size in widths.items()} if self.contrast else {}
         )
         self.pairs = tuple(pairs_of(self.names, anchor)) if self.information else ()
-        told = {name for _, name in self.pairs}
+        targets = {target for _, target in self.pairs}
         code = whole_number("code", code)
         self.codes = PerModality(
-            {name: nn.Sequential(nn.Linear(one, code), nn.Tanh()) for name, one in widths.items() if name in told}
+            {name: nn.Sequential(nn.Linear(size, code), nn.Tanh()) for name, size in widths.items() if name in targets}
         )
-        self.guesses = nn.ModuleList(Guess(widths[source], code, hidden=widths[source]) for source, _ in self.pairs)
+        self.guesses = nn.ModuleList(
+            CodeGaussian(widths[source], code, hidden=widths[source]) for source, _ in self.pairs
+        )
 
     def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
-        """Read out; predict each modality's features from the joint ones, and modalities' codes from one another."""
+        """Apply the head; predict each modality's features from the joint ones, and codes from other modalities."""
         prediction = super().read(joint, features, batch)
         prediction.extra = {
             **prediction.extra,
@@ -100,11 +114,11 @@ class Mim(JointMethod):
         losses = super().objective(prediction, batch, step)
         if len(self.predictors):
             assert prediction.features is not None
-            each = [
+            contrasts = [
                 contrastive_losses(prediction.features[name].pooled, predicted, batch.present_in(name))
                 for name, predicted in prediction.extra["predicted"].items()
             ]
-            losses["contrast"] = self.contrast * weighted_mean(torch.stack(each).sum(dim=0), batch.weight)
+            losses["contrast"] = self.contrast * weighted_mean(torch.stack(contrasts).sum(dim=0), batch.weight)
         if self.pairs:
             likelihood, entropy = self._bound(prediction, batch)
             losses["likelihood"], losses["entropy"] = -self.information * likelihood, -self.information * entropy
@@ -114,7 +128,7 @@ class Mim(JointMethod):
         """First the networks behind the bound, by likelihood, so that it is one; then everything."""
         if self.pairs and self.bound_epochs:
             phase = Phase(BOUND, epochs=self.bound_epochs, parameters=lambda _: self.guesses.parameters())
-            trainer.run(self, train, None, [phase])  # nothing of it shows in a validation loss
+            trainer.run(self, train, None, [phase])  # it does not change the validation loss
         trainer.run(self, train, validation)
 
     def _bound(self, prediction: Prediction, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -124,16 +138,16 @@ class Mim(JointMethod):
         group = batch.y if self.task.classification else (batch.y[:, 0] > 0).long()
         groups = self.task.outputs if self.task.classification else 2
         likelihoods, entropies = [], []
-        for (source, told), (mean, log_variance) in zip(self.pairs, prediction.extra["guesses"]):
-            weight = batch.weight * batch.present_in(source) * batch.present_in(told)
-            code = prediction.extra["codes"][told]
+        for (source, target), (mean, log_variance) in zip(self.pairs, prediction.extra["guesses"]):
+            weight = batch.weight * batch.present_in(source) * batch.present_in(target)
+            code = prediction.extra["codes"][target]
             likelihoods.append(weighted_mean(log_likelihood(code, mean, log_variance), weight))
             entropies.append(grouped_entropy(code, group, groups, weight))
         return torch.stack(likelihoods).sum(), torch.stack(entropies).sum()
 
 
-class Guess(nn.Module):
-    """q(y | x): features `[batch, width]` → mean and log variance of a Gaussian over codes, `[batch, code]` each."""
+class CodeGaussian(nn.Module):
+    """q(u | h): features `[batch, width]` → mean and log variance of a Gaussian over codes, `[batch, code]` each."""
 
     def __init__(self, width: int, code: int, hidden: int):
         super().__init__()
@@ -142,11 +156,11 @@ class Guess(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """The log variance stays within ±5."""
-        return self.mean(features), _LARGEST * torch.tanh(self.log_variance(features) / _LARGEST)
+        return self.mean(features), _MAX_LOG_VARIANCE * torch.tanh(self.log_variance(features) / _MAX_LOG_VARIANCE)
 
 
 def pairs_of(names: tuple[str, ...], anchor: str | None) -> list[tuple[str, str]]:
-    """Which modality is to tell which: the anchor every other one, or each one those after it.
+    """Pairs (source, target) of modalities: the anchor with every other one, or each one with those after it.
 
     >>> pairs_of(("text", "sound", "sight"), "sound")
     [('sound', 'text'), ('sound', 'sight')]
@@ -157,18 +171,20 @@ def pairs_of(names: tuple[str, ...], anchor: str | None) -> list[tuple[str, str]
 def contrastive_losses(features: Tensor, predicted: Tensor, present: Tensor) -> Tensor:
     """−ln softmax_j(cos(ĥ_i, h_j)) at j = i, over the samples that are present: `[batch]`, 0 where missing.
 
-    features h, predicted ĥ: `[batch, width]`, the second from the joint representation, which has to find its own
-    sample's features among those of the batch.
+    Args:
+        features: h, `[batch, width]`.
+        predicted: ĥ, `[batch, width]`, predicted from the joint representation.
+        present: `[batch]`.
 
     >>> same, everyone = torch.eye(2), torch.ones(2, dtype=torch.bool)
     >>> round(contrastive_losses(same, same, everyone)[0].item(), 4), round(math.log(1 + math.exp(-1)), 4)
     (0.3133, 0.3133)
     """
     cosines = functional.normalize(predicted, dim=1, eps=1e-6) @ functional.normalize(features, dim=1, eps=1e-6).T
-    # Whoever is missing is no rival. A row alone, or without anyone, has nothing to lose.
-    oneself = torch.eye(len(present), dtype=torch.bool, device=present.device)
-    rivals = cosines.masked_fill(~present & ~oneself, -torch.inf)
-    return (rivals.logsumexp(dim=1) - cosines.diagonal()) * present
+    # Missing samples are not among the alternatives. A sample without alternatives has loss 0.
+    own = torch.eye(len(present), dtype=torch.bool, device=present.device)
+    alternatives = cosines.masked_fill(~present & ~own, -torch.inf)
+    return (alternatives.logsumexp(dim=1) - cosines.diagonal()) * present
 
 
 def log_likelihood(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
@@ -177,8 +193,8 @@ def log_likelihood(values: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor
     >>> round(log_likelihood(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2)).item(), 4)
     -1.8379
     """
-    each = (values - mean).square() * torch.exp(-log_variance) + log_variance + math.log(2 * math.pi)
-    return -0.5 * each.sum(dim=1)
+    terms = (values - mean).square() * torch.exp(-log_variance) + log_variance + math.log(2 * math.pi)
+    return -0.5 * terms.sum(dim=1)
 
 
 def grouped_entropy(values: Tensor, group: Tensor, groups: int, weight: Tensor) -> Tensor:

@@ -1,8 +1,4 @@
-"""Refiner fusion (RefNet): the joint representation must still tell what each modality said.
-
-Sankaran et al. 2021: a refiner decodes each modality's features from the fused ones, and is asked to point where they
-point. What the fusion would throw away, because one modality is enough for the training labels, it has to keep.
-"""
+"""`refnet`: refiner fusion. Each modality's features must be decodable from the joint representation."""
 
 from __future__ import annotations
 
@@ -13,23 +9,37 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.settings import number
+from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate, number
 from consilience.encoders import Encoded
 from consilience.encoders.mlp import dense_block
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
 
 
-@register("refnet", paper="Sankaran et al. 2021, Multimodal Fusion Refiner Networks", equation="modality-centric loss")
+@register(
+    "refnet",
+    paper="Sankaran et al. 2021, Multimodal Fusion Refiner Networks",
+    equation="L = ℓ(z, y) + strength · mean over m of (1 − cos(R_m(c), h_m)), the modality-centric loss",
+)
 class RefNet(JointMethod):
-    """Concatenation, plus `strength` × mean cosine distance between each modality's features and their decoding.
+    """Concatenation with a loss that keeps every modality's features decodable from the joint representation.
 
-    width: of the joint representation, and of the refiners' hidden layer.
+    A refiner for each modality decodes its features from the joint representation; the loss is the cosine distance
+    between the two. Without it the fusion may drop a modality because another one is enough for the training labels.
+    This is the paper's responsibility loss without the contrastive one.
+
+        c = concat(h_1, …, h_M)         ĥ_m = R_m(c)         z = P c
+        L = ℓ(z, y) + strength · mean over m in S of (1 − cos(ĥ_m, h_m))
+
+    Args:
+        width: Width of the joint representation and of the refiners' hidden layer.
+        strength: Weight of the refiners' loss.
+        dropout: Dropout rate.
     """
 
-    def __init__(self, spec: Spec, *, width: int = 256, strength: float = 0.1, dropout: float = 0.1):
+    def __init__(self, spec: Spec, *, width: PositiveInt = 256, strength: NonNegativeFloat = 0.1, dropout: Rate = 0.1):
         super().__init__(spec)
-        self.fusion = Concatenation(sum(encoder.width for encoder in self.encoders.values()), width, dropout)
+        self.fusion = Concatenation.over(self.encoders, width, dropout)
         self.head = nn.Linear(width, spec.task.outputs)
         self.refiners = PerModality(
             {
@@ -40,7 +50,7 @@ class RefNet(JointMethod):
         self.strength = number("strength", strength, "≥ 0")
 
     def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
-        """Read out, and decode each modality's features from the joint representation."""
+        """Apply the head, and decode each modality's features from the joint representation."""
         prediction = super().read(joint, features, batch)
         refined = {name: refiner(joint) for name, refiner in self.refiners.items()}
         prediction.extra = {**prediction.extra, "refined": refined}
@@ -50,11 +60,11 @@ class RefNet(JointMethod):
         """The task's loss and the refiners'."""
         assert prediction.features is not None
         refined = prediction.extra["refined"]
-        each = [
+        distances = [
             1 - functional.cosine_similarity(refined[name], encoded.pooled, eps=1e-6)
             for name, encoded in prediction.features.items()
         ]
-        far, present = torch.stack(each, dim=1), batch.present
-        far = (far * present).sum(dim=1) / present.sum(dim=1).clamp(min=1)
+        counted = torch.stack(distances, dim=1) * batch.present
+        distance = counted.sum(dim=1) / batch.present.sum(dim=1).clamp(min=1)
         losses = super().objective(prediction, batch, step)
-        return {**losses, "refine": self.strength * weighted_mean(far, batch.weight)}
+        return {**losses, "refine": self.strength * weighted_mean(distance, batch.weight)}

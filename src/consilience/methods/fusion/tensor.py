@@ -1,8 +1,4 @@
-"""Tensor fusion (TFN): the outer product of all modalities' features, every interaction up to order M explicit.
-
-Zadeh et al. 2017. The tensor has Π_m (size + 1) entries, which is why each modality is first projected to few
-features, and why low-rank fusion was invented.
-"""
+"""`tensor`: tensor fusion (TFN), the outer product of all modalities' features."""
 
 from __future__ import annotations
 
@@ -13,12 +9,12 @@ from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError
-from consilience.core.settings import dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, PerModality, Spec, register
 
-# Entries of the tensor unless the user asks for more; and the most there may be.
-USUAL, MOST = 4096, 2**20
+# Entries of the tensor with the default size, and the largest number allowed.
+DEFAULT_ENTRIES, MAX_ENTRIES = 4096, 2**20
 
 
 class OuterProduct(nn.Module):
@@ -29,7 +25,7 @@ class OuterProduct(nn.Module):
 
     def __init__(self, inputs: Mapping[str, int], size: int, width: int):
         super().__init__()
-        self.project = PerModality({name: nn.Linear(one, size) for name, one in inputs.items()})
+        self.project = PerModality({name: nn.Linear(features, size) for name, features in inputs.items()})
         self.mix = nn.Linear((size + 1) ** len(inputs), width)
 
     def forward(self, features: Mapping[str, Encoded], batch: Batch) -> Tensor:
@@ -53,27 +49,42 @@ def outer_product(parts: list[Tensor]) -> Tensor:
     return product
 
 
-def usual_size(modalities: int) -> int:
-    """Features of each modality whose tensor has at most `USUAL` entries, at least one.
+def default_size(modalities: int) -> int:
+    """Features of each modality whose tensor has at most `DEFAULT_ENTRIES` entries, at least one.
 
-    >>> [usual_size(count) for count in (1, 2, 3, 4, 6, 20)]
+    >>> [default_size(count) for count in (1, 2, 3, 4, 6, 20)]
     [63, 63, 15, 7, 3, 1]
     """
-    return max(1, min(63, int(USUAL ** (1 / modalities) + 1e-9) - 1))
+    return max(1, min(63, int(DEFAULT_ENTRIES ** (1 / modalities) + 1e-9) - 1))
 
 
-@register("tensor", paper="Zadeh et al. 2017, Tensor Fusion Network for Multimodal Sentiment Analysis", equation="2–3")
+@register(
+    "tensor",
+    paper="Zadeh et al. 2017, Tensor Fusion Network for Multimodal Sentiment Analysis",
+    equation="2–3: c = ReLU(V ([a_1, 1] ⊗ … ⊗ [a_M, 1]) + b), a_m = tanh(W_m h_m)",
+)
 class TensorFusion(JointMethod):
-    """The outer product of all modalities. size: features of each modality in the tensor; width: of the joint layer."""
+    """The outer product of all modalities' features: every interaction up to order M is explicit.
 
-    def __init__(self, spec: Spec, *, size: int | None = None, width: int = 128, dropout: float = 0.1):
+    Each modality is first projected to a few features, because the tensor has (size + 1)^M entries. For many modalities
+    use `lowrank`, which never builds the tensor.
+
+        a_m = tanh(W_m h_m) (zeros where m is missing)         c = ReLU(V ([a_1, 1] ⊗ … ⊗ [a_M, 1]) + b)         z = P c
+
+    Args:
+        size: Features of each modality in the tensor. None: as many as keep the tensor at 4096 entries or fewer.
+        width: Width of the joint representation.
+        dropout: Dropout rate before the head.
+    """
+
+    def __init__(self, spec: Spec, *, size: PositiveInt | None = None, width: PositiveInt = 128, dropout: Rate = 0.1):
         super().__init__(spec)
         count = len(self.encoders)
-        size = usual_size(count) if size is None else whole_number("size", size)
-        if (size + 1) ** count > MOST:
+        size = default_size(count) if size is None else whole_number("size", size)
+        if (size + 1) ** count > MAX_ENTRIES:
             raise InputError(
                 f"a tensor of {count} modalities with size {size} has {size + 1}^{count} = {(size + 1) ** count} "
-                f"entries, more than {MOST}: choose a smaller size, or method 'lowrank', which never builds it"
+                f"entries, more than {MAX_ENTRIES}: choose a smaller size, or method 'lowrank', which never builds it"
             )
         width = whole_number("width", width)
         inputs = {name: encoder.width for name, encoder in self.encoders.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 
@@ -9,36 +11,57 @@ from consilience.bayes.bayes_rule import BayesRule, Calibration
 from consilience.bayes.kappa import Kappa
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
-from consilience.core.settings import whole_number
+from consilience.core.settings import Interval, whole_number
 from consilience.methods import Prediction, Spec, register
 from consilience.methods.opinions.unimodal import SeparateExperts
 from consilience.training import Trainer
 
+Folds = Annotated[int, Interval(2)]
+
 
 @register(
-    "bayes", paper="Jørgensen, Tětková, Hansen 2024, Image classification with symbolic hints using limited resources"
+    "bayes",
+    paper="Jørgensen, Tětková, Hansen 2024, Image classification with symbolic hints using limited resources",
+    equation="P(c | x) ∝ κ · Π_j P(c | x_j) / π^(N−1)",
 )
 class Bayes(SeparateExperts):
-    """Bayes' theorem over the experts' opinions: each calibrated, their dependence κ estimated out-of-fold.
+    """Bayes' theorem over the experts' opinions: each is calibrated, their dependence κ is estimated out-of-fold.
 
-    P(c | x) ∝ κ · Π_j P(c | x_j) / π^(N−1).
+    The theorem combines P(c | x_m) of all modalities: subtract the class prior π that each expert has already assumed,
+    add it once, and correct by κ for what the modalities have in common given the class. κ is estimated from opinions
+    on samples that an expert did not learn from: `folds` copies of each expert are trained on parts of the data for
+    that. The method's own experts are trained on all of it.
 
-    kappa: "gaussian", "copula" or "none" · calibration: "temperature", "robust", "bias" or None (see `BayesRule`) ·
-    folds: of the cross-fitting by which these are learned. weights are those of the experts' calibrated evidence, which
-    depend on who is present and not on what is said; 0 where missing.
+        ln P(c | x_S) = ln π_c + Σ_{m∈S} w_m (z_mc / T_m − ln π_c) + α ln κ̂_c + β ln p̂(z | c) + const
+
+    κ̂ and p̂ come from a Gaussian, or a Gaussian copula, of the calibrated opinions of each class. w, α and β are a
+    convex fit to the same out-of-fold opinions. Where modalities are missing, their effect is weakened with the number
+    missing, down to the one calibrated expert that is left. The weights of a prediction are those of the experts'
+    calibrated evidence: they depend on which modalities are present, not on the opinions.
+
+    Args:
+        kappa: How dependence between experts is modelled: "gaussian", "copula", or "none" for independence.
+        calibration: Of each expert: "temperature"; "robust", a temperature and a share of uninformative opinions;
+            "bias", a temperature and a bias per class; or None.
+        folds: Folds of the cross-fitting by which all of this is learned.
     """
 
     tasks = ("classification",)
 
     def __init__(
-        self, spec: Spec, *, kappa: Kappa = "gaussian", calibration: Calibration | None = "temperature", folds: int = 3
+        self,
+        spec: Spec,
+        *,
+        kappa: Kappa = "gaussian",
+        calibration: Calibration | None = "temperature",
+        folds: Folds = 3,
     ):
         super().__init__(spec)
         self.folds = whole_number("folds", folds, least=2)
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa, calibration=calibration)
 
     def forward(self, batch: Batch) -> Prediction:
-        """Hear every expert, then apply the rule."""
+        """Collect every expert's opinion, then apply the rule."""
         opinions = torch.stack([expert(batch).output for expert in self.experts.values()], dim=1)
         output = self.rule(opinions, batch.present).to(torch.promote_types(opinions.dtype, torch.float32))
         weights = self.rule.expert_weights(batch.present).to(output.dtype)
@@ -49,14 +72,14 @@ class Bayes(SeparateExperts):
 
         An interruption leaves the experts trained so far, and the theorem with κ = 1.
         """
-        heard = [said for said, _, _ in self.cross_fit(train, validation, trainer, self.folds)]
-        if len(heard) < len(self.names):
+        opinions = [held_out for held_out, _, _ in self.cross_fit(train, validation, trainer, self.folds)]
+        if len(opinions) < len(self.names):
             return
         assert train.y is not None
         rows = np.arange(len(train)) if train.weight is None else np.flatnonzero(train.weight)
         present = np.stack([train.present_in(name) for name in self.names], axis=1)
         self.rule.fit(
-            np.stack(heard, axis=1)[rows],
+            np.stack(opinions, axis=1)[rows],
             self.task.encode(train.y)[rows],
             present[rows],
             weight=None if train.weight is None else train.weight[rows],

@@ -1,4 +1,4 @@
-"""Teaching weights their order: of two samples, the one that has been harder for an expert is to weigh less.
+"""Ranking losses on weights: of two samples, the one that an expert found harder should get the lower weight.
 
 Zhang et al. 2023, *Provable Dynamic Fusion for Low-Quality Multimodal Data*, eq. 15–17, in three forms.
 """
@@ -12,9 +12,11 @@ from torch import Tensor
 
 
 def reference_form(gap: Tensor, harder: Tensor) -> Tensor:
-    """max(0, s·Δw − |Δκ|), s = sign Δκ, as the published code has it: a wrong order is forgiven up to |Δκ|.
+    """max(0, s·Δw − |Δκ|), s = sign Δκ, as in the published code: a wrong order costs nothing up to |Δκ|.
 
-    gap: Δw = w_i − w_j · harder: Δκ = κ_i − κ_j, any shape, the same as the result's.
+    Args:
+        gap: Δw = w_i − w_j, of any shape.
+        harder: Δκ = κ_i − κ_j, of the same shape.
 
     >>> reference_form(torch.tensor([0.5, -0.5]), torch.tensor([0.25, 0.25])).tolist()
     [0.25, 0.0]
@@ -28,7 +30,7 @@ def paper_form(gap: Tensor, harder: Tensor) -> Tensor:
     >>> paper_form(torch.tensor([0.5, -0.5]), torch.tensor([0.25, 0.25])).tolist()
     [0.75, 0.25]
     """
-    return (gap.detach().sign() * (gap + harder)).relu()  # a sign has no slope, and none is to be computed
+    return (gap.detach().sign() * (gap + harder)).relu()  # a sign has no gradient
 
 
 def margin_form(gap: Tensor, harder: Tensor) -> Tensor:
@@ -48,11 +50,14 @@ RANKINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def ranking_loss(form: str, weights: Tensor, hardness: Tensor, known: Tensor, weight: Tensor) -> Tensor:
-    """One of the forms over the pairs (i, i + 1) of a batch, the last with the first: mean over pairs, summed over
-    modalities.
+    """Sum over modalities of the mean ranking loss over pairs (i, i + 1) of a batch, the last with the first.
 
-    weights, hardness: `[batch, modality]`, w and κ · known: `[batch, modality]` booleans; a pair counts where both are
-    known · weight: `[batch]` of the samples, a pair's is the smaller of the two.
+    Args:
+        form: A name in `RANKINGS`.
+        weights: w, `[batch, modality]`.
+        hardness: κ, `[batch, modality]`.
+        known: Booleans `[batch, modality]`; a pair counts where both are True.
+        weight: Sample weights `[batch]`; a pair's is the smaller of the two.
 
     >>> w, kappa = torch.tensor([[0.5], [0.0]]), torch.tensor([[0.25], [0.0]])
     >>> ranking_loss("margin", w, kappa, torch.ones(2, 1, dtype=torch.bool), torch.ones(2)).item()
@@ -61,7 +66,7 @@ def ranking_loss(form: str, weights: Tensor, hardness: Tensor, known: Tensor, we
     losses = RANKINGS[form](_to_next(weights), _to_next(hardness))
     counted = known * weight[:, None]
     counted = torch.minimum(counted, counted.roll(-1, dims=0))
-    # Each pair's share in its modality's mean first: what needs no gradient stays out of the backward pass.
+    # The shares are computed first: they need no gradient and stay out of the backward pass.
     share = counted / counted.sum(dim=0).clamp(min=torch.finfo(counted.dtype).tiny)
     return (losses * share).sum()
 

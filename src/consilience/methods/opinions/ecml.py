@@ -1,4 +1,4 @@
-"""`ecml`: evidential conflictive multi-view learning. Evidence is averaged, and experts are asked not to conflict."""
+"""`ecml`: evidential conflictive multi-view learning. Evidence is averaged, and conflict between experts costs."""
 
 from __future__ import annotations
 
@@ -8,34 +8,43 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.settings import number
+from consilience.core.settings import NonNegativeFloat, PositiveInt, number
 from consilience.methods import Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.opinions.evidence import Evidence, average_evidence, certainty
 from consilience.methods.opinions.evidential import EvidentialMethod
 
 
-@register(
-    "ecml",
-    paper="Xu et al. 2024, Reliable Conflictive Multi-View Learning",
-    equation="e = 1/|S| Σ_{m∈S} e_m",
-)
+@register("ecml", paper="Xu et al. 2024, Reliable Conflictive Multi-View Learning", equation="e = 1/|S| Σ_{m∈S} e_m")
 class Ecml(EvidentialMethod):
     """Evidence joined by its mean over the present modalities, with a loss on conflict between confident experts.
 
-    The mean adds no certainty that no expert has: conflicting witnesses leave doubt, where Dempster's rule takes sides.
-    In probabilities it is p = Σ_m w_m p_m with w_m = S_m / Σ_n S_n, the total evidence; these are the weights.
+    Experts give evidence as in `tmc`. The mean claims no certainty that no expert has: conflicting experts leave doubt,
+    where Dempster's rule would take sides. The conflict is each expert's mean conflict with the others, summed over
+    experts as in the published code: |S| times the mean over pairs. The weights of a prediction are the w_m.
 
-    conflict: weight of that loss (γ).
+        e = 1/|S| · Σ_{m∈S} e_m         p = (e + 1) / Σ_k (e_k + 1) = Σ_m w_m p_m,   w_m = S_m / Σ_n S_n
+        c_ab = ½ Σ_k |p_ak − p_bk| · (1 − u_a)(1 − u_b)
+        L = evidential losses as for `tmc` + conflict · 1/(|S| − 1) · Σ_a Σ_{b≠a} c_ab
+
+    The published code averages two views at a time, in sequence, so that the last counts half and the result depends on
+    their order; here all count alike. It also divides the evidential losses by the number of views plus one, which
+    gives conflict more weight.
+
+    Args:
+        conflict: Weight γ of the loss on conflict.
+        annealing: Epochs over which the divergence in the loss grows to its full weight, as for `tmc`.
+        evidence: The function of the logits: "softplus", "exp" or "relu".
+        expert_loss: Weight of the experts' own losses.
     """
 
     def __init__(
         self,
         spec: Spec,
         *,
-        conflict: float = 1.0,
-        annealing: int = 50,
+        conflict: NonNegativeFloat = 1.0,
+        annealing: PositiveInt = 50,
         evidence: Evidence = "softplus",
-        expert_loss: float = 1.0,
+        expert_loss: NonNegativeFloat = 1.0,
     ):
         super().__init__(spec, annealing=annealing, evidence=evidence, expert_loss=expert_loss)
         self.conflict = number("conflict", conflict, "≥ 0")
@@ -61,9 +70,9 @@ def evidence_share(log_alpha: Tensor, present: Tensor) -> Tensor:
     tensor([[0.7500, 0.2500]])
     """
     log_total = torch.logsumexp(log_alpha, dim=-1).masked_fill(~present, -math.inf)
-    # Where nothing is present softmax would be nan.
-    heard = present.any(dim=-1, keepdim=True)
-    return torch.where(heard, log_total, torch.zeros_like(log_total)).softmax(dim=-1) * present
+    # Where nothing is present softmax would be NaN.
+    any_present = present.any(dim=-1, keepdim=True)
+    return torch.where(any_present, log_total, torch.zeros_like(log_total)).softmax(dim=-1) * present
 
 
 def conflict_of_views(log_alpha: Tensor, present: Tensor) -> Tensor:

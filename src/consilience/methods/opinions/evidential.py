@@ -1,41 +1,49 @@
-"""What the evidential methods share: experts whose logits are evidence, and the loss that they learn from."""
+"""What the evidential methods share: experts whose logits are read as evidence, and the loss that trains them."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.settings import one_of, whole_number
+from consilience.core.settings import NonNegativeFloat, PositiveInt, one_of, whole_number
 from consilience.methods import ExpertMethod, Prediction, Spec, Step, encode, weighted_mean
-from consilience.methods.opinions.dirichlet import evidential_losses
-from consilience.methods.opinions.evidence import Evidence, log_dirichlet
+from consilience.methods.heads import expert_logits
+from consilience.methods.opinions.evidence import Evidence, evidential_losses, log_dirichlet
 
 
 class EvidentialMethod(ExpertMethod):
     """Experts that give evidence; a subclass joins it in `combine`.
 
     Opinions and output are ln α of Dirichlet distributions: their softmax is the expected probability, and the
-    uncertainty can be read off them, u = K / Σ α. A missing modality has the vacuous opinion, zeros.
+    uncertainty is u = K / Σ α. A missing modality has the vacuous opinion, zeros.
 
-    annealing: epochs over which the divergence in the loss grows to its full weight, min(1, epoch / annealing) with
-    epochs counted from 1; a shorter run never reaches it, and 1 means from the start · evidence: "softplus", "exp" or
-    "relu" of the logits · expert_loss: weight of the experts' own losses.
+    Args:
+        annealing: Epochs over which the divergence in the loss grows to its full weight, min(1, epoch / annealing);
+            a shorter run never reaches it, and 1 means from the start.
+        evidence: The function of the logits: "softplus", "exp" or "relu".
+        expert_loss: Weight of the experts' own losses.
     """
 
     tasks = ("classification",)
 
-    def __init__(self, spec: Spec, *, annealing: int = 50, evidence: Evidence = "softplus", expert_loss: float = 1.0):
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        annealing: PositiveInt = 50,
+        evidence: Evidence = "softplus",
+        expert_loss: NonNegativeFloat = 1.0,
+    ):
         super().__init__(spec, expert_loss=expert_loss)
         self.annealing = whole_number("annealing", annealing)
         self.evidence = one_of("evidence", evidence, get_args(Evidence))
 
     def forward(self, batch: Batch) -> Prediction:
-        """Hear every expert's evidence, then combine."""
+        """Compute every expert's evidence, then combine."""
         features = {name: encode(encoder, batch, name) for name, encoder in self.encoders.items()}
-        logits = torch.stack([head(features[name].pooled) for name, head in self.heads.items()], dim=1)
+        logits = expert_logits(self.heads, features)
         opinions = log_dirichlet(logits, self.evidence).masked_fill(~batch.present[:, :, None], 0)
         output, weights = self.combine(opinions, batch)
         return Prediction(output, opinions=opinions, weights=weights, features=features)

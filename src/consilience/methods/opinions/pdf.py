@@ -1,4 +1,4 @@
-"""`pdf`: predictive dynamic fusion. Each modality's weight is predicted from how likely its expert is to be right."""
+"""`pdf`: predictive dynamic fusion. Each weight is predicted from how likely the expert is to be right."""
 
 from __future__ import annotations
 
@@ -7,24 +7,40 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.settings import whole_number, yes_or_no
+from consilience.core.settings import NonNegativeFloat, PositiveInt, whole_number, yes_or_no
 from consilience.methods import ExpertMethod, PerModality, Prediction, Spec, Step, encode, register, weighted_mean
+from consilience.methods.heads import expert_logits
 
 
 @register("pdf", paper="Cao et al. 2024, Predictive Dynamic Fusion", equation="z = Σ_m w_m z_m, w = softmax(co-belief)")
 class Pdf(ExpertMethod):
-    """Logits weighed by predicted confidence: of a modality's expert in itself, and of what the others leave to it.
+    """Logits weighted by predicted confidence: an expert's own, and what the others' confidence leaves to it.
 
-    A head beside each expert predicts the probability that it gives to the true class. It reads features as they are
-    and changes them no more than the weights do: neither passes a gradient to the experts.
+    A small head beside each expert predicts p̂_m, the probability that the expert will give to the true class. The
+    relative calibration k lowers the weight of a modality that is less decided than the mean of the others; it is
+    applied at test time only. Neither the confidence heads nor the weights pass a gradient to the experts. The weights
+    lie close together, since beliefs lie between 0 and 2: no modality can be switched off, only turned down.
 
-    calibrate: whether a modality that is less decided than the others is believed less at test time ·
-    confidence_width: of the confidence heads' hidden layer · expert_loss: weight of the experts' own losses.
+        z = Σ_{m∈S} w_m z_m,   w = softmax over S of B_m · k_m,   B_m = p̂_m + Σ_{n≠m} ℓ_n / Σ_n ℓ_n,   ℓ = −ln p̂
+        k_m = min(1, D_m / mean_{n≠m} D_n),   D_m = mean_k |softmax(z_m)_k − 1/K|
+        L = ℓ(z, y) + expert_loss · Σ_m ℓ(z_m, y) + Σ_m |p̂_m − softmax(z_m)_y|
+
+    Args:
+        calibrate: Whether the relative calibration is applied.
+        confidence_width: Width of the confidence heads' hidden layer.
+        expert_loss: Weight of the experts' own losses.
     """
 
     tasks = ("classification",)
 
-    def __init__(self, spec: Spec, *, calibrate: bool = True, confidence_width: int = 64, expert_loss: float = 1.0):
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        calibrate: bool = True,
+        confidence_width: PositiveInt = 64,
+        expert_loss: NonNegativeFloat = 1.0,
+    ):
         super().__init__(spec, expert_loss=expert_loss)
         self.calibrate = yes_or_no("calibrate", calibrate)
         hidden = whole_number("confidence_width", confidence_width)
@@ -36,9 +52,9 @@ class Pdf(ExpertMethod):
         )
 
     def forward(self, batch: Batch) -> Prediction:
-        """Hear every expert and how confident it is likely to be in the truth (`extra["confidence"]`), then weigh."""
+        """Compute every expert's logits and predicted confidence (`extra["confidence"]`), then the weighted sum."""
         features = {name: encode(encoder, batch, name) for name, encoder in self.encoders.items()}
-        opinions = torch.stack([head(features[name].pooled) for name, head in self.heads.items()], dim=1)
+        opinions = expert_logits(self.heads, features)
         scores = [head(features[name].pooled.detach()) for name, head in self.confidence_heads.items()]
         confidence = torch.cat(scores, dim=1)
         confidence = confidence.to(torch.promote_types(confidence.dtype, torch.float32))
@@ -66,14 +82,14 @@ class Pdf(ExpertMethod):
 def co_belief(confidence: Tensor, present: Tensor) -> Tensor:
     """Mono- plus holo-confidence, `[..., modality]`, from the logit of each p̂_m; missing modalities take no part.
 
-    p̂_m + Σ_{n≠m} ℓ_n / Σ_n ℓ_n with ℓ = −ln p̂: an expert is believed for what it promises, and for what the others
-    fail to promise. A modality alone has only itself.
+    p̂_m + Σ_{n≠m} ℓ_n / Σ_n ℓ_n with ℓ = −ln p̂: an expert counts by its own confidence and by the others' lack of it. A
+    modality alone has only its own.
 
     >>> p = torch.tensor([0.5, 0.25])  # ℓ = ln 2 and 2 ln 2
     >>> co_belief(p.logit(), torch.tensor([True, True]))
     tensor([1.1667, 0.5833])
     """
-    # Not quite 0, so that experts all sure to be right share equally what is nothing over nothing.
+    # Not quite 0, so that experts that are all certain to be right share equally instead of 0 / 0.
     doubt = functional.softplus(-confidence).clamp(min=torch.finfo(confidence.dtype).tiny) * present
     share = doubt / doubt.sum(dim=-1, keepdim=True).where(present.any(dim=-1, keepdim=True), 1)
     return (confidence.sigmoid() + 1 - share) * present
@@ -99,5 +115,5 @@ def belief_weights(belief: Tensor, present: Tensor) -> Tensor:
     >>> belief_weights(torch.tensor([0.0, 5.0]), torch.tensor([True, False]))
     tensor([1., 0.])
     """
-    heard = present.any(dim=-1, keepdim=True)
-    return belief.masked_fill(~(present | ~heard), -torch.inf).softmax(dim=-1) * present
+    any_present = present.any(dim=-1, keepdim=True)
+    return belief.masked_fill(~(present | ~any_present), -torch.inf).softmax(dim=-1) * present

@@ -1,11 +1,4 @@
-"""`qmf`, quality-aware multimodal fusion: each expert weighs as much, sample by sample, as it is sure of itself.
-
-An expert's weight falls linearly with its uncertainty, w_m = α_m u_m + β_m (eq. 9), by default the energy of its
-logits, and the weighted logits add up (eq. 11). A ranking loss (eq. 16) asks that of two samples the one that an expert
-has found harder over the epochs so far weighs less. Theorem 2 promises a smaller bound on the error than that of static
-weights if weights and the experts' own losses correlate by r ≤ 0. That is a thing to measure: features that grow with
-the noise turn it around.
-"""
+"""`qmf`: quality-aware multimodal fusion. Each expert counts, sample by sample, as much as it is certain."""
 
 from __future__ import annotations
 
@@ -19,23 +12,23 @@ from torch import Tensor
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.settings import Range, number, one_of, whole_number, yes_or_no
-from consilience.methods import ExpertMethod, Prediction, Spec, Step, register, weighted_mean
+from consilience.core.settings import NonNegativeFloat, PositiveInt, Range, number, one_of, whole_number, yes_or_no
+from consilience.methods import ExpertMethod, Prediction, Spec, Step, equal_weights, register, weighted_mean
 from consilience.methods.opinions.confidence_ranking import RANKINGS, ranking_loss
-from consilience.methods.opinions.late import equal_weights
 from consilience.methods.opinions.uncertainty import UNCERTAINTIES
 from consilience.training import Trainer
 
-Numbers = float | Sequence[float] | Mapping[str, float]
+# One number for all modalities, one for each in their order, or a mapping by name.
+Numbers = float | Sequence[float] | np.ndarray | Mapping[str, float]
 
-# What the paper says, and what the published code does.
+# The settings of the paper and of the published code.
 _VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {"ranking": "paper", "history": "window", "rescale": False, "strength": 0.1},
     "reference": {"ranking": "reference", "history": "cumulative", "rescale": True, "strength": 1.0},
 }
-# α and β of eq. 9, for which the paper has no numbers. Those of the energy are the published code's. The others turn
-# an uncertainty in [0, 1] into the weight 1 − u: below 0, an expert would vote against itself.
-_LINES = {"energy": (-0.1, 0.0), "msp": (-1.0, 1.0), "entropy": (-1.0, 1.0), "evidence": (-1.0, 1.0)}
+# Default α and β of eq. 9; the paper gives none. Those of the energy are the published code's. The others turn an
+# uncertainty in [0, 1] into the weight 1 − u: a weight below 0 would turn an expert's opinion around.
+_SLOPES_OFFSETS = {"energy": (-0.1, 0.0), "msp": (-1.0, 1.0), "entropy": (-1.0, 1.0), "evidence": (-1.0, 1.0)}
 # The share of a new batch in the running mean of uncertainties, as in batch norm.
 _MOMENTUM = 0.1
 
@@ -46,20 +39,53 @@ _MOMENTUM = 0.1
     equation="z = Σ_m w_m z_m, w_m = α_m u_m + β_m",
 )
 class Qmf(ExpertMethod):
-    """Experts weighted by how sure they are of a sample, and taught to be unsure of what they have found hard.
+    r"""Experts weighted by how certain they are of a sample, and trained to be less certain of samples they find hard.
 
-    variant: "reference" (the published code) or "paper". It decides ranking, strength, history and rescale; any of them
-    can be given instead.
+    An expert's weight falls linearly with the uncertainty u of its logits (eq. 9), by default their energy, and the
+    weighted logits add up (eq. 11). A ranking loss on neighbours (i, j) in the shuffled batch asks that the sample with
+    the higher loss κ over past epochs gets the lower weight.
 
-    uncertainty: "energy", "msp" (1 − the largest probability), "entropy" or "evidence" (of a Dirichlet) ·
-    temperature, alpha, beta: of eq. 13 and 9, a number, or one for each modality · match: E[w] of each modality on the
-    training set, "equal" or numbers, reached by moving β (lemma 1) · normalise: weights ≥ 0 that sum to one over what
-    is present · dynamic: False weighs all alike in the fusion, as `late` does, and leaves the rest as it is (table 2) ·
-    detach: the loss of the fused output does not train the weights, as in the published code for text and images.
+        u_m = −T_m ln Σ_k exp(z_mk / T_m)         w_m = α_m u_m + β_m         z = Σ_{m∈S} w_m z_m
+        L   = ℓ(z, y) + expert_loss · Σ_m ℓ(z_m, y) + strength · Σ_m mean over pairs of R(w_mi − w_mj, κ_mi − κ_mj)
 
-    ranking: "reference", "paper", "margin" or "none" · strength: λ of eq. 18 · history: κ is the "cumulative" loss, or
-    the mean over a "window" (eq. 14) · history_start, history_length: T_s and T, in epochs; all if None · rescale: κ
-    to [0, 1] over the training set · expert_loss: weight of the experts' own losses.
+    | `ranking` | R(Δw, Δκ), s = sign Δκ |
+    |---|---|
+    | "reference" | max(0, s·Δw − \|Δκ\|): a wrong order costs nothing up to \|Δκ\| |
+    | "paper" | max(0, sign(Δw)·Δκ + \|Δw\|), eq. 16 |
+    | "margin" | max(0, s·Δw + \|Δκ\|): the only form that drives weights apart |
+    | "none" | 0 |
+
+    `variant="reference"` follows the published code: its ranking with strength 1, κ the cumulative loss, rescaled to
+    [0, 1] over the training set. `variant="paper"` follows eq. 14–18: eq. 16 with strength 0.1 and κ the mean loss. In
+    both, κ is of past epochs, so that the order of batches and the number of processes do not matter, and a pair counts
+    once both samples have been seen: the first epoch has no ranking loss. The published code adds every batch to κ at
+    once, and counts unseen samples as 0.
+
+    Theorem 2 promises a smaller bound on the error than that of static weights if weights fall where an expert's own
+    loss rises (correlation r ≤ 0). With encoders whose features grow with the noise, energy does the opposite and the
+    noisiest modality decides; fitting then raises a `TrustWarning` with the correlation. Encoders with a norm layer,
+    such as `mlp`, keep the promise. The rows of the paper's ablation are `dynamic=False` and `ranking="none"`.
+
+    Args:
+        variant: "reference" or "paper": the defaults of ranking, strength, history and rescale.
+        uncertainty: "energy", "msp" (1 − the largest probability), "entropy" (over its maximum) or "evidence"
+            (K / Σ_k (1 + softplus(z_k))).
+        temperature: T of eq. 13, one number or one for each modality.
+        alpha: α of eq. 9, < 0, one number or one for each modality. None: −0.1 for the energy, −1 for the others.
+        beta: β of eq. 9, one number or one for each modality. None: 0 for the energy, 1 for the others.
+        match: The mean weight E[w] of each modality on the training set, reached by moving β (lemma 1): "equal"
+            (1/M), one number or one for each modality. None: β is as given.
+        normalise: Whether weights are made ≥ 0 and sum to one over the present modalities.
+        dynamic: False uses equal weights in the fusion, as `late` does, and changes nothing else (table 2).
+        detach: Whether the loss of the fused output does not train the weights, as in the published code for text
+            and images.
+        ranking: R above. None: as the variant.
+        strength: Weight λ of the ranking loss (eq. 18). None: as the variant.
+        history: Whether κ is the "cumulative" loss or the mean over a "window" (eq. 14). None: as the variant.
+        history_start: The first epoch T_s that κ counts, from 1.
+        history_length: How many epochs T κ counts. None: all.
+        rescale: Whether κ is rescaled to [0, 1] over the training set. None: as the variant.
+        expert_loss: Weight of the experts' own losses.
     """
 
     tasks = ("classification",)
@@ -80,12 +106,12 @@ class Qmf(ExpertMethod):
         dynamic: bool = True,
         detach: bool = False,
         ranking: Literal["reference", "paper", "margin", "none"] | None = None,
-        strength: float | None = None,
+        strength: NonNegativeFloat | None = None,
         history: Literal["cumulative", "window"] | None = None,
-        history_start: int = 1,
-        history_length: int | None = None,
+        history_start: PositiveInt = 1,
+        history_length: PositiveInt | None = None,
         rescale: bool | None = None,
-        expert_loss: float = 1.0,
+        expert_loss: NonNegativeFloat = 1.0,
     ):
         super().__init__(spec, expert_loss=expert_loss)
         preset = _VARIANTS[one_of("variant", variant, _VARIANTS)]
@@ -107,7 +133,7 @@ class Qmf(ExpertMethod):
             raise InputError(
                 f"normalise=True would change E[w] from what match={match!r} makes it: leave out one of them"
             )
-        slope, offset = _LINES[self.uncertainty]
+        slope, offset = _SLOPES_OFFSETS[self.uncertainty]
         static: Numbers | None
         if isinstance(match, str):
             one_of("match", match, ("equal",))
@@ -124,32 +150,33 @@ class Qmf(ExpertMethod):
         self.register_buffer("batches", torch.zeros(()), persistent=self.matched)
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Σ_m w_m z_m over what is present (eq. 11); where nothing is, equal odds."""
-        wide = _widened(opinions)
+        """Σ_m w_m z_m over the present modalities (eq. 11); where none is present, equal odds."""
+        logits = _as_float32(opinions)
         if not self.dynamic:
-            weights = equal_weights(batch.present, wide.dtype)
+            weights = equal_weights(batch.present, logits.dtype)
         else:
-            uncertainty = self._uncertainty(wide)
+            uncertainty = self._uncertainty(logits)
             if self.matched and self.training:
-                self._follow(uncertainty.detach(), batch)
-            weights = self._line(uncertainty)
+                self._update_mean(uncertainty.detach(), batch)
+            weights = self._raw_weights(uncertainty)
             weights = weights if batch.whole else weights.masked_fill(~batch.present, 0)
             if self.normalise:
-                weights = share_out(weights, batch.present)
+                weights = normalise_weights(weights, batch.present)
         used = weights.detach() if self.detach else weights
-        return (used[:, :, None] * wide).sum(dim=1), weights
+        return (used[:, :, None] * logits).sum(dim=1), weights
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """Eq. 18: the loss of the fused output, of every expert, and of weights in the wrong order.
 
-        The order is asked of the weights of eq. 9, before they are normalised or replaced by equal ones.
+        The ranking loss uses the weights of eq. 9, before they are normalised or replaced by equal ones.
         """
         losses = super().objective(prediction, batch, step)
         if self.keeps_history and step.history is not None:
             assert prediction.opinions is not None
             assert prediction.weights is not None
-            as_used = self.dynamic and not self.normalise
-            weights = prediction.weights if as_used else self._line(self._uncertainty(_widened(prediction.opinions)))
+            weights = prediction.weights
+            if self.normalise or not self.dynamic:
+                weights = self._raw_weights(self._uncertainty(_as_float32(prediction.opinions)))
             hardness = step.history.past(
                 batch.index, cumulative=self.history == "cumulative", normalised=self.rescale
             ).to(weights.dtype)
@@ -158,7 +185,7 @@ class Qmf(ExpertMethod):
         return losses
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
-        """One run of the loop; then, if E[w] is to match, the mean uncertainty of the trained experts is taken."""
+        """Train; then, with `match`, compute the mean uncertainty of the trained experts."""
         trainer.run(self, train, validation)
         if self.matched and not trainer.interrupted:
             opinions = trainer.predict(self, train).opinions
@@ -168,26 +195,26 @@ class Qmf(ExpertMethod):
             self.mean_uncertainty.copy_(weighted_mean(self._uncertainty(opinions), counted, dim=0))
 
     def extra_repr(self) -> str:
-        """The numbers of eq. 9 and 13, by which a checkpoint knows what it was made with."""
+        """The numbers of eq. 9 and 13, part of a checkpoint's description of the model."""
         return ", ".join(f"{name}={values}" for name, values in self._numbers.items())
 
     def _uncertainty(self, opinions: Tensor) -> Tensor:
         return UNCERTAINTIES[self.uncertainty](opinions, self._number("temperature", opinions))
 
-    def _line(self, uncertainty: Tensor) -> Tensor:
-        """Eq. 9: `[batch, modality]`, whoever is present."""
+    def _raw_weights(self, uncertainty: Tensor) -> Tensor:
+        """Eq. 9: `[batch, modality]`, also for missing modalities."""
         slope, offset = self._number("alpha", uncertainty), self._number("beta", uncertainty)
         if self.matched:
             offset = matching_offset(self._number("static", uncertainty), slope, self.mean_uncertainty)
         return slope * uncertainty + offset
 
     def _number(self, name: str, like: Tensor) -> float | Tensor:
-        """A setting as one number, or as `[modality]`. No buffer: a lower precision would round it for good."""
+        """A setting as one number, or as `[modality]`. Not a buffer, which a lower precision would round."""
         values = self._numbers[name]
         return values[0] if len(set(values)) == 1 else like.new_tensor(values)
 
-    def _follow(self, uncertainty: Tensor, batch: Batch) -> None:
-        """Keep a running mean of the uncertainty of those present, one number a modality."""
+    def _update_mean(self, uncertainty: Tensor, batch: Batch) -> None:
+        """Update the running mean of each present modality's uncertainty."""
         counted = batch.present * batch.weight[:, None]
         share = torch.clamp(1 / (self.batches + 1), min=_MOMENTUM) * (counted.sum(dim=0) > 0)
         self.mean_uncertainty.lerp_(weighted_mean(uncertainty, counted, dim=0).to(self.mean_uncertainty.dtype), share)
@@ -203,12 +230,12 @@ def matching_offset(static: float | Tensor, alpha: float | Tensor, mean_uncertai
     return static - alpha * mean_uncertainty
 
 
-def share_out(weights: Tensor, present: Tensor) -> Tensor:
-    """Weights ≥ 0 that sum to one over what is present, as Jensen's inequality in eq. 20 takes for granted.
+def normalise_weights(weights: Tensor, present: Tensor) -> Tensor:
+    """Weights ≥ 0 that sum to one over the present modalities, as eq. 20 assumes.
 
     weights, present: `[batch, modality]`. Negative weights become 0; where none is positive, all present weigh alike.
 
-    >>> share_out(torch.tensor([[3.0, 1.0], [-1.0, -2.0]]), torch.tensor([[True, True], [True, False]])).tolist()
+    >>> normalise_weights(torch.tensor([[3.0, 1], [-1, -2]]), torch.tensor([[True, True], [True, False]])).tolist()
     [[0.75, 0.25], [1.0, 0.0]]
     """
     positive = weights.clamp(min=0) * present
@@ -228,7 +255,7 @@ def each_modality(setting: str, value: Numbers, names: tuple[str, ...], allowed:
             if name not in names:
                 raise unknown_name("modality", name, names, f"It was given in {setting}")
         if absent := [name for name in names if name not in value]:
-            raise InputError(f"{setting} must name every modality, and leaves out {', '.join(absent)}")
+            raise InputError(f"{setting} must name every modality, but lacks {', '.join(absent)}")
         given: list[Any] = [value[name] for name in names]
     elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) and np.ndim(value):
         given = list(value)
@@ -236,9 +263,9 @@ def each_modality(setting: str, value: Numbers, names: tuple[str, ...], allowed:
             raise InputError(f"{setting} must be one number, or one for each of {', '.join(names)}, got {value!r}")
     else:
         given = [value] * len(names)
-    return [number(setting, one, allowed) for one in given]
+    return [number(setting, item, allowed) for item in given]
 
 
-def _widened(opinions: Tensor) -> Tensor:
-    """In at least 32 bits."""
+def _as_float32(opinions: Tensor) -> Tensor:
+    """Opinions in at least 32 bits."""
     return opinions.to(torch.promote_types(opinions.dtype, torch.float32))

@@ -1,7 +1,7 @@
-"""How unsure an expert is, judged by its logits alone: opinions `[…, modality, class]` → uncertainty `[…, modality]`.
+"""Uncertainty of an expert from its logits alone: opinions `[…, modality, class]` → uncertainty `[…, modality]`.
 
 The estimators that Zhang et al. 2023, *Provable Dynamic Fusion for Low-Quality Multimodal Data*, compare (fig. 3,
-table 3). The temperature, one number or one a modality, divides the logits.
+table 3). The temperature, one number or one for each modality, divides the logits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def energy(opinions: Tensor, temperature: Temperature = 1.0) -> Tensor:
     >>> energy(torch.tensor([[0.0, 0.0], [5.0, 5.0]])).tolist()
     [-0.693..., -5.693...]
     """
-    return -temperature * torch.logsumexp(_cooled(opinions, temperature), dim=-1)
+    return -temperature * torch.logsumexp(_divided(opinions, temperature), dim=-1)
 
 
 def lack_of_confidence(opinions: Tensor, temperature: Temperature = 1.0) -> Tensor:
@@ -36,7 +36,7 @@ def lack_of_confidence(opinions: Tensor, temperature: Temperature = 1.0) -> Tens
     >>> lack_of_confidence(torch.zeros(1, 4)).item()
     0.75
     """
-    return 1 - torch.softmax(_cooled(opinions, temperature), dim=-1).amax(dim=-1)
+    return 1 - torch.softmax(_divided(opinions, temperature), dim=-1).amax(dim=-1)
 
 
 def entropy(opinions: Tensor, temperature: Temperature = 1.0) -> Tensor:
@@ -45,7 +45,7 @@ def entropy(opinions: Tensor, temperature: Temperature = 1.0) -> Tensor:
     >>> entropy(torch.tensor([[0.0, 0.0], [3.0, 0.0]])).tolist()
     [1.0, 0.27...]
     """
-    log = functional.log_softmax(_cooled(opinions, temperature), dim=-1)
+    log = functional.log_softmax(_divided(opinions, temperature), dim=-1)
     return -(log.exp() * log).sum(dim=-1) / math.log(opinions.shape[-1])
 
 
@@ -55,7 +55,7 @@ def vacuity(opinions: Tensor, temperature: Temperature = 1.0) -> Tensor:
     >>> vacuity(torch.tensor([[-99.0, -99.0], [6.0, -99.0]])).tolist()
     [1.0, 0.249...]
     """
-    alpha = log_dirichlet(_cooled(opinions, temperature)).exp()
+    alpha = log_dirichlet(_divided(opinions, temperature)).exp()
     return opinions.shape[-1] / alpha.sum(dim=-1)
 
 
@@ -67,7 +67,7 @@ UNCERTAINTIES: dict[str, Callable[[Tensor, Temperature], Tensor]] = {
 }
 
 
-def _cooled(opinions: Tensor, temperature: Temperature) -> Tensor:
+def _divided(opinions: Tensor, temperature: Temperature) -> Tensor:
     """The logits divided by the temperature of their modality."""
     if isinstance(temperature, Tensor):
         return opinions / temperature.unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""One modality at a time: the experts alone, and the best of them. What every fusion has to beat."""
+"""`unimodal:NAME` and `best-unimodal`: the experts alone, and the best of them. The baselines of every fusion."""
 
 from __future__ import annotations
 
@@ -30,9 +30,14 @@ from consilience.methods import (
 from consilience.training import Log, Trainer
 
 
-@register("unimodal:")
+@register("unimodal:", equation="z = P h_NAME")
 class Unimodal(Method):
-    """The expert of one modality, `unimodal:NAME`. Where its modality is missing it knows nothing but its bias."""
+    """The expert of one modality, an encoder and a linear head.
+
+    It is trained on the samples that have the modality; where the modality is missing, the output is the head's bias.
+
+        z = P h_NAME         L = ℓ(z, y)
+    """
 
     def __init__(self, spec: Spec, modality: str):
         super().__init__(spec)
@@ -43,7 +48,7 @@ class Unimodal(Method):
         self.head = nn.Linear(self.encoder.width, spec.task.outputs)
 
     def forward(self, batch: Batch) -> Prediction:
-        """Encode the one modality, read out."""
+        """Encode the one modality, apply the head."""
         encoded = encode(self.encoder, batch, self.modality)
         return Prediction(self.head(encoded.pooled), features={self.modality: encoded}, joint=encoded.pooled)
 
@@ -53,13 +58,14 @@ class Unimodal(Method):
         return {"task": weighted_mean(losses, batch.weight)}
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
-        """Learn from the samples that have the modality, and stop by them: the others say nothing about the expert."""
+        """Learn from the samples that have the modality, and stop early by them."""
         self.run(train, validation, trainer)
 
     def run(self, train: Samples, validation: Samples | None, trainer: Trainer) -> Log:
-        """`fit`, and how it went."""
-        seen = having(train, self.modality)
-        return trainer.run(self, seen or train, None if validation is None else having(validation, self.modality))
+        """Fit, and return the log of the training."""
+        rows = samples_with(train, self.modality)
+        held_out = None if validation is None else samples_with(validation, self.modality)
+        return trainer.run(self, rows or train, held_out)
 
     @classmethod
     def arguments(cls, modalities: Iterable[str]) -> list[str]:
@@ -68,7 +74,7 @@ class Unimodal(Method):
 
 
 class SeparateExperts(Method):
-    """A method whose experts are trained alone, one for each modality; what joins them is learned afterwards."""
+    """A method whose experts are trained alone, one for each modality, before their fusion is learned."""
 
     def __init__(self, spec: Spec):
         super().__init__(spec)
@@ -76,7 +82,7 @@ class SeparateExperts(Method):
         self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
-        """Each expert's own loss, for a loop of one's own; `fit` trains them one by one."""
+        """Each expert's own loss, for a training loop of the user's; `fit` trains them one by one."""
         assert prediction.opinions is not None
         losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
         return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
@@ -86,8 +92,9 @@ class SeparateExperts(Method):
     ) -> Iterator[tuple[np.ndarray, Sequence[Method], np.ndarray]]:
         """Train one expert after the other, and cross-fit each for as many epochs as that took.
 
-        Yields its out-of-fold opinions `[n, class]`, the experts of the folds, and each sample's fold `[n]`. An
-        interruption ends it before all have spoken.
+        Yields:
+            Out-of-fold opinions `[n, class]`, the experts of the folds, and each sample's fold `[n]`. An interruption
+            ends the iteration early.
         """
         for name, expert in self.experts.items():
             log = expert.run(train, validation, trainer)
@@ -95,17 +102,23 @@ class SeparateExperts(Method):
                 return
             same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
             try:
-                held_out, of_folds, fold_of = same.cross_fit(partial(Unimodal, self.spec, name), train, folds)
+                held_out, fold_experts, fold_of = same.cross_fit(partial(Unimodal, self.spec, name), train, folds)
             except KeyboardInterrupt:
                 if trainer.on_interrupt == "raise":
                     raise
                 return
-            yield held_out.output.double().numpy(), of_folds, fold_of
+            yield held_out.output.double().numpy(), fold_experts, fold_of
 
 
-@register("best-unimodal")
+@register("best-unimodal", equation="z = z_k, k the first in S of the experts ranked by validation loss")
 class BestUnimodal(SeparateExperts):
-    """Every expert trained alone; the one with the lowest validation loss decides, or the next best that is present."""
+    """Every expert trained alone; the one with the lowest validation loss decides, or the next best that is present.
+
+    Each expert has early stopping of its own. Without a validation set the training loss ranks them. The weight is 1
+    for the expert that decided and 0 for the others.
+
+        z = z_k,   k = the first in S of the experts ranked by validation loss
+    """
 
     ranking: Tensor
 
@@ -127,18 +140,18 @@ class BestUnimodal(SeparateExperts):
         scores = []
         for expert in self.experts.values():
             rows = expert.run(train, validation, trainer).rows
-            judged = [row["validation_loss"] for row in rows if "validation_loss" in row]
-            if judged:  # the weights of the best epoch stayed
-                scores.append(min(judged))
-            elif rows and validation is None:  # those of the last one did
+            validated = [row["validation_loss"] for row in rows if "validation_loss" in row]
+            if validated:  # the weights of the best epoch were kept
+                scores.append(min(validated))
+            elif rows and validation is None:  # those of the last epoch were
                 scores.append(rows[-1]["task"])
-            else:  # interrupted before it began, or nothing to judge it by: it comes last
+            else:  # interrupted before it began, or nothing to rank it by: it comes last
                 scores.append(math.inf)
         self.ranking.copy_(torch.tensor(scores, dtype=torch.float64).argsort(stable=True))
 
 
-def having(samples: Samples, modality: str) -> Samples | None:
-    """The samples that have a modality; None if none has it."""
+def samples_with(samples: Samples, modality: str) -> Samples | None:
+    """Return the samples that have a modality, or None if none has it."""
     present = samples.present_in(modality)
     if present.all():
         return samples

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from consilience.encoders import Encoded
-from consilience.methods.fusion.time_steps import Steps, Windows, stack_steps
+from consilience.methods.fusion.parts import Steps, Windows, stack_steps
 from toy_sequences import TIMED
 
 

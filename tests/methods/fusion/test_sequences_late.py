@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from consilience.core.errors import InputError, UnsupportedError
-from consilience.encoders import Bag, Conv, Lstm, Mlp, Transformer
+from consilience.encoders import BagOfWords, Conv, Lstm, Mlp, Transformer
 from toy_batches import VECTORS
 from toy_sequences import MIXED, TIMED, build, check_loop, check_padding_and_company, timed_batch
 
@@ -27,8 +27,8 @@ def test_lf_lstm_against_torch_on_packed_sequences():
 @pytest.mark.parametrize(("name", "kind"), [("lf-lstm", Lstm), ("lf-transformer", Transformer)])
 def test_what_has_steps_is_read_by_the_network_and_the_rest_as_usual(name, kind):
     method = build(name, MIXED, {"title": "bag"}, **SMALL[name])
-    kinds = {"sound": kind, "motion": kind, "title": Bag, "still": Mlp, "image": Conv}
-    assert {one: type(encoder) for one, encoder in method.encoders.items()} == kinds
+    kinds = {"sound": kind, "motion": kind, "title": BagOfWords, "still": Mlp, "image": Conv}
+    assert {name: type(encoder) for name, encoder in method.encoders.items()} == kinds
     assert method.encoders["sound"].width == 6
 
 

@@ -9,7 +9,7 @@ from toy_sequences import MIXED, TIMED, build, check_loop, check_padding_and_com
 
 SMALL = {"ef-lstm": {"hidden": 6}, "ef-transformer": {"width": 6, "heads": 2, "layers": 1}}
 SEQUENCES = {name: TIMED[name] for name in ("sound", "motion")}
-READ = {name: one for name, one in MIXED.items() if one.kind != "image"}
+READ = {name: modality for name, modality in MIXED.items() if modality.kind != "image"}
 every_method = pytest.mark.parametrize("name", SMALL)
 
 
@@ -49,7 +49,7 @@ def test_a_loop_feeds_back_into_the_steps(name):
 @every_method
 def test_numbers_are_not_encoded_unless_asked(name):
     method = build(name, READ, {"motion": {"name": "gru", "hidden": 7}}, **SMALL[name])
-    assert {one: encoder.width for one, encoder in method.encoders.items()} == {
+    assert {name: encoder.width for name, encoder in method.encoders.items()} == {
         "sound": 3,
         "motion": 7,
         "title": 6,

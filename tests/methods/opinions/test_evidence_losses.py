@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import digamma, gammaln, roots_legendre
 
-from consilience.methods.opinions.dirichlet import (
+from consilience.methods.opinions.evidence import (
     digamma_of_exp,
     divergence_from_uniform,
     evidential_losses,
@@ -37,7 +37,7 @@ def expectation(function, alpha):
         p = np.stack([first, (1 - first) * second, (1 - first) * (1 - second)])
         area = np.outer(weight, weight) * (1 - first)
     constant = math.exp(math.lgamma(sum(alpha)) - sum(map(math.lgamma, alpha)))
-    density = constant * np.prod([one ** (a - 1) for one, a in zip(p, alpha)], axis=0)
+    density = constant * np.prod([share ** (a - 1) for share, a in zip(p, alpha)], axis=0)
     return (function(p, density) * density * area).sum()
 
 
@@ -76,10 +76,10 @@ def test_no_digits_are_lost_to_large_evidence(dtype):
     close = {"rel": 1e-5, "abs": 1e-6} if dtype == torch.float32 else {"rel": 1e-10}
     with mpmath.workdps(300):
         for row, got in zip(log_alpha.tolist(), divergence_from_uniform(log_alpha).tolist()):
-            alpha = [mpmath.exp(one) for one in row]
+            alpha = [mpmath.exp(value) for value in row]
             total = mpmath.fsum(alpha)
             expected = mpmath.loggamma(total) - mpmath.fsum(map(mpmath.loggamma, alpha)) - mpmath.loggamma(3)
-            expected += mpmath.fsum((one - 1) * (mpmath.digamma(one) - mpmath.digamma(total)) for one in alpha)
+            expected += mpmath.fsum((a - 1) * (mpmath.digamma(a) - mpmath.digamma(total)) for a in alpha)
             assert got == pytest.approx(float(expected), **close)
         for one in log_alpha.flatten():
             expected = float(mpmath.digamma(mpmath.exp(one.item())))
