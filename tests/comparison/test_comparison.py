@@ -15,8 +15,7 @@ from polars.testing import assert_frame_equal
 
 from consilience import compare, corrupt, load, load_data
 from consilience.comparison.gather_results import sample_scores
-from consilience.comparison.plan import Plan, Source
-from consilience.comparison.resolution import applicable
+from consilience.comparison.plan import Plan, Source, applicable
 from consilience.core.errors import InputError, TrainingError, UnknownNameError, UnsupportedError
 from consilience.core.samples import Samples
 from consilience.data import DataSet

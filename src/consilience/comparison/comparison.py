@@ -9,8 +9,7 @@ from typing import Any
 
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.gather_results import Finished, differences_to, gather_findings, merits
-from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest
-from consilience.comparison.resolution import resolve
+from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, resolve
 from consilience.comparison.results import Findings
 from consilience.comparison.stacked_jobs import train_together
 from consilience.comparison.store import Store, writing
@@ -83,7 +82,7 @@ class Comparison:
 
         r is the correlation of the method's weights with the modality's own loss, wanted ≤ 0; null where static.
         """
-        from consilience.report.trust_section import trust_over_seeds
+        from consilience.comparison.summary import trust_over_seeds
 
         return trust_over_seeds(self.findings)
 

@@ -1,4 +1,4 @@
-"""From the results of the jobs to what the comparison found."""
+"""From the results of the jobs to the results of the comparison."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.comparison.plan import Job
-from consilience.comparison.ranks import mean_ranks
+from consilience.comparison.ranks import mean_ranks, scores_of, standings
 from consilience.comparison.results import Findings, empty_table
-from consilience.comparison.standings import scores_of, standings
-from consilience.comparison.statistics import compare_to_reference, mark_best, too_few_seeds
+from consilience.comparison.significance import Recomputed, compare_to_reference, mark_best, too_few_seeds
 from consilience.comparison.store import Result
 from consilience.evaluation import Metric, find_metric, reliability_bins
 
@@ -66,37 +65,48 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
 
 def conditions(result: Result, plan: Mapping[str, Any], part: str = "test") -> Iterator[tuple[str, dict[str, Any]]]:
     """Each measured condition under its corruption's name; the clean one stands under every corruption."""
-    for one in result.about["conditions"]:
-        if one["part"] == part:
-            names = plan["corruptions"][result.about["set"]] if one["level"] == 0 else [one["corruption"]]
-            for name in names:
-                yield name, one
+    for condition in result.about["conditions"]:
+        if condition["part"] == part:
+            clean = condition["level"] == 0
+            for name in plan["corruptions"][result.about["set"]] if clean else [condition["corruption"]]:
+                yield name, condition
 
 
 def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) -> np.ndarray:
-    """Each test sample's share in a metric `[n]`, larger is better; `[1]` where it is no mean over samples.
+    """Return each test sample's share in a metric `[n]`, larger is better; `[1]` if it is no mean over samples.
 
-    Of a sample that was met several times, with other noise each time, the mean.
+    Where the noise was drawn several times, a sample's share is the mean over the draws.
     """
-    if metric.name not in ("mse", "mae", "accuracy", "nll", "brier"):
-        return np.array([condition["metrics"][metric.name] * (1 if metric.larger_is_better else -1)])
-    y, output = met(result, condition)
-    if metric.name in ("mse", "mae"):
-        error = np.abs(output.reshape(len(y), -1) - y.reshape(len(y), -1))
-        scores = -(error if metric.name == "mae" else error**2).mean(axis=1)
-    elif metric.name == "accuracy":
-        scores = (output.argmax(axis=1) == y).astype(np.float64)
-    else:
-        chances = output.astype(np.float64)
-        if metric.name == "nll":
-            scores = np.log(np.maximum(chances[np.arange(len(y)), y], np.finfo(np.float64).eps))
-        else:
-            scores = -np.square(chances - np.eye(chances.shape[1])[y]).sum(axis=1)
+    sign = 1 if metric.larger_is_better else -1
+    if not metric.per_sample:
+        return np.array([sign * condition["metrics"][metric.name]])
+    assert metric.terms is not None
+    y, output = tested_samples(result, condition)
+    scores = sign * np.asarray(metric.terms(y, _read_by(metric, output)), dtype=np.float64)
     return scores.reshape(-1, len(result.arrays["y"])).mean(axis=0)
 
 
-def met(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Targets and outputs of the test samples under a condition, one repeat after the other: `[repeats · n]`."""
+def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any]) -> Recomputed:
+    """Return how the bootstrap recomputes a metric that is no mean over samples; the mean over draws of the noise."""
+    sign, y = 1 if metric.larger_is_better else -1, result.arrays["y"]
+    read = _read_by(metric, tested_samples(result, condition)[1])
+    draws = np.split(read, len(read) // len(y))
+    resamplers = [metric.resampler(y, draw) for draw in draws]
+    return Recomputed(
+        lambda weights: sign * np.mean([resampler(weights) for resampler in resamplers], axis=0),
+        np.stack(draws, axis=1),
+    )
+
+
+def _read_by(metric: Metric, output: np.ndarray) -> np.ndarray:
+    """What a metric reads of the kept outputs: numbers as they are, probabilities, or the most probable class."""
+    if metric.task == "regression":
+        return output
+    return output.astype(np.float64) if metric.needs_probabilities else output.argmax(axis=1)
+
+
+def tested_samples(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return targets and outputs of the test samples under a condition, one draw of the noise after the other."""
     output, y = result.arrays[f"output/{condition['array']}"], result.arrays["y"]
     return np.concatenate([y] * (len(output) // len(y))), output
 
@@ -110,46 +120,57 @@ def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
     seeds: dict[str, dict[str, list[tuple[float, Job]]]] = {}
     for job, result in finished:
         if not result.failed:
-            scores = [one["metrics"][metric.name] for one in result.about["conditions"] if one["part"] == "validation"]
+            measured = (each for each in result.about["conditions"] if each["part"] == "validation")
+            scores = [condition["metrics"][metric.name] for condition in measured]
             merit = sign * float(np.nan_to_num(np.mean(scores), nan=-np.inf))
             seeds.setdefault(job.source, {}).setdefault(job.method, []).append((merit, job))
     ordered = {
-        source: sorted(methods.values(), key=lambda one: -float(np.mean([merit for merit, _ in one])))
+        source: sorted(methods.values(), key=lambda pairs: -float(np.mean([merit for merit, _ in pairs])))
         for source, methods in seeds.items()
     }
-    return {source: [max(one, key=lambda pair: pair[0])[1] for one in methods] for source, methods in ordered.items()}
+    return {
+        source: [max(pairs, key=lambda pair: pair[0])[1] for pairs in methods] for source, methods in ordered.items()
+    }
 
 
 def _values(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for job, result in good:
-        for corruption, one in conditions(result, plan):
-            for metric, value in one["metrics"].items():
-                yield {**_who(job), "corruption": corruption, "level": one["level"], "metric": metric, "value": value}
+        for corruption, condition in conditions(result, plan):
+            for metric, value in condition["metrics"].items():
+                yield {
+                    **_who(job),
+                    "corruption": corruption,
+                    "level": condition["level"],
+                    "metric": metric,
+                    "value": value,
+                }
 
 
 def _trust(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for job, result in good:
-        for corruption, one in conditions(result, plan):
-            for modality, trust in one.get("trust", {}).items():
-                where = {"corruption": corruption, "level": one["level"]}
+        for corruption, condition in conditions(result, plan):
+            for modality, trust in condition.get("trust", {}).items():
+                where = {"corruption": corruption, "level": condition["level"]}
                 yield {**_who(job), **where, "modality": modality, "trust": trust}
 
 
 def _diagnostics(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for job, result in good:
-        for corruption, one in conditions(result, plan):
-            for measured in one.get("diagnostics", ()):  # results of an earlier version have none
-                yield {**_who(job), "corruption": corruption, "level": one["level"], **measured}
+        for corruption, condition in conditions(result, plan):
+            for measured in condition.get("diagnostics", ()):  # results of an earlier version have none
+                yield {**_who(job), "corruption": corruption, "level": condition["level"], **measured}
 
 
 def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     pooled: dict[tuple[str, str, str, float], list[tuple[np.ndarray, np.ndarray]]] = {}
     for job, result in good:
         if plan["sets"][job.source]["task"] == "classification":
-            for corruption, one in conditions(result, plan):
-                pooled.setdefault((job.source, job.method, corruption, one["level"]), []).append(met(result, one))
+            for corruption, condition in conditions(result, plan):
+                pooled.setdefault((job.source, job.method, corruption, condition["level"]), []).append(
+                    tested_samples(result, condition)
+                )
     for (source, method, corruption, level), parts in pooled.items():
-        labels, outputs = (np.concatenate(one) for one in zip(*parts))
+        labels, outputs = (np.concatenate(arrays) for arrays in zip(*parts))
         bins = reliability_bins(labels, outputs)
         for number, (share, confidence, accuracy) in enumerate(zip(bins.share, bins.confidence, bins.accuracy)):
             yield {
@@ -192,20 +213,30 @@ def _differences(
 ) -> Iterator[tuple[dict[str, Any], str | None]]:
     """A row for each set, condition and method, and the method marked as best there."""
     cells: dict[tuple[str, str, float], dict[str, dict[int, np.ndarray]]] = {}
+    recompute: dict[tuple[str, str, float], dict[str, dict[int, Recomputed]]] = {}
     tested: dict[str, dict[int, np.ndarray]] = {}
     for job, result in good:
         tested.setdefault(job.source, {})[job.seed] = result.arrays["index"]
-        for corruption, one in conditions(result, plan):
-            seeds = cells.setdefault((job.source, corruption, one["level"]), {}).setdefault(job.method, {})
-            scores = sample_scores(metric, result, one)
+        for corruption, condition in conditions(result, plan):
+            key = (job.source, corruption, condition["level"])
+            scores = sample_scores(metric, result, condition)
+            seeds = cells.setdefault(key, {}).setdefault(job.method, {})
+            again = recompute.setdefault(key, {}).setdefault(job.method, {})
             if np.isfinite(scores).all():  # the correlation of a constant prediction is nan
                 seeds[job.seed] = scores
-    for (source, corruption, level), cell in cells.items():
-        by_sample = all(len(scores) > 1 for seeds in cell.values() for scores in seeds.values())
-        compared = compare_to_reference(cell, reference, samples=tested[source] if by_sample else None, alpha=alpha)
+                if not metric.per_sample:
+                    again[job.seed] = recompute_metric(metric, result, condition)
+    for key, cell in cells.items():
+        compared = compare_to_reference(
+            cell,
+            reference,
+            samples=tested[key[0]],
+            recompute=None if metric.per_sample else recompute[key],
+            alpha=alpha,
+        )
         best = mark_best(cell, reference, compared, alpha=alpha)
         for row in compared:
-            yield {"set": source, "corruption": corruption, "level": level, **row}, best
+            yield {"set": key[0], "corruption": key[1], "level": key[2], **row}, best
 
 
 def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha: float) -> None:
@@ -230,7 +261,7 @@ def _rank(findings: Findings) -> None:
     if len(findings.sets) < 2 or not len(values):
         return
     tried = {*values.select("set", "method").iter_rows(), *findings.failed.select("set", "method").iter_rows()}
-    methods = [one for one in findings.methods if all((name, one) in tried for name in findings.sets)]
+    methods = [method for method in findings.methods if all((name, method) in tried for name in findings.sets)]
     means = values.drop("metric", "seed").group_by("set", "method", "corruption", "level").mean()
     scores: dict[tuple[str, float], dict[tuple[str, str], float]] = {}
     for row in means.iter_rows(named=True):
@@ -240,7 +271,7 @@ def _rank(findings: Findings) -> None:
     for condition, score in sorted(scores.items()):
         sets = [name for name in findings.sets if any(key[0] == name for key in score)]
         if len(sets) > 1 and methods:
-            table = np.array([[score.get((name, one), np.nan) for one in methods] for name in sets])
+            table = np.array([[score.get((name, method), np.nan) for method in methods] for name in sets])
             ranks[condition] = (mean_ranks(table, findings.larger_is_better), len(sets))
     shared = list(dict.fromkeys(corruption for corruption, level in ranks if level)) or findings.corruptions[:1]
     findings.ranks = _table(
@@ -283,11 +314,11 @@ def misplaced_trust(good: Finished) -> list[str]:
         found.setdefault((job.source, job.method), []).append(result.about.get("misplaced_trust", {}))
     notes = []
     for (source, method), seeds in found.items():
-        counts = Counter(name for one in seeds for name in one)
+        counts = Counter(name for misplaced in seeds for name in misplaced)
         names = [name for name, count in counts.items() if 2 * count >= len(seeds)]
         if names:
-            largest = max(one[name] for one in seeds for name in names if name in one)
-            concerned = sum(any(name in one for name in names) for one in seeds)
+            largest = max(misplaced[name] for misplaced in seeds for name in names if name in misplaced)
+            concerned = sum(any(name in misplaced for name in names) for misplaced in seeds)
             notes.append(
                 f"{method} on {source} trusts {', '.join(names)} more when wrong: on mildly corrupted validation "
                 f"samples weights rise with the modality's own loss, r up to {largest:+.2f}, in "

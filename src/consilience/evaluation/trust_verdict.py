@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.correlation import Correlation
-from consilience.evaluation.bounds import Bound
 
 if TYPE_CHECKING:
     import polars
+
+    from consilience.evaluation.diagnostics import Bound
 
 Reading = Literal["meets", "chance", "fails", "static", "unknown"]
 READINGS: dict[Reading, str] = {

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.report.palette import INK, SERIES
-from consilience.report.svg import drawing_style
+from consilience.report.drawing import INK, SERIES, drawing_style
 from consilience.report.wording import say_level
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import unknown_name
-from consilience.report.drawing import Drawing
+from consilience.report.drawing import SERIES_ON_DARK, Drawing
 from consilience.report.latex import latex_table
 from consilience.report.page import environment, remove_others, write_file
-from consilience.report.palette import SERIES_ON_DARK
 from consilience.report.result_tables import markdown_escape, markdown_table
 from consilience.report.wording import fill_lines, one_line
 from consilience.version import __version__
@@ -48,7 +47,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Account:
+class Document:
     """An experiment's findings. answer: the sentences to read first · paper: what was reproduced, "" for nothing."""
 
     title: str
@@ -82,7 +81,7 @@ class Account:
         return drawers[format](self.tables)
 
 
-def write_account(account: Account, folder: str | Path) -> Path:
+def write_document(account: Document, folder: str | Path) -> Path:
     """Write `report.html`, `report.md`, `report.json` and every figure as SVG and PNG under `figures/`.
 
     Returns the page's path.
@@ -94,15 +93,15 @@ def write_account(account: Account, folder: str | Path) -> Path:
         write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
         write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
     told = account.to_json()
-    write_file(folder / "report.md", account_markdown(told).encode("utf-8", "replace"))
+    write_file(folder / "report.md", document_markdown(told).encode("utf-8", "replace"))
     kept = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
     write_file(folder / "report.json", kept.encode("utf-8", "replace"))
-    page = write_file(folder / "report.html", render_account(account).encode("utf-8", "replace"))
+    page = write_file(folder / "report.html", render_document(account).encode("utf-8", "replace"))
     remove_others(folder / "figures", {drawing.name for drawing in drawings})
     return page
 
 
-def render_account(account: Account) -> str:
+def render_document(account: Document) -> str:
     """The page as text."""
     template = environment().get_template("account.html.jinja")
     quick = QUICK if "--quick" in account.command.split() else None
@@ -111,7 +110,7 @@ def render_account(account: Account) -> str:
     )
 
 
-def account_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
+def document_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
     """The same in Markdown. told: an account in plain values, as `to_json` and `report.json` have it · figures: where
     those of a name lie.
     """

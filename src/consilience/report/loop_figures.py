@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consilience.core.errors import InputError
-from consilience.report.curves import Dots, Line, plot_dots, plot_lines
-from consilience.report.drawing import Drawing
-from consilience.report.palette import BACKGROUND, Look, looks_of
+from consilience.report.drawing import BACKGROUND, Drawing, Look, looks_of
+from consilience.report.plots import Dots, Line, plot_dots, plot_lines
 from consilience.report.wording import PERCENTAGES, Scale, say_metric
 
 if TYPE_CHECKING:

@@ -8,15 +8,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.comparison.results import Findings
-from consilience.report.drawing import Drawing, Part
+from consilience.comparison.results import Block, Findings
+from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, summarise
+from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
-from consilience.report.headline import headline, tally
-from consilience.report.palette import SERIES_ON_DARK
 from consilience.report.result_tables import legend, rank_table
-from consilience.report.seed_summary import Block, corruptions_of, fates_of, summarise
-from consilience.report.trust_section import details, measured_trust
+from consilience.report.sentences import details, headline, say_r, say_test, tally, trust_sentences
 from consilience.report.wording import (
+    Scale,
     one_line,
     say_count,
     say_level,
@@ -75,7 +74,8 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             fates=[
                 (name, method, *fate) for name in findings.sets for method, fate in fates_of(findings, name).items()
             ],
-            measured=[(block, details(block)) for block in measured_trust(findings)],
+            measured=[(block, trust_sentences(block), details(block)) for block in measured_trust(findings)],
+            tested=say_test(findings),
             timings=_timing_rows(findings),
             corruptions=_told_corruptions(findings),
             papers=_papers(findings),
@@ -121,8 +121,9 @@ def environment() -> Environment:
         seconds=say_seconds,
         count=say_count,
         drawing=_inline,
+        r=say_r,
     )
-    made.globals.update(columns=_column_groups, number_of=say_number, listed=say_list)
+    made.globals.update(columns=_column_groups, number_of=say_number, listed=say_list, scale_of=Scale.of_block)
     return made
 
 
@@ -163,7 +164,7 @@ def _told_set(name: str, about: dict[str, Any]) -> dict[str, Any]:
     else:
         origin = "drawn anew for every seed, the same for all methods"
     classes = about.get("classes") or []
-    shares = [one["share"] for one in classes]
+    shares = [known["share"] for known in classes]
     balance = f"{100 * min(shares):.1f} to {100 * max(shares):.1f} % of the samples each" if classes else ""
     return {
         "description": "",

@@ -8,21 +8,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-METRIC_WORDS = {
-    "balanced_accuracy": "balanced accuracy",
-    "macro_f1": "macro F1",
-    "nll": "negative log-likelihood",
-    "brier": "Brier score",
-    "ece": "calibration error",
-    "mse": "mean squared error",
-    "mae": "mean absolute error",
-    "pearson": "Pearson correlation",
-    "acc2": "two-class accuracy",
-    "acc2_nonzero": "two-class accuracy without zeros",
-    "acc7": "seven-class accuracy",
-}
-PERCENTAGES = {"accuracy", "balanced_accuracy", "macro_f1", "acc2", "acc2_nonzero", "acc7"}
+from consilience.evaluation import METRICS
+
+if TYPE_CHECKING:
+    from consilience.comparison.results import Block
+
+PERCENTAGES = {name for name, metric in METRICS.items() if metric.percent}
 NOTHING = "–"
 
 
@@ -47,6 +40,11 @@ class Scale:
             return cls(factor, 1 if unit else 3, unit)
         decimals = 1 - math.floor(math.log10(statistics.median(known)))
         return cls(factor, min(max(decimals, 1 if unit else 0), 3 if unit else 6), unit)
+
+    @classmethod
+    def of_block(cls, block: Block) -> Scale:
+        """Return the scale for all cells of a set's table."""
+        return cls.of(block.metric, [cell.std for row in block.rows for cell in row.cells if cell])
 
     def number(self, value: float | None) -> str:
         """A value without its unit.
@@ -78,7 +76,7 @@ def say_metric(metric: str) -> str:
     >>> say_metric("nll")
     'negative log-likelihood'
     """
-    return METRIC_WORDS.get(metric, metric)
+    return METRICS[metric].title if metric in METRICS else metric
 
 
 def say_level(level: float) -> str:
@@ -179,7 +177,7 @@ def one_line(text: object) -> str:
     'a bc'
     """
     spaced = " ".join(str(text).split())
-    return "".join(one for one in spaced if unicodedata.category(one) not in ("Cc", "Cs", "Cn", "Co"))
+    return "".join(letter for letter in spaced if unicodedata.category(letter) not in ("Cc", "Cs", "Cn", "Co"))
 
 
 def shorten(name: str, width: int) -> str:

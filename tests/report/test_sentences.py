@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from consilience.report import headline
+from consilience.report import headline, render_page
+from consilience.report.sentences import say_test
 from report.factory import make_findings
 
 
@@ -78,3 +79,12 @@ def test_every_set_has_its_answer():
 
 def test_nothing_finished():
     assert headline(make_findings([], corruptions=())) == ["On digits no method has results."]
+
+
+def test_how_the_metric_was_tested_is_said():
+    findings = make_findings(["late", "qmf"], levels=(0.0,))
+    assert "accuracy is a mean over test samples" in say_test(findings)
+    assert "macro F1 is not a mean over test samples, so it is recomputed" in say_test(
+        replace(findings, metric="macro_f1")
+    )
+    assert say_test(findings) in render_page(findings)

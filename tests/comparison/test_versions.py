@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError
 
-from consilience.comparison import resolution
+from consilience.comparison import store
 
 
 def test_versions_are_of_what_is_installed(monkeypatch):
@@ -13,5 +13,5 @@ def test_versions_are_of_what_is_installed(monkeypatch):
             raise PackageNotFoundError(name)
         return "1.2.3"
 
-    monkeypatch.setattr(resolution, "version", version)
-    assert resolution.installed_versions() == dict.fromkeys(("torch", "numpy", "scikit-learn", "lightning"), "1.2.3")
+    monkeypatch.setattr(store, "version", version)
+    assert store.installed_versions() == dict.fromkeys(("torch", "numpy", "scikit-learn", "lightning"), "1.2.3")

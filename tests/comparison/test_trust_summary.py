@@ -5,9 +5,10 @@ import polars as pl
 import pytest
 
 from consilience.comparison.results import empty_table
+from consilience.comparison.summary import measured_trust, trust_over_seeds
 from consilience.core.correlation import fisher_interval
 from consilience.report import render_page
-from consilience.report.trust_section import details, measured_trust, trust_over_seeds
+from consilience.report.sentences import details, trust_sentences
 from report.factory import make_findings
 
 # method → modality → r when clean and at the highest level; None is static
@@ -61,7 +62,7 @@ def test_seeds_are_summed_up():
 
 def test_the_verdicts():
     (block,) = measured_trust(findings())
-    assert block.sentences == [
+    assert trust_sentences(block) == [
         "`qmf` meets theorem 2's condition (r ≤ 0) on all 2 modalities when clean, and under gaussian at level 10 on "
         "1 of 2; on b r = +0.60 ± 0.01 (positive in 4 of 4 seeds): it trusts b more when it is wrong.",
         "`tmc` meets theorem 2's condition (r ≤ 0) on all 2 modalities, clean and corrupted; the largest r is "
@@ -77,12 +78,12 @@ def test_one_seed_is_judged_by_fishers_interval():
     weak, strong = block.rows[0].cells[1]
     assert fisher_interval(0.2, 50)[0] < 0 < fisher_interval(0.6, 50)[0]
     assert (weak.fails, strong.fails) == (False, True)
-    assert "on none of 2; on b r = +0.60 (95 % interval +0.39 … +0.75): it trusts b" in block.sentences[0]
+    assert "on none of 2; on b r = +0.60 (95 % interval +0.39 … +0.75): it trusts b" in trust_sentences(block)[0]
 
 
 def test_a_failure_on_clean_data_alone_is_said_once():
     (block,) = measured_trust(findings(found={"qmf": {"a": (0.5,), "b": (-0.3,)}}, levels=(0.0,)))
-    assert block.sentences[0].startswith(
+    assert trust_sentences(block)[0].startswith(
         "`qmf` meets theorem 2's condition (r ≤ 0) on 1 of 2 modalities; on a r = +0.50"
     )
 

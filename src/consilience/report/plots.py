@@ -1,21 +1,23 @@
-"""Lines against the level of corruption, labelled where they end; and values of one level as dots."""
+"""Plots: lines against the level of corruption, values of one level as dots, and small panels, one per method."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from consilience.report.palette import INK, Look
-from consilience.report.svg import drawing_style
-from consilience.report.wording import say_level, shorten
+from consilience.report.drawing import INK, SERIES, Look, drawing_style
+from consilience.report.wording import fill_lines, say_level, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LABEL_WIDTH = 20  # characters of a name beside a line
+WIDE, NARROW = 4, 2  # panels in a row
+CLEAN_LOOK, WORST_LOOK = Look(INK, "o"), Look(SERIES[1], "s")
+_TITLE_WIDTH = 22
 _CHARACTER = 0.064  # inches, of the labels' font
 
 
@@ -52,7 +54,7 @@ def plot_lines(
     zero: str = "",
     limits: tuple[float | None, float | None] = (None, None),
 ) -> Figure:
-    """Lines with bands, their names at the right. zero: what the line y = 0 stands for · limits: of the y-axis."""
+    """Draw lines with bands, their names at the right; `zero` names the line y = 0, `limits` are of the y-axis."""
     from matplotlib.figure import Figure
 
     with drawing_style():
@@ -144,14 +146,14 @@ def label_ends(axes: Axes, front: Sequence[Line], back: Sequence[Line], height: 
         (end, shorten(line.label, LABEL_WIDTH), line.look) for line in front if math.isfinite(end := line.means[-1])
     ]
     faint = [(end, line) for line in back if math.isfinite(end := line.means[-1])]
-    faint.sort(key=lambda one: one[0])  # two lines may end at the same height
+    faint.sort(key=lambda pair: pair[0])  # two lines may end at the same height
     if len(faint) > 3:
         middle = faint[len(faint) // 2]
         ends.append((middle[0], f"{len(faint)} others", middle[1].look))
     else:
         ends += [(end, shorten(line.label, LABEL_WIDTH), line.look) for end, line in faint]
     low, high = axes.get_ylim()
-    ends.sort(key=lambda one: one[0])
+    ends.sort(key=lambda end: end[0])
     wanted = [(end - low) / (high - low) for end, _, _ in ends]
     for (_, label, look), end, place in zip(ends, wanted, spread_out(wanted, 10.2 / height)):
         colour = INK if not look.shown else look.colour
@@ -242,3 +244,118 @@ def _fit_dots(axes: Axes, rows: Sequence[Dots], logarithmic: bool) -> None:
 
 def _plain(value: float, _: Any = None) -> str:
     return f"{value:g}"
+
+
+@dataclass(frozen=True)
+class Bins:
+    """A reliability curve: confidence, accuracy and share of samples per filled bin, and its calibration error."""
+
+    confidence: list[float]
+    accuracy: list[float]
+    share: list[float]
+    ece: float | None = None
+
+
+def plot_trust(panels: Sequence[tuple[str, Sequence[Line]]], x_label: str, columns: int) -> Figure:
+    """One panel per method, one line per modality."""
+    keys = {line.label: line.look for _, lines in panels for line in lines}
+    means = [mean for _, lines in panels for line in lines for mean in line.means if math.isfinite(mean)]
+    top = min(1.0, 1.15 * max(means, default=1.0)) or 1.0
+
+    def draw(axes: Axes, lines: Any) -> None:
+        for line in lines:
+            draw_line(axes, line)
+        fit_levels(axes, lines, apart=0.14)
+        axes.set_ylim(0, top)
+
+    return _grid(panels, draw, list(keys.items()), x_label, "mean trust", columns)
+
+
+def plot_reliability(panels: Sequence[tuple[str, Sequence[Bins | None]]], names: Sequence[str], columns: int) -> Figure:
+    """One panel per method: accuracy against confidence, clean and at the highest level.
+
+    panels: method → (clean, highest level), None where there is nothing · names: of the two conditions.
+    """
+    looks = (CLEAN_LOOK, WORST_LOOK)
+
+    def draw(axes: Axes, pair: Any) -> None:
+        axes.plot((0, 1), (0, 1), color=INK, alpha=0.35, linewidth=0.8, linestyle=(0, (3, 2)))
+        for place, (bins, look) in enumerate(zip(pair, looks)):
+            if bins is None:
+                continue
+            axes.plot(bins.confidence, bins.accuracy, color=look.colour, linewidth=1.1, alpha=0.75)
+            sizes = [4 + 70 * share for share in bins.share]
+            axes.scatter(bins.confidence, bins.accuracy, sizes, color=look.colour, alpha=0.6, linewidths=0, zorder=3)
+            if bins.ece is not None:
+                axes.text(0.98, 0.15 - 0.12 * place, f"ECE {bins.ece:.3f}", ha="right", fontsize=7, color=look.colour)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        axes.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
+        axes.set_yticks((0, 0.5, 1), ("0", "0.5", "1"))
+
+    keys = [(name, look) for name, look in zip(names, looks)]
+    return _grid(panels, draw, keys, "confidence", "accuracy", columns)
+
+
+def _grid(
+    panels: Sequence[tuple[str, Any]],
+    draw: Callable[[Axes, Any], None],
+    keys: Sequence[tuple[str, Look]],
+    x_label: str,
+    y_label: str,
+    columns: int,
+) -> Figure:
+    from matplotlib.figure import Figure
+
+    rows = math.ceil(len(panels) / columns)
+    columns = math.ceil(len(panels) / rows)  # five panels as three and two, not as four and one
+    cell_width, cell_height, left, bottom = 2.25, 1.7, 0.5, 0.3
+    width = left + cell_width * columns
+    lines = _wrap_keys([shorten(name, 24) for name, _ in keys], width - left)
+    top = 0.08 + 0.2 * len(lines)
+    height = bottom + cell_height * rows + top
+    with drawing_style():
+        figure = Figure(figsize=(width, height), facecolor="none")
+        for place, (name, content) in enumerate(panels):
+            row, column = divmod(place, columns)
+            x, y = left + cell_width * column, height - top - cell_height * (row + 1) + 0.2
+            axes = figure.add_axes((x / width, y / height, (cell_width - 0.3) / width, (cell_height - 0.42) / height))
+            axes.patch.set_visible(False)
+            draw(axes, content)
+            axes.grid(axis="y")
+            figure.text(x / width, (y + cell_height - 0.42 + 0.1) / height, shorten(name, _TITLE_WIDTH), va="center")
+            last = place + columns >= len(panels)
+            axes.tick_params(labelbottom=last, labelleft=column == 0)
+            if last:
+                axes.set_xlabel(x_label)
+            if column == 0:
+                axes.set_ylabel(y_label)
+        _draw_keys(figure, lines, [look for _, look in keys], left, width, height)
+    return figure
+
+
+def _wrap_keys(names: Sequence[str], width: float) -> list[list[str]]:
+    """The legend's entries in lines that fit the width in inches."""
+    return [[names[place] for place in line] for line in fill_lines([_key_width(name) for name in names], width)]
+
+
+def _key_width(name: str) -> float:
+    return 0.42 + 0.064 * len(name)
+
+
+def _draw_keys(
+    figure: Figure, lines: list[list[str]], looks: Sequence[Look], left: float, width: float, height: float
+) -> None:
+    from matplotlib.lines import Line2D
+
+    order = iter(looks)
+    for row, names in enumerate(lines):
+        x, y = left, height - 0.12 - 0.2 * row
+        for name in names:
+            look = next(order)
+            ends = ([x / width, (x + 0.2) / width], [y / height] * 2)
+            figure.add_artist(Line2D(*ends, color=look.colour, alpha=look.opacity, linewidth=1.6))
+            middle = ([(x + 0.1) / width], [y / height])
+            figure.add_artist(Line2D(*middle, color=look.colour, alpha=look.opacity, marker=look.marker, linestyle=""))
+            figure.text((x + 0.26) / width, y / height, name, va="center", fontsize=7.5)
+            x += _key_width(name)

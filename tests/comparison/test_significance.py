@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.comparison.bootstrap import paired_bootstrap
-from consilience.comparison.statistics import (
+from consilience.comparison.significance import (
     compare_to_reference,
     holm,
     mark_best,
+    paired_bootstrap,
     reachable,
     smallest_p,
     too_few_seeds,
