@@ -59,7 +59,7 @@ class Comparison:
         return next(iter(self.bests.values()))
 
     def table(self, format: TableFormat = "console", *, worst: bool = False) -> Any:
-        """Return the main table: "console" is for rich to print, "markdown" and "latex" are text; worst: with worst seeds."""
+        """Return the table: "console" for rich to print, "markdown" or "latex" as text; worst: add the worst seed."""
         from consilience.report.result_tables import main_table
 
         return main_table(self.findings, format, worst=worst)

@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
-from consilience.comparison.results import Findings, empty_table
+from consilience.comparison.results import SCHEMAS, Findings, empty_table
 from consilience.comparison.significance import Recomputed, compare_to_reference, mark_best, too_few_seeds
 from consilience.comparison.store import Result
 from consilience.evaluation import Metric, find_metric, reliability_bins
@@ -24,16 +24,14 @@ _MEASURED = ("training_seconds", "prediction_seconds", "parameters", "epochs", "
 
 
 def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float = 0.05) -> Findings:
-    """Tables, statistics and marks of all finished jobs; plan: as `plan.json` holds it."""
-    asked = plan["asked"]
-    task = next(iter(plan["sets"].values()))["task"]
-    metric = find_metric(asked["metric"] or MAIN_METRIC[task], task)
+    """Return tables, statistics and marks of all finished jobs; `plan` is the content of `plan.json`."""
+    asked, metric = plan["asked"], _main_metric(plan)
     good = [(job, result) for job, result in finished if not result.failed]
     methods = list(dict.fromkeys(job["method"] for job in plan["jobs"]))
     findings = Findings(
         title=f"Fusion methods on {', '.join(plan['sets'])}",
         command=plan["command"],
-        task=task,
+        task=metric.task,
         metric=metric.name,
         larger_is_better=metric.larger_is_better,
         reference=plan["reference"],
@@ -42,15 +40,17 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
         corruptions=list(dict.fromkeys(name for names in plan["corruptions"].values() for name in names)),
         levels=asked["levels"],
         seeds=sorted({job.seed for job, _ in good}) or list(range(asked["seeds"])),
-        values=_table("values", _values(good, plan)),
-        trust=_table("trust", _trust(good, plan)),
-        diagnostics=_table("diagnostics", _diagnostics(good, plan)),
+        **_measurements(good, plan),
         reliability=_table("reliability", _reliability(good, plan)),
         differences=_table("differences", ()),
         ranks=_table("ranks", ()),
-        timings=_table("timings", _timings(good)),
+        timings=_table(
+            "timings", ({**_key(job), **{name: result.about[name] for name in _MEASURED}} for job, result in good)
+        ),
         skipped=_table("skipped", plan["skipped"]),
-        failed=_table("failed", _failed(finished)),
+        failed=_table(
+            "failed", ({**_key(job), "error": result.about["error"]} for job, result in finished if result.failed)
+        ),
         papers=plan["papers"],
         versions=plan["versions"],
         settings={name: value for name, value in asked.items() if name not in ("sources", "version")},
@@ -64,7 +64,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
 
 
 def conditions(result: Result, plan: Mapping[str, Any], part: str = "test") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each measured condition under its corruption's name; the clean one stands under every corruption."""
+    """Yield each measured condition with its corruption's name; the clean condition under every corruption."""
     for condition in result.about["conditions"]:
         if condition["part"] == part:
             clean = condition["level"] == 0
@@ -90,19 +90,17 @@ def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any
     """Return how the bootstrap recomputes a metric that is no mean over samples; the mean over draws of the noise."""
     sign, y = 1 if metric.larger_is_better else -1, result.arrays["y"]
     read = _read_by(metric, tested_samples(result, condition)[1])
-    draws = np.split(read, len(read) // len(y))
-    resamplers = [metric.resampler(y, draw) for draw in draws]
-    return Recomputed(
-        lambda weights: sign * np.mean([resampler(weights) for resampler in resamplers], axis=0),
-        np.stack(draws, axis=1),
-    )
+    draws = read.reshape(-1, len(y), *read.shape[1:])
+
+    def value(weights: np.ndarray) -> np.ndarray:  # the terms are computed here: all of them would fill the memory
+        return sign * np.mean([metric.resampler(y, draw)(weights) for draw in draws], axis=0)
+
+    return Recomputed(value, np.moveaxis(draws, 0, 1))
 
 
 def _read_by(metric: Metric, output: np.ndarray) -> np.ndarray:
-    """What a metric reads of the kept outputs: numbers as they are, probabilities, or the most probable class."""
-    if metric.task == "regression":
-        return output
-    return output.astype(np.float64) if metric.needs_probabilities else output.argmax(axis=1)
+    """What a metric reads of the kept outputs: numbers, probabilities, or the most probable class."""
+    return output if metric.task == "regression" or metric.needs_probabilities else output.argmax(axis=1)
 
 
 def tested_samples(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -112,10 +110,8 @@ def tested_samples(result: Result, condition: Mapping[str, Any]) -> tuple[np.nda
 
 
 def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
-    """Set → each method's best job, the best method first; judged on validation, clean and corrupted, never on test."""
-    asked = plan["asked"]
-    task = next(iter(plan["sets"].values()))["task"]
-    metric = find_metric(asked["metric"] or MAIN_METRIC[task], task)
+    """Return set → each method's best job, the best method first, by validation samples, clean and corrupted."""
+    metric = _main_metric(plan)
     sign = 1 if metric.larger_is_better else -1
     seeds: dict[str, dict[str, list[tuple[float, Job]]]] = {}
     for job, result in finished:
@@ -133,32 +129,22 @@ def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
     }
 
 
-def _values(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _conditions_of(good: Finished, plan: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every tested condition of every job, after the columns that identify it."""
     for job, result in good:
         for corruption, condition in conditions(result, plan):
-            for metric, value in condition["metrics"].items():
-                yield {
-                    **_who(job),
-                    "corruption": corruption,
-                    "level": condition["level"],
-                    "metric": metric,
-                    "value": value,
-                }
+            yield {**_key(job), "corruption": corruption, "level": condition["level"]}, condition
 
 
-def _trust(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for job, result in good:
-        for corruption, condition in conditions(result, plan):
-            for modality, trust in condition.get("trust", {}).items():
-                where = {"corruption": corruption, "level": condition["level"]}
-                yield {**_who(job), **where, "modality": modality, "trust": trust}
-
-
-def _diagnostics(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for job, result in good:
-        for corruption, condition in conditions(result, plan):
-            for measured in condition.get("diagnostics", ()):  # results of an earlier version have none
-                yield {**_who(job), "corruption": corruption, "level": condition["level"], **measured}
+def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables with a row for each condition of each job; results of an earlier version have no diagnostics."""
+    rows: dict[str, list[dict[str, Any]]] = {"values": [], "trust": [], "diagnostics": []}
+    for key, condition in _conditions_of(good, plan):
+        rows["values"] += [{**key, "metric": name, "value": value} for name, value in condition["metrics"].items()]
+        trust = condition.get("trust", {})
+        rows["trust"] += [{**key, "modality": name, "trust": share} for name, share in trust.items()]
+        rows["diagnostics"] += [{**key, **measured} for measured in condition.get("diagnostics", ())]
+    return {name: _table(name, found) for name, found in rows.items()}
 
 
 def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -166,45 +152,19 @@ def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, 
     for job, result in good:
         if plan["sets"][job.source]["task"] == "classification":
             for corruption, condition in conditions(result, plan):
-                pooled.setdefault((job.source, job.method, corruption, condition["level"]), []).append(
-                    tested_samples(result, condition)
-                )
-    for (source, method, corruption, level), parts in pooled.items():
-        labels, outputs = (np.concatenate(arrays) for arrays in zip(*parts))
-        bins = reliability_bins(labels, outputs)
-        for number, (share, confidence, accuracy) in enumerate(zip(bins.share, bins.confidence, bins.accuracy)):
-            yield {
-                "set": source,
-                "method": method,
-                "corruption": corruption,
-                "level": level,
-                "bin": number,
-                "low": float(bins.edges[number]),
-                "high": float(bins.edges[number + 1]),
-                "share": float(share),
-                "confidence": float(confidence),
-                "accuracy": float(accuracy),
-            }
-
-
-def _failed(finished: Finished) -> Iterator[dict[str, Any]]:
-    for job, result in finished:
-        if result.failed:
-            yield {**_who(job), "error": result.about["error"]}
-
-
-def _timings(good: Finished) -> Iterator[dict[str, Any]]:
-    for job, result in good:
-        yield {
-            **_who(job),
-            **{name: result.about[name] for name in _MEASURED},
-        }
+                key = (job.source, job.method, corruption, condition["level"])
+                pooled.setdefault(key, []).append(tested_samples(result, condition))
+    for key, parts in pooled.items():
+        bins = reliability_bins(*(np.concatenate(arrays) for arrays in zip(*parts)))
+        columns = (bins.edges, bins.edges[1:], bins.share, bins.confidence, bins.accuracy)
+        for number, row in enumerate(zip(*(column.tolist() for column in columns))):
+            yield dict(zip(SCHEMAS["reliability"], (*key, number, *row)))
 
 
 def differences_to(
     reference: str, good: Finished, plan: Mapping[str, Any], metric: Metric, *, alpha: float = 0.05
 ) -> polars.DataFrame:
-    """Every method's difference to a reference, as `Findings.differences` has them."""
+    """Return every method's difference to a reference, as in `Findings.differences`."""
     return _table("differences", [row for row, _ in _differences(reference, good, plan, metric, alpha)])
 
 
@@ -221,19 +181,14 @@ def _differences(
             key = (job.source, corruption, condition["level"])
             scores = sample_scores(metric, result, condition)
             seeds = cells.setdefault(key, {}).setdefault(job.method, {})
-            again = recompute.setdefault(key, {}).setdefault(job.method, {})
+            recomputed = recompute.setdefault(key, {}).setdefault(job.method, {})
             if np.isfinite(scores).all():  # the correlation of a constant prediction is nan
                 seeds[job.seed] = scores
                 if not metric.per_sample:
-                    again[job.seed] = recompute_metric(metric, result, condition)
+                    recomputed[job.seed] = recompute_metric(metric, result, condition)
     for key, cell in cells.items():
-        compared = compare_to_reference(
-            cell,
-            reference,
-            samples=tested[key[0]],
-            recompute=None if metric.per_sample else recompute[key],
-            alpha=alpha,
-        )
+        again = None if metric.per_sample else recompute[key]
+        compared = compare_to_reference(cell, reference, samples=tested[key[0]], recompute=again, alpha=alpha)
         best = mark_best(cell, reference, compared, alpha=alpha)
         for row in compared:
             yield {"set": key[0], "corruption": key[1], "level": key[2], **row}, best
@@ -255,7 +210,7 @@ def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha:
 def _rank(findings: Findings) -> None:
     """Mean ranks over sets, where there are several, of the methods that serve all of them.
 
-    Clean is clean, whatever goes wrong afterwards in a set.
+    The clean condition is ranked over all sets, even if their corruptions differ.
     """
     values = findings.values.filter(findings.values["metric"] == findings.metric)
     if len(findings.sets) < 2 or not len(values):
@@ -286,7 +241,7 @@ def _rank(findings: Findings) -> None:
 
 
 def still_learning(good: Finished) -> list[str]:
-    """A sentence for each set on the methods that mostly ended while validation still improved: undertrained, maybe."""
+    """Return a sentence for each set on the methods whose validation loss still improved in the last epoch."""
     ended: dict[tuple[str, str], list[bool]] = {}
     for job, result in good:
         losses = [row["validation_loss"] for row in result.about["log"] if "validation_loss" in row]
@@ -304,10 +259,10 @@ def still_learning(good: Finished) -> list[str]:
 
 
 def misplaced_trust(good: Finished) -> list[str]:
-    """A sentence for each method that came to trust a modality more when it is wrong, with the largest correlation.
+    """Return a sentence for each method that trusts a modality more when it is wrong, with the largest correlation.
 
-    In each seed by itself chance does not explain it, but of many seeds one would be found by chance all the same: a
-    modality is named where it was found in at least half of them.
+    Each seed tests for it by itself, so with many seeds some find it by chance: a modality is named if at least half
+    of the seeds found it.
     """
     found: dict[tuple[str, str], list[Mapping[str, float]]] = {}
     for job, result in good:
@@ -328,7 +283,12 @@ def misplaced_trust(good: Finished) -> list[str]:
     return notes
 
 
-def _who(job: Job) -> dict[str, Any]:
+def _main_metric(plan: Mapping[str, Any]) -> Metric:
+    task = next(iter(plan["sets"].values()))["task"]
+    return find_metric(plan["asked"]["metric"] or MAIN_METRIC[task], task)
+
+
+def _key(job: Job) -> dict[str, Any]:
     return {"set": job.source, "method": job.method, "seed": job.seed}
 
 

@@ -103,9 +103,7 @@ def paired_bootstrap(
         0.25
     """
     if resamples < 1 or not 0 < confidence < 1:
-        raise InputError(
-            f"a bootstrap needs resamples ≥ 1 and a confidence between 0 and 1, got {resamples} and {confidence}"
-        )
+        raise InputError(f"a bootstrap needs resamples ≥ 1 and confidence between 0 and 1: {resamples}, {confidence}")
     values = _read(differences)
     means = np.array([value.mean() for value in values])
     estimate = float(means.mean())
@@ -327,20 +325,20 @@ def _gains(scores: Mapping[str, Mapping[int, np.ndarray]], method: str, referenc
     gains = {}
     ours, theirs = scores[method], scores.get(reference, {})
     for seed in sorted(ours.keys() & theirs.keys()):
-        one, other = (np.asarray(score[seed], dtype=np.float64) for score in (ours, theirs))
-        if one.shape != other.shape:
+        own, other = (np.asarray(score[seed], dtype=np.float64) for score in (ours, theirs))
+        if own.shape != other.shape:
             raise InputError(
                 f"{method} and {reference} must be tested on the same samples, but with seed {seed} their scores "
-                f"have shapes {list(one.shape)} and {list(other.shape)}"
+                f"have shapes {list(own.shape)} and {list(other.shape)}"
             )
-        gains[seed] = one - other
+        gains[seed] = own - other
     return gains
 
 
 def _read(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
     if not len(differences):
         raise InputError("a bootstrap needs the differences of at least one seed, got none")
-    values = [np.asarray(one, dtype=np.float64) for one in differences]
+    values = [np.asarray(values, dtype=np.float64) for values in differences]
     for seed, value in enumerate(values):
         if value.ndim != 1 or not len(value):
             raise InputError(
@@ -353,21 +351,17 @@ def _read(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _pool(values: Sequence[np.ndarray], samples: Sequence[np.ndarray] | None) -> tuple[np.ndarray, int]:
-    """All test samples that any seed saw, each once.
-
-    Returns how far the mean difference moves for each time a sample is drawn, `[sample]`, and on how many samples the
-    methods differ.
-    """
+    """How far the mean difference moves each time a test sample is drawn `[sample]`, and on how many methods differ."""
     tested = [len(value) for value in values]
     moves = np.concatenate([(value - value.mean()) / (len(value) * len(values)) for value in values])
     differ = np.concatenate(values) != 0
     if samples is None:
         return moves, int(differ.sum())
-    sizes = [len(one) for one in samples]
+    sizes = [len(names) for names in samples]
     if sizes != tested:
         raise InputError(f"samples must name every test sample of every seed: {tested} of them, got {sizes}")
-    _, who = np.unique(np.concatenate([np.asarray(one) for one in samples]), return_inverse=True)
-    return np.bincount(who, weights=moves), int(np.count_nonzero(np.bincount(who, weights=differ)))
+    _, place = np.unique(np.concatenate([np.asarray(names) for names in samples]), return_inverse=True)
+    return np.bincount(place, weights=moves), int(np.count_nonzero(np.bincount(place, weights=differ)))
 
 
 def _count_differing(

@@ -20,7 +20,7 @@ from consilience.corruption import Corruptor
 from consilience.evaluation.metric_inputs import SUM_TOLERANCE, as_array
 from consilience.evaluation.rademacher import head_complexity, linear_heads, seen_by
 from consilience.evaluation.trust import ExpertRecord, record_experts, trust_from_weights
-from consilience.evaluation.trust_verdict import ModalityTrust, TrustDiagnostics
+from consilience.evaluation.trust_verdict import ModalityTrust, TrustDiagnostics, signed
 
 
 def trust_diagnostics(
@@ -244,10 +244,9 @@ class Bound:
     @property
     def words(self) -> str:
         """The bound in a sentence."""
-        covariance = f"{self.covariance:+.3f}".replace("-", "−")
         parts = (
-            f"Term-L {self.loss:.3f}, Term-C {self.complexity:.3f}, "
-            f"Term-Cov {covariance}, confidence {self.confidence:.3f}"
+            f"Term-L {self.loss:.3f}, Term-C {self.complexity:.3f}, Term-Cov {signed(self.covariance, 3)}, "
+            f"confidence {self.confidence:.3f}"
         )
         about = (
             f"which is vacuous: to answer at random costs {self.guessing:.3f}"

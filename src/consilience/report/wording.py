@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from consilience.evaluation import METRICS
+from consilience.evaluation.trust_verdict import say_list as say_list
 
 if TYPE_CHECKING:
     from consilience.comparison.results import Block
@@ -140,16 +141,6 @@ def say_count(count: float | None) -> str:
         if count >= size:
             return f"{count / size:.3g}{unit}"
     return f"{count:.0f}"
-
-
-def say_list(items: Iterable[str]) -> str:
-    """Words joined as in a sentence.
-
-    >>> say_list(["a", "b", "c"])
-    'a, b and c'
-    """
-    words = list(items)
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
 
 
 def say_versions(versions: Mapping[str, str]) -> str:
