@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from consilience.comparison.protocol import read_protocol
 from consilience.core.samples import MappedRows, Samples
+from consilience.reproduction.protocol import read_protocol
 from consilience.training import Model, Trainer
 from consilience.training.stacked_seeds import fit_together, reason_alone
 

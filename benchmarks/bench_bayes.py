@@ -18,9 +18,9 @@ from scipy.stats import t as student
 from sklearn.model_selection import train_test_split
 
 from consilience import load_data
-from consilience.comparison.study import load_script
 from consilience.core.errors import MissingDataError
 from consilience.core.samples import Samples
+from consilience.reproduction.study import load_script
 
 ways = load_script(Path(__file__).parents[1] / "papers" / "bayes" / "decisions.py")
 STRETCH = 15  # cycles of the rig that stay together

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.comparison.study import load_script
 from consilience.report.wording import Scale
+from consilience.reproduction.study import load_script
 
 PAGE = Path(__file__).with_name("latent.md")
 FILE = PAGE.with_suffix(".json")

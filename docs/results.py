@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from consilience.comparison.papers import find_paper
 from consilience.data.named_sets import DATA_VARIABLE
-from consilience.report.document import TextTable, account_markdown
+from consilience.report.document import TextTable, document_markdown
 from consilience.report.result_tables import markdown_escape, markdown_table
+from consilience.reproduction.papers import find_paper
 
 PAGE = Path(__file__).with_name("results.md")
 FILES = PAGE.parent / "results"
@@ -70,7 +70,7 @@ def pages() -> dict[Path, str]:
         parts += [told["remark"]] if told.get("remark") else []
     overview = "\n\n".join(part.strip() for part in parts) + "\n"
     return {PAGE: overview} | {
-        FILES / f"{name}.md": account_markdown(with_remark(told), f"{name}/{{}}.svg") for name, told in results.items()
+        FILES / f"{name}.md": document_markdown(with_remark(told), f"{name}/{{}}.svg") for name, told in results.items()
     }
 
 

@@ -13,13 +13,12 @@ import numpy as np
 import yaml
 
 from consilience.comparison.plan import Source
-from consilience.comparison.statistics import compare_to_reference, reachable, too_few_seeds
-from consilience.comparison.study import load_script, run_from_command_line, run_study
-from consilience.report.curves import Dots, Line, plot_dots, plot_lines
-from consilience.report.document import Account, Section, TextTable
-from consilience.report.drawing import Drawing
-from consilience.report.palette import looks_of
+from consilience.comparison.significance import compare_to_reference, reachable, too_few_seeds
+from consilience.report.document import Document, Section, TextTable
+from consilience.report.drawing import Drawing, looks_of
+from consilience.report.plots import Dots, Line, plot_dots, plot_lines
 from consilience.report.wording import NOTHING, Scale, say_list, say_number
+from consilience.reproduction.study import load_script, run_from_command_line, run_study
 
 TITLE = "Fusing the opinions of experts: which way?"
 PAPER = "Jørgensen, Tětková, Hansen 2024, Image classification with symbolic hints using limited resources"
@@ -90,7 +89,7 @@ def describe(settings, results):
         sections.append(Section("over-n", "Few samples and many", figures=(curve(over_n),)))
     how = (*settings["notes"], *how_measured(settings["data"], every))
     sections.append(Section("method", "How it was measured", how))
-    return Account(settings["title"], answer(every), tuple(sections), paper=PAPER)
+    return Document(settings["title"], answer(every), tuple(sections), paper=PAPER)
 
 
 def answer(every):

@@ -11,9 +11,8 @@ import torch
 import yaml
 
 from consilience.comparison.plan import Source
-from consilience.comparison.statistics import compare_to_reference, too_few_seeds
+from consilience.comparison.significance import compare_to_reference, too_few_seeds
 from consilience.comparison.store import Result
-from consilience.comparison.study import run_from_command_line, run_study
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.targets import Task
@@ -24,8 +23,9 @@ from consilience.methods.latent.subset_encoders import OwnEncoder
 from consilience.methods.latent.trained_latent_model import BATCH, TrainedLatent
 from consilience.methods.latent.unit_conversion import own_transforms
 from consilience.preparation import Preparation
-from consilience.report.document import Account, Section, TextTable
+from consilience.report.document import Document, Section, TextTable
 from consilience.report.wording import NOTHING, Scale, say_list, say_number
+from consilience.reproduction.study import run_from_command_line, run_study
 from consilience.training import Trainer
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.devices import resolve_device
@@ -176,7 +176,7 @@ def describe(settings, results):
         Section("differences", "Reasons for differences", tuple(STUDY["notes"])),
         Section("made", "How it was made", (how_made(settings, results),)),
     )
-    return Account(TITLE, answer(settings, published_means(by_objective["jmvae"])), sections, paper=PAPER)
+    return Document(TITLE, answer(settings, published_means(by_objective["jmvae"])), sections, paper=PAPER)
 
 
 def published_means(results):

@@ -20,16 +20,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
 from consilience.comparison.plan import Source
-from consilience.comparison.statistics import compare_to_reference, too_few_seeds
+from consilience.comparison.significance import compare_to_reference, too_few_seeds
 from consilience.comparison.store import Result, Store
-from consilience.comparison.study import Cell, run_from_command_line, run_study
 from consilience.core.samples import Samples
 from consilience.methods.latent.generation_metrics import linear_probe
 from consilience.methods.latent.trained_latent_model import TrainedLatent
-from consilience.report.document import Account, Section, TextTable
-from consilience.report.drawing import Drawing
-from consilience.report.svg import drawing_style
+from consilience.report.document import Document, Section, TextTable
+from consilience.report.drawing import Drawing, drawing_style
 from consilience.report.wording import Scale, say_list, say_number
+from consilience.reproduction.study import Cell, run_from_command_line, run_study
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 
@@ -282,7 +281,7 @@ def describe(settings, cells, results):
             sentences.append(f"{what}: {say_ranks(findings, measure, significant[measure])}")
     how = (how_measured(findings, settings) for findings in every)
     sections.append(Section("method", "How it was measured", (*STUDY["notes"], *settings.get("notes", ()), *how)))
-    return Account(settings["title"], tuple(sentences), tuple(sections), paper=PAPER)
+    return Document(settings["title"], tuple(sentences), tuple(sections), paper=PAPER)
 
 
 def say_ranks(findings, measure, significant):

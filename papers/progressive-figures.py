@@ -14,7 +14,6 @@ import torch
 import yaml
 
 from consilience.comparison.store import Result
-from consilience.comparison.study import run_from_command_line, run_study
 from consilience.core.modalities import Modality
 from consilience.core.targets import Task
 from consilience.data import load_data
@@ -23,9 +22,10 @@ from consilience.evaluation.loop_diagnostics import probe_steps, say_stages, ste
 from consilience.methods import Spec, Step, build
 from consilience.methods.progressive.looped_encoder import END
 from consilience.preparation import Preparation
-from consilience.report.document import Account, Section, TextTable
+from consilience.report.document import Document, Section, TextTable
 from consilience.report.loop_figures import draw_depth, draw_joining, draw_probes
 from consilience.report.wording import Scale, say_count, say_list, say_number
+from consilience.reproduction.study import run_from_command_line, run_study
 from consilience.training import Model, Trainer
 from consilience.training.devices import resolve_device
 from consilience.training.stacked_seeds import fit_together
@@ -222,7 +222,7 @@ def describe(settings, cells, results):
         Section("made", "How it was made", (how_made(settings, trained),)),
     ]
     answer = (say_probes(probes), say_joining(MODELS[settings["joined"]], stages), *say_depth(depths))
-    return Account(TITLE, answer, tuple(sections), paper=PAPER)
+    return Document(TITLE, answer, tuple(sections), paper=PAPER)
 
 
 def probe_gains(probes):

@@ -15,17 +15,16 @@ import yaml
 from scipy.integrate import trapezoid
 
 from consilience.comparison.store import Result
-from consilience.comparison.study import run_from_command_line, run_study
 from consilience.core.modalities import Modality
 from consilience.core.targets import Task
 from consilience.data import load_data
 from consilience.methods import Spec, build
 from consilience.report.contours import Surface, plot_contours
-from consilience.report.curves import Line, plot_lines
-from consilience.report.document import Account, Section, TextTable
-from consilience.report.drawing import Drawing
-from consilience.report.palette import looks_of
+from consilience.report.document import Document, Section, TextTable
+from consilience.report.drawing import Drawing, looks_of
+from consilience.report.plots import Line, plot_lines
 from consilience.report.wording import Scale, say_level, say_list
+from consilience.reproduction.study import run_from_command_line, run_study
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import train_side_by_side
 
@@ -211,7 +210,7 @@ def describe(settings, results):
         Section("better", "Joining stage and schedule", search_words(findings), search),
         Section("method", "How it was measured", how_measured(settings)),
     )
-    return Account(TITLE, answer(findings), sections, paper=PAPER)
+    return Document(TITLE, answer(findings), sections, paper=PAPER)
 
 
 def answer(findings):

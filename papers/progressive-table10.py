@@ -8,12 +8,12 @@ import torch
 import yaml
 
 from consilience.comparison.store import Result
-from consilience.comparison.study import run_from_command_line, run_study
 from consilience.core.modalities import Modality
 from consilience.core.targets import Task
 from consilience.methods import Spec, build
-from consilience.report.document import Account, Section, TextTable
+from consilience.report.document import Document, Section, TextTable
 from consilience.report.wording import say_count
+from consilience.reproduction.study import run_from_command_line, run_study
 
 TITLE = "How many parameters does progressive fusion add?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, table 10"
@@ -64,7 +64,7 @@ def describe(results):
         Section("places", "Where the feedback joins", (STUDY["places"],), places),
         Section("differences", "Reasons for differences", tuple(STUDY["notes"])),
     )
-    return Account(TITLE, answer(counts), sections, paper=PAPER)
+    return Document(TITLE, answer(counts), sections, paper=PAPER)
 
 
 def answer(counts):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from types import ModuleType
 
-from consilience.comparison.study import load_script
+from consilience.reproduction.study import load_script
 
 PAPERS = Path(__file__).parents[1] / "papers"
 

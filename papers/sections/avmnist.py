@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from consilience.comparison.bootstrap import Difference, paired_bootstrap
 from consilience.comparison.comparison import read_finished
 from consilience.comparison.gather_results import conditions, sample_scores
-from consilience.comparison.protocol_sections import Addition
+from consilience.comparison.significance import Difference, paired_bootstrap
+from consilience.comparison.summary import summarise
 from consilience.evaluation import find_metric
 from consilience.report.document import Section, TextTable
-from consilience.report.seed_summary import summarise
 from consilience.report.wording import NOTHING, Scale, say_count, say_list, say_number, say_p
+from consilience.reproduction.protocol_sections import Addition
 
 WORDS = {"unimodal:image": "image alone", "unimodal:audio": "sound alone", "concat": "both"}
 
@@ -20,7 +20,7 @@ def controls(protocol, comparisons, *, part, models, loop, controls):
     models: base method → its name in the paper · loop, controls: families of methods around it, the latter in words.
     """
     comparison = comparisons[part]
-    scale = summarise(comparison.findings)[0].scale
+    scale = Scale.of_block(summarise(comparison.findings)[0])
     families = (loop, *controls)
     rows = []
     for base, name in models.items():
@@ -49,7 +49,7 @@ def say_gain_of_all(comparison, models, loop):
 
     Six small differences of one sign can decide this test where none of them does alone.
     """
-    scale = summarise(comparison.findings)[0].scale
+    scale = Scale.of_block(summarise(comparison.findings)[0])
     bases = [base for base in models if {base, f"{loop}:{base}"} <= set(comparison.findings.methods)]
     gain, ahead = gain_of_all(comparison, bases, loop)
     if not np.isfinite(gain.difference):

@@ -3,12 +3,12 @@
 import numpy as np
 
 from consilience.comparison.comparison import read_finished
-from consilience.comparison.protocol_sections import Addition
 from consilience.core.errors import InputError
 from consilience.data import load_data
 from consilience.evaluation import mse
 from consilience.report.document import Section, TextTable
 from consilience.report.wording import NOTHING, Scale
+from consilience.reproduction.protocol_sections import Addition
 
 SECTORS = {"food": "F&B", "health": "HEALTH", "tech": "TECH"}
 # Which data a table may be of: the words, what follows the sector in the group's name, the options of the set.

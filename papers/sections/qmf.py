@@ -8,18 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from consilience.comparison.claims import say_claim
-from consilience.comparison.protocol_sections import Addition, find_table
-from consilience.comparison.statistics import compare_to_reference, holm
+from consilience.comparison.significance import compare_to_reference, holm
+from consilience.comparison.summary import summarise
 from consilience.evaluation.trust_verdict import signed
 from consilience.report.document import Section, TextTable
-from consilience.report.drawing import Drawing
+from consilience.report.drawing import Drawing, looks_of
 from consilience.report.figures import draw_gap
-from consilience.report.palette import looks_of
 from consilience.report.result_tables import cell_text
 from consilience.report.scatter import Cloud, plot_clouds
-from consilience.report.seed_summary import summarise
 from consilience.report.wording import NOTHING, Scale, say_level, say_list, say_metric
+from consilience.reproduction.claims import say_claim
+from consilience.reproduction.protocol_sections import Addition, find_table
 
 
 def beside(protocol, comparisons, *, title, part, table, rows, second="worst", caption="", words=(), symbol="level"):
@@ -60,9 +59,8 @@ def rank(protocol, comparisons, *, title, method, parts, best=3, without=(), row
                 continue
             figures = [{name: getattr(cell, of) for name, cell in cells.items()} for of in ("mean", "worst")]
             place = [rank_of(method, values, sign) for values in figures]
-            shown = [
-                text for values, at in zip(figures, place) for text in (block.scale.number(values[method]), str(at))
-            ]
+            scale = Scale.of_block(block)
+            shown = [text for values, at in zip(figures, place) for text in (scale.number(values[method]), str(at))]
             lines.append((f"{name}, {condition.words}", *shown, str(len(cells))))
             places.append(place)
     words = f"Here `{method}` is among the best {best} by its mean under {_among(places, 0, best)} conditions and by "
@@ -77,7 +75,7 @@ def rank(protocol, comparisons, *, title, method, parts, best=3, without=(), row
         f"; in the paper's tables under {_among(theirs, 0, best)} and {_among(theirs, 1, best)}." if theirs else "."
     )
     header = ("condition", "mean", "rank", "worst seed", "rank", "of methods")
-    metric = say_metric(findings.metric) + (f",{block.scale.unit}" if block.scale.unit else "") if lines else ""
+    metric = say_metric(findings.metric) + (f",{scale.unit}" if scale.unit else "") if lines else ""
     made = TextTable(f"{method} and its rank: {metric}", header, tuple(lines))
     return Addition([Section("rank", title, (*([says] if says else []), words), (made,))])
 
@@ -93,7 +91,7 @@ def spread(protocol, comparisons, *, table="", label="the paper's", symbol="leve
         block = summarise(comparison.findings)[0]
         cells = [[row.cells[place] for row in block.rows] for place in range(len(block.conditions))]
         rows[name] = [
-            block.scale.factor * _mean([cell.std for cell in column if cell and cell.std is not None])
+            Scale.of_block(block).factor * _mean([cell.std for cell in column if cell and cell.std is not None])
             for column in cells
         ]
         levels = levels or [condition.level for condition in block.conditions]
@@ -111,7 +109,7 @@ def spread(protocol, comparisons, *, table="", label="the paper's", symbol="leve
         rows[label] = theirs
     header = ("set", *(f"{symbol} = {say_level(level)}" for level in levels))
     lines = tuple((name, *(f"{points:.2f}" for points in values)) for name, values in rows.items())
-    unit = " in percentage points" if block.scale.unit else ""
+    unit = " in percentage points" if Scale.of_block(block).unit else ""
     made = TextTable(f"Standard deviation over seeds{unit}, mean over methods", header, lines)
     return Addition([Section("spread", "Spread over seeds", tables=(made,))], verdicts)
 
@@ -162,7 +160,7 @@ def accuracy_against_correlation(protocol, comparisons, *, title, words, noise):
                 plot_clouds(clouds, "r of weights and losses", "accuracy, %", zero="Theorem 2's limit"),
             )
         )
-        scale = summarise(comparison.findings)[0].scale
+        scale = Scale.of_block(summarise(comparison.findings)[0])
         rows = tuple(
             (
                 method,

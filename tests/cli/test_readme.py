@@ -36,7 +36,7 @@ def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
         np.save(f"{name}.npy", np.eye(3)[y] + rng.normal(size=(90, 3)))
     begun = []
     # A protocol takes minutes: here it is only read.
-    monkeypatch.setattr("consilience.comparison.papers.run_paper", lambda path, **how: begun.append(how["quick"]))
+    monkeypatch.setattr("consilience.reproduction.papers.run_paper", lambda path, **how: begun.append(how["quick"]))
     monkeypatch.setattr("consilience.cli.reproduce.say_account", lambda done, format: None)
     commands = [line[0] for line in lines]
     assert {"compare", "fuse", "train", "predict", "data", "methods", "report", "reproduce"} == set(commands)

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from consilience.comparison import reopen
-from consilience.comparison.papers import list_papers
 from consilience.comparison.store import Store
+from consilience.reproduction.papers import list_papers
 
 PROTOCOL = """title: Digits in four quadrants
 parts:
@@ -19,18 +19,18 @@ published: {digits: {missing 5: {late: 0.5}}}
 notes: [There is no published table.]
 """
 SCRIPT = """
-from consilience.comparison.reproduction import Reproduction, run_folder
-from consilience.report.document import Account, Section, TextTable, write_account
+from consilience.reproduction.reproduction import Reproduction, run_folder
+from consilience.report.document import Document, Section, TextTable, write_document
 
 TITLE, PAPER = "A study", ""
 
 
 def run(*, quick=False, out=None, jobs=1, cluster=None, verbose=1, command="", name="study"):
     table = TextTable("Sizes", ("of", "value"), (("quick", str(quick)), ("jobs", str(jobs)), ("name", name)))
-    account = Account(TITLE, ("It works.",), (Section("sizes", "Sizes", tables=(table,)),), command)
+    document = Document(TITLE, ("It works.",), (Section("sizes", "Sizes", tables=(table,)),), command)
     folder = run_folder("study", quick, out)
     folder.mkdir(parents=True)
-    return Reproduction(folder, account, write_account(account, folder))
+    return Reproduction(folder, document, write_document(document, folder))
 """
 
 
@@ -92,8 +92,10 @@ def test_seeds_side_by_side_are_for_comparisons(run, tmp_path, monkeypatch):
     (tmp_path / "own.yaml").write_text(PROTOCOL, encoding="utf-8")
     (tmp_path / "study.py").write_text(SCRIPT, encoding="utf-8")
     calls = []
-    monkeypatch.setattr("consilience.comparison.papers.run_protocol", lambda protocol, **options: calls.append(options))
-    monkeypatch.setattr("consilience.cli.reproduce.say_account", lambda done, format: None)
+    monkeypatch.setattr(
+        "consilience.reproduction.papers.run_protocol", lambda protocol, **options: calls.append(options)
+    )
+    monkeypatch.setattr("consilience.cli.reproduce.print_document", lambda done, format: None)
     assert run("reproduce", tmp_path / "own.yaml", "--quick", "--side-by-side", "--jobs", "3").code == 0
     assert (calls[0]["side_by_side"], calls[0]["jobs"], calls[0]["quick"]) == (True, 3, True)
     done = run("reproduce", tmp_path / "study.py", "--quick", "--side-by-side", "--out", tmp_path)

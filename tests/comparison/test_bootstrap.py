@@ -6,8 +6,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from consilience.comparison.bootstrap import DISTINCT, _draw_samples, _pool, paired_bootstrap, smallest_p
+from consilience.comparison.significance import (
+    DISTINCT,
+    Recomputed,
+    _draw_counts,
+    _draw_samples,
+    _pool,
+    compare_to_reference,
+    paired_bootstrap,
+    resample_metric,
+    smallest_p,
+)
 from consilience.core.errors import InputError
+from consilience.evaluation import METRICS, macro_f1
 
 ALPHA = 0.05
 
@@ -133,7 +144,7 @@ def test_both_paths_agree(monkeypatch):
     rng = np.random.default_rng(6)
     differences = [rng.choice([-1, 0, 1], 300, p=[0.05, 0.8, 0.15]) for _ in range(8)]
     counted = paired_bootstrap(differences)
-    monkeypatch.setattr("consilience.comparison.bootstrap.DISTINCT", 0)
+    monkeypatch.setattr("consilience.comparison.significance.DISTINCT", 0)
     limit = paired_bootstrap(differences)
     assert limit.difference == counted.difference
     assert (limit.low, limit.high) == pytest.approx((counted.low, counted.high), abs=0.002)
@@ -249,3 +260,82 @@ def test_what_cannot_be_resampled_is_refused(differences, samples, options, mess
 def test_there_is_no_p_of_no_seeds():
     with pytest.raises(InputError, match="at least one seed"):
         smallest_p(0)
+
+
+def labelled(seeds, n, pool, rng):
+    """Labels and the predictions of two methods for each seed, tested on samples out of one pool."""
+    y = rng.integers(0, 3, pool)
+    samples = {seed: rng.permutation(pool)[:n] for seed in range(seeds)}
+    methods: dict = {"late": {}, "qmf": {}}
+    for seed, who in samples.items():
+        for method, skill in (("late", 0.5), ("qmf", 0.7)):
+            methods[method][seed] = np.where(rng.random(n) < skill, y[who], rng.integers(0, 3, n))
+    return y, samples, methods
+
+
+def recomputed(metric, y, samples, methods):
+    return {
+        method: {seed: Recomputed(metric.resampler(y[samples[seed]], made), made) for seed, made in seeds.items()}
+        for method, seeds in methods.items()
+    }
+
+
+@pytest.mark.parametrize("pool", [80, 200])
+def test_a_metric_that_is_no_mean_is_recomputed_as_explicit_resampling_does(pool, monkeypatch):
+    """The same draws of samples, repeated row by row and measured by the metric's own function."""
+    y, samples, methods = labelled(4, 80, pool, np.random.default_rng(13))
+    everyone = np.unique(np.concatenate([*samples.values()]))
+    monkeypatch.setattr("consilience.comparison.significance._ENTRIES_AT_ONCE", 7 * len(everyone))  # several batches
+    moved = resample_metric(recomputed(METRICS["macro_f1"], y, samples, methods), samples, resamples=30)
+    counts = np.concatenate([batch for _, batch in _draw_counts(len(everyone), 30, 0)])
+    assert (counts.sum(axis=1) == len(everyone)).all()
+    for draw, row in enumerate(counts.astype(int)):
+        times = dict(zip(everyone, row))
+        for seed, who in samples.items():
+            rows = np.repeat(np.arange(80), [times[sample] for sample in who])
+            for method in methods:
+                made = methods[method][seed]
+                shift = macro_f1(y[who[rows]], made[rows]) - macro_f1(y[who], made)
+                assert moved[method][seed][draw] == pytest.approx(shift, abs=1e-12)
+
+
+def test_samples_are_drawn_with_replacement():
+    counts = np.concatenate([batch for _, batch in _draw_counts(50, 4000, 1)])
+    assert counts.mean(axis=0) == pytest.approx(np.ones(50), abs=0.1)
+    assert counts.var() == pytest.approx(1 - 1 / 50, abs=0.02)
+
+
+def test_a_mean_gives_the_same_answer_when_it_is_recomputed():
+    y, samples, methods = labelled(8, 100, 300, np.random.default_rng(14))
+    scores = {
+        method: {seed: (made == y[samples[seed]]).astype(float) for seed, made in seeds.items()}
+        for method, seeds in methods.items()
+    }
+    means = {method: {seed: np.array([row.mean()]) for seed, row in seeds.items()} for method, seeds in scores.items()}
+    again = recomputed(METRICS["accuracy"], y, samples, methods)
+    [wanted] = compare_to_reference(scores, "late", samples=samples)
+    [found] = compare_to_reference(means, "late", samples=samples, recompute=again)
+    assert found["difference"] == pytest.approx(wanted["difference"])
+    assert (found["low"], found["high"]) == pytest.approx((wanted["low"], wanted["high"]), abs=0.015)
+    assert found["significant"] == wanted["significant"]
+
+
+def test_few_test_samples_are_not_significant_however_many_seeds_there_are():
+    """Ten seeds on the same twelve samples: macro F1 differs in each of them, and still on few samples only."""
+    rng = np.random.default_rng(15)
+    y = np.arange(12) % 3
+    late, better = (y + 1) % 3, (y + 1) % 3
+    late[3:], better[1:] = y[3:], y[1:]  # two samples more are right
+    samples = {seed: np.arange(12) for seed in range(10)}
+    methods = {"late": dict.fromkeys(samples, late), "qmf": dict.fromkeys(samples, better)}
+    again = recomputed(METRICS["macro_f1"], y, samples, methods)
+    noise = {seed: rng.normal(0, 1e-3) for seed in samples}
+    scores = {
+        method: {seed: np.array([macro_f1(y, made) + noise[seed] * (method == "qmf")]) for seed, made in seeds.items()}
+        for method, seeds in methods.items()
+    }
+    [alone] = compare_to_reference(scores, "late")
+    [counted] = compare_to_reference(scores, "late", samples=samples, recompute=again)
+    assert alone["p"] == smallest_p(10)
+    assert counted["p"] >= smallest_p(2)
+    assert counted["low"] <= 0.02 < alone["low"]

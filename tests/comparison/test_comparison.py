@@ -15,12 +15,12 @@ from polars.testing import assert_frame_equal
 
 from consilience import compare, corrupt, load, load_data
 from consilience.comparison.gather_results import sample_scores
-from consilience.comparison.plan import Plan, Source
-from consilience.comparison.resolution import applicable
+from consilience.comparison.plan import Plan, Source, applicable
 from consilience.core.errors import InputError, TrainingError, UnknownNameError, UnsupportedError
 from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.evaluation import find_metric
+from consilience.methods import register, registration, registry
 
 QUICK = {"training": {"epochs": 2}, "verbose": 0}
 NOISE = {"corruption": "gaussian"}
@@ -509,3 +509,36 @@ def _jobs(comparison):
     from consilience.comparison.plan import Job
 
     return [Job(**one) for one in json.loads((comparison.folder / "plan.json").read_text())["jobs"]]
+
+
+@pytest.mark.parametrize("methods", [None, ["late", "concat"]])
+def test_a_method_that_was_registered_since_extends_a_run(small, tmp_path, methods, monkeypatch):
+    """As a plugin does, or a second method in a file of ours."""
+    served = applicable
+
+    def only_three(names, *rest):  # of all registered methods, for speed
+        return served([name for name in names or registry() if name in ("late", "concat", "from-a-plugin")], *rest)
+
+    monkeypatch.setattr("consilience.comparison.plan.applicable", only_three)
+    how = {"seeds": 1, "levels": (), "out": tmp_path / "run", **QUICK}
+    before = compare(small, methods, **how)
+    kept = {path.name: path.stat().st_mtime_ns for path in before.store.jobs.glob("*.npz")}
+    register("from-a-plugin")(type("Plugin", (registry()["concat"],), {}))
+    try:
+        after = compare(small, methods and [*methods, "from-a-plugin"], **how)
+    finally:
+        registration._REGISTRY.pop("from-a-plugin")
+    assert set(after.findings.methods) == {"late", "concat", "from-a-plugin"}
+    now = {path.name: path.stat().st_mtime_ns for path in after.store.jobs.glob("*.npz")}
+    assert kept.items() < now.items()
+    assert len(now) == len(kept) + 1
+
+
+def test_a_new_method_may_bring_settings_and_a_finished_one_keeps_its_own(small, tmp_path):
+    how = {"seeds": 1, "levels": (), "out": tmp_path / "run", **QUICK}
+    compare(small, ["late", "concat"], settings={"concat": {"width": 16}}, **how)
+    wider = {"concat": {"width": 16}, "concat@wide": {"width": 32}}
+    grown = compare(small, ["late", "concat", "concat@wide"], settings=wider, **how)
+    assert grown.findings.methods == ["late", "concat", "concat@wide"]
+    with pytest.raises(InputError, match=r'the settings of concat was \{"width": 16\}, now \{"width": 8\}'):
+        compare(small, ["late", "concat"], settings={"concat": {"width": 8}}, **how)

@@ -8,8 +8,7 @@ from scipy.stats import friedmanchisquare, rankdata
 from consilience import compare
 from consilience.comparison.comparison import Comparison
 from consilience.comparison.gather_results import _rank
-from consilience.comparison.ranks import critical_difference
-from consilience.comparison.standings import mean_scores, scores_of, standings
+from consilience.comparison.ranks import critical_difference, mean_scores, scores_of, standings
 from consilience.report.rank_diagram import CLEAN, EVERYTHING
 from report.factory import make_findings
 

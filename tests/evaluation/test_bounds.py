@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from consilience.core.errors import InputError
 from consilience.evaluation import trust_from_weights
-from consilience.evaluation.bounds import Bound, bound_terms, confidence_term
+from consilience.evaluation.diagnostics import Bound, bound_terms, confidence_term
 
 
 def drawn(seed, n=40, modalities=3, missing=True):

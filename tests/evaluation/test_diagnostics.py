@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from consilience import BayesFusion, FusionClassifier, FusionRegressor, Samples, trust_diagnostics
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.evaluation.diagnostics import diagnose
-from consilience.evaluation.expert_records import ExpertRecord
 from consilience.evaluation.rademacher import head_complexity
+from consilience.evaluation.trust import ExpertRecord
 from consilience.training import Model, Trainer
 
 QUICK = {"epochs": 8, "lr": 0.01, "batch_size": 64, "device": "cpu", "validation": None, "patience": None}

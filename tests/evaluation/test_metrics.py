@@ -84,3 +84,26 @@ def test_what_cannot_be_measured_is_refused():
         evaluate("classification", Y, None, P, metrics=["accuracy"])
     with pytest.raises(UnknownNameError, match="unknown task 'ranking'"):
         evaluate("ranking", Y, PREDICTION)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_resampled_metric_is_the_metric_of_the_repeated_samples(name):
+    """What the bootstrap computes in one matrix product, against drawing the rows and calling the metric."""
+    metric, rng = METRICS[name], np.random.default_rng(3)
+    if metric.task == "classification":
+        y, probabilities = rng.integers(0, 4, 60), rng.dirichlet(np.ones(4), 60)
+        given = probabilities if metric.needs_probabilities else probabilities.argmax(axis=1)
+    else:
+        y, given = rng.integers(-3, 4, 60) * 1.0, rng.normal(0, 2, 60)
+    counts = rng.multinomial(60, np.full(60, 1 / 60), 25)
+    resampled = metric.resampler(y, given)(counts.astype(float))
+    by_hand = [metric.function(np.repeat(y, row), np.repeat(given, row, axis=0)) for row in counts]
+    np.testing.assert_allclose(resampled, by_hand, rtol=1e-9)
+    assert metric.per_sample == (metric.combine is None)
+    own = Metric(name, metric.task, metric.function, metric.needs_probabilities)
+    np.testing.assert_allclose(own.resampler(y, given)(counts.astype(float)), by_hand, rtol=1e-9)
+
+
+def test_a_resample_without_spread_has_no_correlation():
+    resampled = METRICS["pearson"].resampler(np.arange(3.0), np.array([1.0, 2.0, 4.0]))
+    assert np.isnan(resampled(np.array([[0.0, 3.0, 0.0]]))).all()

@@ -136,7 +136,7 @@ def test_the_page_of_linear_experts(tmp_path, monkeypatch):
     monkeypatch.setattr(ways, "load", lambda data, seed: Samples.of(views, y))
     settings = {"name": "bayes-digits", "conditions": CONDITIONS, "seeds": 2, "out": tmp_path / "run", "verbose": 0}
     done = bayes.run(**settings)
-    tables = done.account.tables
+    tables = done.document.tables
     assert [table.caption for table in tables] == [condition["title"] for condition in CONDITIONS]
     assert [table.rows[table.marked[0]][0] for table in tables] == [OURS] * 4 + [ways.EM]
     scores = [result.about["scores"] for result in results[:: len(CONDITIONS)]]
@@ -148,12 +148,12 @@ def test_the_page_of_linear_experts(tmp_path, monkeypatch):
     assert apart == pytest.approx((concat - ours).mean(), abs=1e-4)
     assert low < apart < high
     assert rows[OURS][5:] == ("97.2 / 0.101", f"{100 * (ours.mean() / 0.101 - 1):+.0f}".replace("-", "−"))
-    assert "2 seeds are too few to be sure of" in done.account.answer[0]
-    assert "differs by" in done.account.answer[-1]
-    assert "When the recipe was chosen: 0.10 and 0.29." in done.account.sections[4].words[0]
+    assert "2 seeds are too few to be sure of" in done.document.answer[0]
+    assert "differs by" in done.document.answer[-1]
+    assert "When the recipe was chosen: 0.10 and 0.29." in done.document.sections[4].words[0]
     assert (tmp_path / "run" / "figures" / "over-n.png").exists()
     monkeypatch.setattr(ways, "load", None)  # a finished run is not measured again
-    assert bayes.run(**settings).account.answer == done.account.answer
+    assert bayes.run(**settings).document.answer == done.document.answer
 
 
 def test_a_significant_difference_is_called_so():
@@ -194,8 +194,8 @@ def test_the_page_of_saved_predictions(tmp_path, monkeypatch):
     np.savez(tmp_path / "avmnist_predictions" / "test_probabilities.npz", y=y, **arrays)
     monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path))
     done = bayes.run(name="bayes-predictions", seeds=1, out=tmp_path / "run", verbose=0)
-    pairs = {row[0]: row for row in done.account.tables[0].rows}
+    pairs = {row[0]: row for row in done.document.tables[0].rows}
     assert pairs["image"][5] == "63.8"
     assert pairs[OURS][5] == "–"
-    assert [len(table.rows) for table in done.account.tables] == [16, 5, 7, 5]
+    assert [len(table.rows) for table in done.document.tables] == [16, 5, 7, 5]
     assert float(pairs["centralnet"][1].split()[0]) > float(pairs["image"][1].split()[0])

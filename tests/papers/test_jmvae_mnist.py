@@ -6,12 +6,12 @@ import torch
 
 from consilience.comparison.plan import Source
 from consilience.comparison.store import Result, Store
-from consilience.comparison.study import Cell
 from consilience.core.batches import Batch
 from consilience.core.errors import MissingDataError
 from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.methods.latent.latent_model import LatentModel
+from consilience.reproduction.study import Cell
 from consilience.training import Trainer
 from paper_scripts import script
 
@@ -43,8 +43,8 @@ def test_it_ends_in_a_page_with_the_published_figure(squares, tmp_path):
     text = done.page.read_text(encoding="utf-8")
     assert "−86.86" in text
     assert "−86.85" in text
-    assert "60 of 60\u202f000 training images" in done.account.answer[1]  # what is not the recipe is said
-    assert [row[0] for row in done.account.tables[0].rows] == ["jmvae, α = 0.1", "m2vae"]
+    assert "60 of 60\u202f000 training images" in done.document.answer[1]  # what is not the recipe is said
+    assert [row[0] for row in done.document.tables[0].rows] == ["jmvae, α = 0.1", "m2vae"]
 
 
 def test_the_recipe_is_the_published_one():
@@ -124,13 +124,13 @@ def test_a_better_likelihood_is_marked():
         about = {"effective": dict.fromkeys(("published", "image", "joint", "label"), 50.0)}
         about |= {"seconds": 1.0, "measuring_seconds": 1.0, "trained_on": 60000, "device": "cpu"}
         results.append(Result(about, arrays))
-    account = jmvae.describe(settings, results)
-    assert account.tables[0].rows[0][3] == "+0.06"
-    first, second = account.tables[1].rows
+    document = jmvae.describe(settings, results)
+    assert document.tables[0].rows[0][3] == "+0.06"
+    first, second = document.tables[1].rows
     assert "↑" in second[1]
     assert "↑" not in first[1]
     assert "↑" not in second[4] + second[5]
-    assert len(account.answer) == 1  # nothing is smaller than the recipe
+    assert len(document.answer) == 1  # nothing is smaller than the recipe
 
 
 def test_without_mnist_it_says_what_to_get(tmp_path, monkeypatch):

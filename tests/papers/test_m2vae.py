@@ -8,11 +8,11 @@ import yaml
 
 from consilience.comparison.plan import Source
 from consilience.comparison.store import Result, Store
-from consilience.comparison.study import Cell
 from consilience.core.errors import MissingDataError, TrainingError
 from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.data.sets.digits import cut_quadrants
+from consilience.reproduction.study import Cell
 from paper_scripts import PAPERS, script
 
 m2vae = script("m2vae")
@@ -58,12 +58,12 @@ def test_every_figure_is_there(folder):
     assert "359 test digits, likelihoods of 50 of them" in text
     assert (folder / "figures" / "look-digits.png").exists()
     assert done.page.exists()
-    assert [len(table.rows) for table in done.account.tables] == [2, 2, 2, 2]
+    assert [len(table.rows) for table in done.document.tables] == [2, 2, 2, 2]
 
 
 def test_a_finished_run_is_not_measured_again(folder, monkeypatch):
     monkeypatch.setattr(m2vae, "train", None)
-    assert run(folder).account.answer
+    assert run(folder).document.answer
 
 
 def test_findings_are_read_of_the_first_seeds(folder, tmp_path):
@@ -114,7 +114,7 @@ def test_mnist_comes_in_halves_and_in_quadrants(noise, tmp_path):
         assert result.arrays["coherent"].shape == (sizes, 20)
         assert result.arrays["conditional"].shape == (sizes, 10)
         assert np.isin(result.arrays["pictures"][2], (0, 1)).all()
-    assert [len(table.header) for table in done.account.tables] == [4, 7, 4, 4, 4, 7]
+    assert [len(table.header) for table in done.document.tables] == [4, 7, 4, 4, 4, 7]
     assert "Bernoulli likelihoods" in done.page.read_text(encoding="utf-8")
 
 

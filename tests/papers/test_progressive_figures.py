@@ -45,12 +45,12 @@ def test_a_loop_of_two_figures_is_trained_once():
 
 def test_the_figures_from_the_first_training_to_the_page(pairs, tmp_path):
     found = figures.run(settings=TINY, out=tmp_path / "run", verbose=0)
-    probes, stages, depths = (section.tables[0] for section in found.account.sections[:3])
+    probes, stages, depths = (section.tables[0] for section in found.document.sections[:3])
     assert [row[0] for row in probes.rows] == ["LFN, image", "LFN, audio"]
     assert [row[0] for row in stages.rows] == ["conv1", "conv2", "conv3", "conv4", "end"]
     assert [row[0] for row in depths.rows] == ["LFN, one pass", "LFN, 2 passes"]
     assert depths.rows[0][2:] == ("1.00", "1.00")
-    assert len(found.account.sections[0].figures) == 1
+    assert len(found.document.sections[0].figures) == 1
     assert found.page.is_file()
 
 
@@ -92,8 +92,8 @@ def invented(cell):
 
 def test_the_answer_says_what_was_found():
     cells = figures.cells_of(TINY)
-    account = figures.describe(TINY, cells, [invented(cell) for cell in cells])
-    probed, joined, deep = account.answer
+    document = figures.describe(TINY, cells, [invented(cell) for cell in cells])
+    probed, joined, deep = document.answer
     assert "LFN image +1.0 ± 0.0; LFN audio 0.0 ± 0.0" in probed
     assert "between 70.1 and 74.1 %" in joined
     assert "Validation pairs choose conv3, which has 72.1 %" in joined

@@ -5,11 +5,11 @@ import pytest
 import torch
 from scipy.integrate import trapezoid
 
-from consilience.comparison import study
 from consilience.comparison.store import Store
-from consilience.comparison.study import Cell
 from consilience.core.errors import InputError, TrainingError
 from consilience.data import load_data
+from consilience.reproduction import study
+from consilience.reproduction.study import Cell
 from consilience.training.stacked_training import whole_batch
 from paper_scripts import script
 
@@ -127,17 +127,17 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     }
     markdown = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert "(figures/contour.png)" in markdown
-    assert done.account.table("markdown").splitlines()[0] in markdown
+    assert done.document.table("markdown").splitlines()[0] in markdown
 
     store, measured = Store(tmp_path / "run"), []
     lost = Cell(**store.read_plan()["jobs"][3])
     store.discard(lost)
     real = synthetic.measure
-    monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
+    monkeypatch.setattr(study, "write_document", lambda document, folder: folder / "report.html")  # drawing takes long
     monkeypatch.setattr(synthetic, "measure", lambda *given: measured.append(given[0]) or real(*given))
     again = synthetic.run(**settings)
     assert measured == [lost.settings] == [{"n": 20, "eta": 2.0, "sigma": 1.0}]
-    assert again.account.table("latex") == done.account.table("latex")
+    assert again.document.table("latex") == done.document.table("latex")
 
     with pytest.raises(InputError, match="trials was 2, now 3"):
         synthetic.run(**settings | {"settings": TINY | {"trials": 3}})
@@ -156,7 +156,7 @@ def test_all_open_cells_of_a_size_are_measured_at_once_on_a_gpu(tmp_path, monkey
 
     monkeypatch.setattr(synthetic, "measure_cells", measure)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")
+    monkeypatch.setattr(study, "write_document", lambda document, folder: folder / "report.html")
     synthetic.run(settings=TINY, out=tmp_path / "run", verbose=0)
     assert asked == [([20] * 4, "cuda"), ([40] * 4, "cuda")]
 

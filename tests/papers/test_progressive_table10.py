@@ -27,7 +27,7 @@ def test_parameters_are_counted_where_the_feedback_joins():
 
 def test_the_page_of_parameters(tmp_path):
     done = table10.run(quick=True, out=tmp_path / "run", verbose=0)
-    beside, places, nearest = done.account.tables
+    beside, places, nearest = done.document.tables
     assert [row[0] for row in beside.rows] == ["LFN (lowrank)", "MFM (mfm)", "RefNet (refnet)", "GB (gradient-blend)"]
     for row in beside.rows:
         base, said, loop, said_loop, added, said_added = (float(cell) for cell in row[1:7])

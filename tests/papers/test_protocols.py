@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from consilience import compare, load_data
-from consilience.comparison.protocol import Protocol, read_protocol
-from consilience.comparison.protocol_sections import find_section
-from consilience.comparison.resolution import applicable
+from consilience.comparison.plan import applicable
 from consilience.core.modalities import Modality
 from consilience.core.targets import Task
 from consilience.corruption import corruption_names
 from consilience.methods import Spec, build
+from consilience.reproduction.protocol import Protocol, read_protocol
+from consilience.reproduction.protocol_sections import find_section
 from documents import ROOT
 
 PAPERS = ROOT / "papers"

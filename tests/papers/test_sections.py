@@ -11,14 +11,14 @@ import pytest
 
 from consilience import compare
 from consilience.comparison.comparison import Comparison, read_finished
-from consilience.comparison.protocol import Part, read_protocol
-from consilience.comparison.protocol_sections import find_section
-from consilience.comparison.run_protocol import run_protocol
-from consilience.comparison.scripts import load_script
 from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.data.sets.finance import GROUPS
 from consilience.data.splits import draw_split
+from consilience.reproduction.protocol import Part, read_protocol
+from consilience.reproduction.protocol_sections import find_section
+from consilience.reproduction.run_protocol import run_protocol
+from consilience.reproduction.scripts import load_script
 from documents import ROOT
 
 PAPERS = ROOT / "papers"
@@ -216,15 +216,15 @@ def test_a_finance_page_has_errors_areas_and_constants(prices, tmp_path, monkeyp
     }
     part = Part({**arguments, **smaller}, None, "F&B")
     done = run_protocol(replace(protocol, parts={"food": part}), out=tmp_path / "run", verbose=0)
-    errors, areas, constants = done.account.tables
+    errors, areas, constants = done.document.tables
     assert [row[0] for row in errors.rows] == [row[0] for row in areas.rows] == methods
     assert [row[2] for row in errors.rows] == ["0.730", "0.700", "0.836"]
     assert areas.rows[2][1] == "0.000"
     assert areas.rows[0][2] == "0.350"
     assert constants.rows[0][1:] == ("0.836", "0.335", "0.755")
     assert all(cell == "–" for row in constants.rows if "appendix C" in row[0] for cell in row[1:])
-    assert len(done.account.answer) == 1  # one loop was compared
-    assert "published: 0.73 → 0.7" in done.account.answer[0]
+    assert len(done.document.answer) == 1  # one loop was compared
+    assert "published: 0.73 → 0.7" in done.document.answer[0]
 
 
 @pytest.fixture(scope="module")

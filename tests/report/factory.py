@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience.report import Findings
+from consilience.comparison.results import Findings
 
 HOSTILE = "<script>alert('x')</script> & «ü|_$^%»"
 MODALITIES = ("top_left", "top_right", "bottom_left", "bottom_right")

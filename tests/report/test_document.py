@@ -12,10 +12,10 @@ from rich.console import Console
 
 from consilience.core.errors import UnknownNameError
 from consilience.report.contours import Surface, contour_levels, plot_contours
-from consilience.report.document import Account, Section, TextTable, account_markdown, render_account
+from consilience.report.document import Document, Section, TextTable, document_markdown, render_document
 
 TABLE = TextTable("A <table>", ("net", "gain_%"), (("a|b", "1"), ("c", "2")), marked=(1,))
-ACCOUNT = Account("A & B", ("It `works`.",), (Section("one", "One <thing>", ("Said.",), (TABLE,)),), "consilience x")
+ACCOUNT = Document("A & B", ("It `works`.",), (Section("one", "One <thing>", ("Said.",), (TABLE,)),), "consilience x")
 
 
 def test_tables_in_every_format():
@@ -34,7 +34,7 @@ def test_tables_in_every_format():
 def printed(table, width):
     """The lines of a table on a terminal of this width."""
     console = Console(width=width, file=io.StringIO())
-    console.print(Account("", (), (Section("one", "", tables=(table,)),)).table())
+    console.print(Document("", (), (Section("one", "", tables=(table,)),)).table())
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
@@ -64,26 +64,27 @@ def test_columns_that_do_not_fit_stand_below():
 
 
 def test_the_page_and_the_markdown():
-    page = render_account(ACCOUNT)
+    page = render_document(ACCOUNT)
     for text in ("<h1>A &amp; B</h1>", "It <code>works</code>.", '<a href="#one">One &lt;thing&gt;</a>', "a|b"):
         assert text in page
     assert page.count('class="reference"') == 1
-    markdown = account_markdown(ACCOUNT.to_json())
+    markdown = document_markdown(ACCOUNT.to_json())
     assert markdown.startswith("# A \\& B\n\nIt `works`.\n\n## One \\<thing\\>\n\nSaid.\n")
     assert markdown.endswith("    consilience x\n")
 
 
 def test_the_quick_form_says_so_first():
     quick = replace(ACCOUNT, command="consilience x --quick")
-    assert account_markdown(quick.to_json()).startswith("# A \\& B\n\nQuick form (`--quick`): fewer seeds")
-    assert "Quick form (<code>--quick</code>)" in render_account(quick)
-    assert "Quick form" not in render_account(ACCOUNT)
+    assert document_markdown(quick.to_json()).startswith("# A \\& B\n\nQuick form (`--quick`): fewer seeds")
+    assert "Quick form (<code>--quick</code>)" in render_document(quick)
+    assert "Quick form" not in render_document(ACCOUNT)
 
 
 def test_an_empty_cell_of_a_marked_row_stays_empty():
     told = TextTable("A", ("net", "gain"), (("c", ""),), marked=(0,))
     assert (
-        Account("A", (), (Section("one", "One", (), (told,)),)).table("markdown").splitlines()[-1] == "| **c** |      |"
+        Document("A", (), (Section("one", "One", (), (told,)),)).table("markdown").splitlines()[-1]
+        == "| **c** |      |"
     )
 
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from consilience.report.curves import spread_out
-from consilience.report.drawing import Drawing
+from consilience.report.drawing import INK, MARKERS, SERIES, SERIES_ON_DARK, Drawing, looks_of
 from consilience.report.figures import draw_figures
-from consilience.report.palette import INK, MARKERS, SERIES, SERIES_ON_DARK, looks_of
+from consilience.report.plots import spread_out
 from report.factory import HOSTILE, make_findings
 
 

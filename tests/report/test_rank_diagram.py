@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consilience.comparison.results import CLEAN, EVERYTHING, Standing
+from consilience.report.drawing import INK, looks_of
 from consilience.report.figures import draw_figures
 from consilience.report.page import render_page
-from consilience.report.palette import INK, looks_of
-from consilience.report.rank_diagram import CLEAN, EVERYTHING, NARROW, WIDE, Standing, draw_ranks, plot_ranks
+from consilience.report.rank_diagram import NARROW, WIDE, draw_ranks, plot_ranks
 from report.factory import HOSTILE, make_findings
 
 # Demšar 2006, section 3.2.2: C4.5, with m, cf and both tuned, on 14 sets.
@@ -44,7 +45,7 @@ def test_without_friedman_no_two_are_told_apart():
     found = standing((1.0, 5.0, 9.0), critical=0.5, p=0.06)
     assert found.bars == [(0, 2)]
     assert found.worse_than("method-0") == []
-    assert "does not tell the methods apart (p = 0.060)" in draw_ranks(found, "a").caption
+    assert "finds no difference between the methods (p = 0.060)" in draw_ranks(found, "a").caption
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])

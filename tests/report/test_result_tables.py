@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from consilience.comparison.results import Findings
+from consilience.comparison.summary import summarise
 from consilience.core.errors import InputError, UnknownNameError
-from consilience.report import Findings, main_table
+from consilience.report import main_table
 from consilience.report.latex import latex_escape
-from consilience.report.seed_summary import summarise
+from consilience.report.wording import Scale
 from report.factory import HOSTILE, make_findings
 
 
@@ -47,7 +49,7 @@ class TestNumbers:
         header, _, *rows = markdown_rows(main_table(findings, "markdown"))
         assert header == ["method", "clean", "gaussian 5", "gaussian 10", "salt-and-pepper 5", "salt-and-pepper 10"]
         columns = [("gaussian", 0), ("gaussian", 5), ("gaussian", 10), ("salt-and-pepper", 5), ("salt-and-pepper", 10)]
-        decimals = summarise(findings)[0].scale.decimals
+        decimals = Scale.of_block(summarise(findings)[0]).decimals
         for method, row in zip(findings.methods[:8], rows[:8]):
             for (corruption, level), cell in zip(columns, row[1:]):
                 assert cell.strip("*▲▼ ") == expected(findings, method, corruption, level, decimals)
@@ -124,7 +126,7 @@ class TestConsole:
         findings = make_findings(levels=(0.0, 1.0, 2.0, 5.0, 10.0))
         text = printed(findings, width)
         assert max(cell_len(line) for line in text.splitlines()) <= width
-        decimals = summarise(findings)[0].scale.decimals
+        decimals = Scale.of_block(summarise(findings)[0]).decimals
         for corruption in findings.corruptions:
             for level in findings.levels:
                 assert expected(findings, "qmf", corruption, level, decimals) in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from consilience.report.palette import looks_of
+from consilience.report.drawing import looks_of
 from consilience.report.scatter import Cloud, plot_clouds
 
 

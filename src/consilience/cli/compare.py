@@ -96,7 +96,7 @@ def show(comparison: Any, format: str, worst: bool = False) -> None:
     if format != "console":
         print(table, end="" if table.endswith("\n") else "\n")
         return
-    from consilience.report.headline import headline
+    from consilience.report.sentences import headline
 
     console = Console()
     console.print(table)

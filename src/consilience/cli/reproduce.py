@@ -13,7 +13,7 @@ from consilience.data.named_sets import DATA_VARIABLE
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-    from consilience.comparison.reproduction import Reproduction
+    from consilience.reproduction.reproduction import Reproduction
 
 USAGE = "FILE.yaml | FILE.py | NAME | --list [options]"
 EXAMPLES = """  consilience reproduce --list
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """List the folder, or run one protocol."""
-    from consilience.comparison.papers import find_paper, list_papers, run_paper
+    from consilience.reproduction.papers import find_paper, list_papers, run_paper
 
     if chosen.list or chosen.name is None:
         titles = list_papers()
@@ -55,19 +55,19 @@ def run(chosen: Namespace, command: list[str]) -> None:
         side_by_side=chosen.side_by_side,
         command=shlex.join(command),
     )
-    say_account(done, chosen.format)
+    print_document(done, chosen.format)
 
 
-def say_account(done: Reproduction, format: str) -> None:
+def print_document(done: Reproduction, format: str) -> None:
     """The tables; on a console also the answer in words, and where the page is."""
     from rich.console import Console
 
-    tables = done.account.table(format)
+    tables = done.document.table(format)
     if format != "console":
         print(tables, end="")
         return
     console = Console()
     console.print(tables)
-    for sentence in done.account.answer:
+    for sentence in done.document.answer:
         console.print(sentence.replace("`", ""), markup=False, highlight=False)
     print(f"\nreport: {done.page}")

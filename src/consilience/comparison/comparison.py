@@ -1,26 +1,30 @@
-"""Which fusion method should I use on my data? Trains the methods, corrupts the test set, and says, with statistics."""
+"""Which fusion method should I use on my data? Train the methods, corrupt the test set, compare with statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.gather_results import Finished, differences_to, gather_findings, merits
-from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest
-from consilience.comparison.resolution import resolve
+from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, resolve
 from consilience.comparison.results import Findings
 from consilience.comparison.stacked_jobs import train_together
 from consilience.comparison.store import Store, writing
+from consilience.comparison.summary import trust_over_seeds
 from consilience.core.errors import InputError, TrainingError, unknown_name
 from consilience.evaluation import find_metric
-from consilience.report.result_tables import TableFormat
 from consilience.version import __version__
 
+if TYPE_CHECKING:
+    import polars
+
+    from consilience.report.result_tables import TableFormat
+
 REPORT = "report.html"
-# What suits each modality's kind, and a sensor that says nothing.
+# The default corruption of each modality's kind, and missing modalities.
 DEFAULT_CORRUPTIONS = (None, "missing")
 _STAMP = "report.stamp"
 
@@ -55,16 +59,17 @@ class Comparison:
         return next(iter(self.bests.values()))
 
     def table(self, format: TableFormat = "console", *, worst: bool = False) -> Any:
-        """The main table: "console" for rich to print, "markdown" or "latex" as text; worst: add the worst seed."""
+        """Return the table: "console" for rich to print, "markdown" or "latex" as text; worst: add the worst seed."""
         from consilience.report.result_tables import main_table
 
         return main_table(self.findings, format, worst=worst)
 
-    def statistics(self, reference: str | None = None, methods: Sequence[str] | None = None) -> Any:
-        """Differences to the reference with intervals and corrected p-values, one row per condition (polars).
+    def statistics(self, reference: str | None = None, methods: Sequence[str] | None = None) -> polars.DataFrame:
+        """Return differences to the reference with intervals and corrected p-values, one row per condition.
 
-        reference: another than the comparison's own; methods: only these against it, so that the correction counts no
-        others.
+        Args:
+            reference: Another than the comparison's own.
+            methods: Only these are compared, so that the correction counts no others.
         """
         if reference is None and methods is None:
             return self.findings.differences
@@ -75,20 +80,19 @@ class Comparison:
                 raise unknown_name("method", name, self.findings.methods, "It was not compared here")
         written = self.store.read_plan()
         assert written is not None
-        good = [(job, one) for job, one in read_finished(self.store, written) if job.method in asked and not one.failed]
+        finished = read_finished(self.store, written)
+        good = [(job, result) for job, result in finished if job.method in asked and not result.failed]
         return differences_to(reference, good, written, find_metric(self.findings.metric))
 
-    def trust(self) -> Any:
-        """Trust diagnostics over seeds, one row per method, condition and modality (polars); see docs/trust.md.
+    def trust(self) -> polars.DataFrame:
+        """Return trust diagnostics over seeds, one row per method, condition and modality; see docs/trust.md.
 
         r is the correlation of the method's weights with the modality's own loss, wanted ≤ 0; null where static.
         """
-        from consilience.report.trust_section import trust_over_seeds
-
         return trust_over_seeds(self.findings)
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Draw the report page and its figures into a folder, by default the run folder."""
+        """Write the report page and its figures into a folder, by default the run folder, and return its path."""
         from consilience.report.page import write_report
 
         folder = Path(path) if path is not None else self.folder
@@ -121,22 +125,40 @@ def compare(
 ) -> Comparison:
     """Train methods over seeds, measure them clean and corrupted, and compare.
 
-    data: a name, a path, a `DataSet`, or several of them; `loading` goes to `load_data` · methods: names, or None for
-    every method that serves the data; NAME@LABEL is a variant of a method, with the settings given for NAME@LABEL ·
-    corruption: a name, a mapping modality → name, or several; by default what suits each modality's kind (noise on
-    numbers, blanks in text), and modalities gone missing · repeats: draws of the noise for every seed; on a small test
-    set one draw may move an accuracy by more than methods differ, and predicting again is cheaper than training again ·
-    reference: what the others are compared with, `late` unless told otherwise · training: settings of `Trainer` · tune:
-    trials of random search for every method · out: the run folder; the same call goes on where an earlier one stopped ·
-    jobs: processes · side_by_side: train a method's seeds as one batched model where it allows that, for a GPU, which
-    one small model leaves idle · cluster: "ray".
+    Args:
+        data: A name, a path, a `DataSet`, or several of them.
+        methods: Names, or None for every method that serves the data. NAME@LABEL is a variant of a method, with the
+            settings given for NAME@LABEL.
+        corruption: A name, a mapping modality → name, or several; by default noise on numbers and blanks in text, and
+            missing modalities.
+        levels: Of corruption; 0, the clean set, is always among them.
+        seeds: How often each method is trained.
+        repeats: Draws of the noise for every seed. On a small test set one draw may move an accuracy by more than
+            methods differ, and predicting again is cheaper than training again.
+        probability: With which a modality of a sample is corrupted.
+        metric: By which methods are compared; accuracy or mse by default.
+        reference: The method that the others are compared with; `late` by default.
+        settings: Method → its settings.
+        encoders: Modality → encoder.
+        training: Settings of `Trainer`.
+        tune: Trials of random search for every method.
+        out: The run folder. The same call continues where an earlier one stopped; more methods or seeds extend it.
+        jobs: Processes.
+        side_by_side: Train a method's seeds as one batched model where it allows that, for a GPU.
+        cluster: "ray" for a Ray cluster.
+        verbose: 0 for no progress.
+        command: The command to show in the report.
+        loading: Options of `load_data`.
+
+    Returns:
+        The finished comparison.
     """
     given = data if isinstance(data, list | tuple) else [data]
     corruptions: tuple[Any, ...] = DEFAULT_CORRUPTIONS
     if corruption is not None:
         corruptions = (corruption,) if isinstance(corruption, str | Mapping) else tuple(corruption)
     plan = Plan(
-        sources=tuple(Source.of(one, loading) for one in given),
+        sources=tuple(Source.of(each, loading) for each in given),
         methods=None if methods is None else tuple(methods),
         corruptions=corruptions or DEFAULT_CORRUPTIONS,
         levels=tuple(levels),
@@ -167,7 +189,7 @@ def compare(
 
 
 def reopen(folder: str | Path) -> Comparison:
-    """The comparison that lies in a run folder, as far as it has come."""
+    """Return the comparison in a run folder, with the jobs that are finished."""
     store = Store(folder)
     written = store.read_plan()
     if written is None:
@@ -181,7 +203,7 @@ def reopen(folder: str | Path) -> Comparison:
 
 
 def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
-    """Read the results, and draw the report unless it shows just these results already."""
+    """Read the results, and write the report unless it shows these results already."""
     finished = read_finished(store, written)
     if not finished:
         raise InputError(f"{store.folder} holds no finished result yet: run the comparison first")
@@ -200,14 +222,14 @@ def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
 
 def read_finished(store: Store, written: Mapping[str, Any]) -> Finished:
     """Every job of a plan that has a result, failed ones included."""
-    results = ((job, store.read(job)) for job in (Job(**one) for one in written["jobs"]))
+    results = ((job, store.read(job)) for job in (Job(**described) for described in written["jobs"]))
     return [(job, result) for job, result in results if result is not None]
 
 
 def keep_best(store: Store, written: Mapping[str, Any], run: Callable[[list[Job]], None]) -> None:
     """Publish each set's best model, and of each method keep its best seed's.
 
-    A job may win whose model an earlier call, with another metric, did not keep: it is done again.
+    If the best job's model was not kept by an earlier call with another metric, the job is run again.
     """
     finished = read_finished(store, written)
     ordered = merits(finished, written)

@@ -1,4 +1,4 @@
-"""From the results of the jobs to what the comparison found."""
+"""From the results of the jobs to the results of the comparison."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.comparison.plan import Job
-from consilience.comparison.ranks import mean_ranks
-from consilience.comparison.results import Findings, empty_table
-from consilience.comparison.standings import scores_of, standings
-from consilience.comparison.statistics import compare_to_reference, mark_best, too_few_seeds
+from consilience.comparison.ranks import mean_ranks, scores_of, standings
+from consilience.comparison.results import SCHEMAS, Findings, empty_table
+from consilience.comparison.significance import Recomputed, compare_to_reference, mark_best, too_few_seeds
 from consilience.comparison.store import Result
 from consilience.evaluation import Metric, find_metric, reliability_bins
 
@@ -25,16 +24,14 @@ _MEASURED = ("training_seconds", "prediction_seconds", "parameters", "epochs", "
 
 
 def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float = 0.05) -> Findings:
-    """Tables, statistics and marks of all finished jobs; plan: as `plan.json` holds it."""
-    asked = plan["asked"]
-    task = next(iter(plan["sets"].values()))["task"]
-    metric = find_metric(asked["metric"] or MAIN_METRIC[task], task)
+    """Return tables, statistics and marks of all finished jobs; `plan` is the content of `plan.json`."""
+    asked, metric = plan["asked"], _main_metric(plan)
     good = [(job, result) for job, result in finished if not result.failed]
     methods = list(dict.fromkeys(job["method"] for job in plan["jobs"]))
     findings = Findings(
         title=f"Fusion methods on {', '.join(plan['sets'])}",
         command=plan["command"],
-        task=task,
+        task=metric.task,
         metric=metric.name,
         larger_is_better=metric.larger_is_better,
         reference=plan["reference"],
@@ -43,15 +40,17 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
         corruptions=list(dict.fromkeys(name for names in plan["corruptions"].values() for name in names)),
         levels=asked["levels"],
         seeds=sorted({job.seed for job, _ in good}) or list(range(asked["seeds"])),
-        values=_table("values", _values(good, plan)),
-        trust=_table("trust", _trust(good, plan)),
-        diagnostics=_table("diagnostics", _diagnostics(good, plan)),
+        **_measurements(good, plan),
         reliability=_table("reliability", _reliability(good, plan)),
         differences=_table("differences", ()),
         ranks=_table("ranks", ()),
-        timings=_table("timings", _timings(good)),
+        timings=_table(
+            "timings", ({**_key(job), **{name: result.about[name] for name in _MEASURED}} for job, result in good)
+        ),
         skipped=_table("skipped", plan["skipped"]),
-        failed=_table("failed", _failed(finished)),
+        failed=_table(
+            "failed", ({**_key(job), "error": result.about["error"]} for job, result in finished if result.failed)
+        ),
         papers=plan["papers"],
         versions=plan["versions"],
         settings={name: value for name, value in asked.items() if name not in ("sources", "version")},
@@ -65,125 +64,107 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
 
 
 def conditions(result: Result, plan: Mapping[str, Any], part: str = "test") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each measured condition under its corruption's name; the clean one stands under every corruption."""
-    for one in result.about["conditions"]:
-        if one["part"] == part:
-            names = plan["corruptions"][result.about["set"]] if one["level"] == 0 else [one["corruption"]]
-            for name in names:
-                yield name, one
+    """Yield each measured condition with its corruption's name; the clean condition under every corruption."""
+    for condition in result.about["conditions"]:
+        if condition["part"] == part:
+            clean = condition["level"] == 0
+            for name in plan["corruptions"][result.about["set"]] if clean else [condition["corruption"]]:
+                yield name, condition
 
 
 def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) -> np.ndarray:
-    """Each test sample's share in a metric `[n]`, larger is better; `[1]` where it is no mean over samples.
+    """Return each test sample's share in a metric `[n]`, larger is better; `[1]` if it is no mean over samples.
 
-    Of a sample that was met several times, with other noise each time, the mean.
+    Where the noise was drawn several times, a sample's share is the mean over the draws.
     """
-    if metric.name not in ("mse", "mae", "accuracy", "nll", "brier"):
-        return np.array([condition["metrics"][metric.name] * (1 if metric.larger_is_better else -1)])
-    y, output = met(result, condition)
-    if metric.name in ("mse", "mae"):
-        error = np.abs(output.reshape(len(y), -1) - y.reshape(len(y), -1))
-        scores = -(error if metric.name == "mae" else error**2).mean(axis=1)
-    elif metric.name == "accuracy":
-        scores = (output.argmax(axis=1) == y).astype(np.float64)
-    else:
-        chances = output.astype(np.float64)
-        if metric.name == "nll":
-            scores = np.log(np.maximum(chances[np.arange(len(y)), y], np.finfo(np.float64).eps))
-        else:
-            scores = -np.square(chances - np.eye(chances.shape[1])[y]).sum(axis=1)
+    sign = 1 if metric.larger_is_better else -1
+    if not metric.per_sample:
+        return np.array([sign * condition["metrics"][metric.name]])
+    assert metric.terms is not None
+    y, output = tested_samples(result, condition)
+    scores = sign * np.asarray(metric.terms(y, _read_by(metric, output)), dtype=np.float64)
     return scores.reshape(-1, len(result.arrays["y"])).mean(axis=0)
 
 
-def met(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Targets and outputs of the test samples under a condition, one repeat after the other: `[repeats · n]`."""
+def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any]) -> Recomputed:
+    """Return how the bootstrap recomputes a metric that is no mean over samples; the mean over draws of the noise."""
+    sign, y = 1 if metric.larger_is_better else -1, result.arrays["y"]
+    read = _read_by(metric, tested_samples(result, condition)[1])
+    draws = read.reshape(-1, len(y), *read.shape[1:])
+
+    def value(weights: np.ndarray) -> np.ndarray:  # the terms are computed here: all of them would fill the memory
+        return sign * np.mean([metric.resampler(y, draw)(weights) for draw in draws], axis=0)
+
+    return Recomputed(value, np.moveaxis(draws, 0, 1))
+
+
+def _read_by(metric: Metric, output: np.ndarray) -> np.ndarray:
+    """What a metric reads of the kept outputs: numbers, probabilities, or the most probable class."""
+    return output if metric.task == "regression" or metric.needs_probabilities else output.argmax(axis=1)
+
+
+def tested_samples(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return targets and outputs of the test samples under a condition, one draw of the noise after the other."""
     output, y = result.arrays[f"output/{condition['array']}"], result.arrays["y"]
     return np.concatenate([y] * (len(output) // len(y))), output
 
 
 def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
-    """Set → each method's best job, the best method first; judged on validation, clean and corrupted, never on test."""
-    asked = plan["asked"]
-    task = next(iter(plan["sets"].values()))["task"]
-    metric = find_metric(asked["metric"] or MAIN_METRIC[task], task)
+    """Return set → each method's best job, the best method first, by validation samples, clean and corrupted."""
+    metric = _main_metric(plan)
     sign = 1 if metric.larger_is_better else -1
     seeds: dict[str, dict[str, list[tuple[float, Job]]]] = {}
     for job, result in finished:
         if not result.failed:
-            scores = [one["metrics"][metric.name] for one in result.about["conditions"] if one["part"] == "validation"]
+            measured = (each for each in result.about["conditions"] if each["part"] == "validation")
+            scores = [condition["metrics"][metric.name] for condition in measured]
             merit = sign * float(np.nan_to_num(np.mean(scores), nan=-np.inf))
             seeds.setdefault(job.source, {}).setdefault(job.method, []).append((merit, job))
     ordered = {
-        source: sorted(methods.values(), key=lambda one: -float(np.mean([merit for merit, _ in one])))
+        source: sorted(methods.values(), key=lambda pairs: -float(np.mean([merit for merit, _ in pairs])))
         for source, methods in seeds.items()
     }
-    return {source: [max(one, key=lambda pair: pair[0])[1] for one in methods] for source, methods in ordered.items()}
+    return {
+        source: [max(pairs, key=lambda pair: pair[0])[1] for pairs in methods] for source, methods in ordered.items()
+    }
 
 
-def _values(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _conditions_of(good: Finished, plan: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every tested condition of every job, after the columns that identify it."""
     for job, result in good:
-        for corruption, one in conditions(result, plan):
-            for metric, value in one["metrics"].items():
-                yield {**_who(job), "corruption": corruption, "level": one["level"], "metric": metric, "value": value}
+        for corruption, condition in conditions(result, plan):
+            yield {**_key(job), "corruption": corruption, "level": condition["level"]}, condition
 
 
-def _trust(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for job, result in good:
-        for corruption, one in conditions(result, plan):
-            for modality, trust in one.get("trust", {}).items():
-                where = {"corruption": corruption, "level": one["level"]}
-                yield {**_who(job), **where, "modality": modality, "trust": trust}
-
-
-def _diagnostics(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for job, result in good:
-        for corruption, one in conditions(result, plan):
-            for measured in one.get("diagnostics", ()):  # results of an earlier version have none
-                yield {**_who(job), "corruption": corruption, "level": one["level"], **measured}
+def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables with a row for each condition of each job; results of an earlier version have no diagnostics."""
+    rows: dict[str, list[dict[str, Any]]] = {"values": [], "trust": [], "diagnostics": []}
+    for key, condition in _conditions_of(good, plan):
+        rows["values"] += [{**key, "metric": name, "value": value} for name, value in condition["metrics"].items()]
+        trust = condition.get("trust", {})
+        rows["trust"] += [{**key, "modality": name, "trust": share} for name, share in trust.items()]
+        rows["diagnostics"] += [{**key, **measured} for measured in condition.get("diagnostics", ())]
+    return {name: _table(name, found) for name, found in rows.items()}
 
 
 def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     pooled: dict[tuple[str, str, str, float], list[tuple[np.ndarray, np.ndarray]]] = {}
     for job, result in good:
         if plan["sets"][job.source]["task"] == "classification":
-            for corruption, one in conditions(result, plan):
-                pooled.setdefault((job.source, job.method, corruption, one["level"]), []).append(met(result, one))
-    for (source, method, corruption, level), parts in pooled.items():
-        labels, outputs = (np.concatenate(one) for one in zip(*parts))
-        bins = reliability_bins(labels, outputs)
-        for number, (share, confidence, accuracy) in enumerate(zip(bins.share, bins.confidence, bins.accuracy)):
-            yield {
-                "set": source,
-                "method": method,
-                "corruption": corruption,
-                "level": level,
-                "bin": number,
-                "low": float(bins.edges[number]),
-                "high": float(bins.edges[number + 1]),
-                "share": float(share),
-                "confidence": float(confidence),
-                "accuracy": float(accuracy),
-            }
-
-
-def _failed(finished: Finished) -> Iterator[dict[str, Any]]:
-    for job, result in finished:
-        if result.failed:
-            yield {**_who(job), "error": result.about["error"]}
-
-
-def _timings(good: Finished) -> Iterator[dict[str, Any]]:
-    for job, result in good:
-        yield {
-            **_who(job),
-            **{name: result.about[name] for name in _MEASURED},
-        }
+            for corruption, condition in conditions(result, plan):
+                key = (job.source, job.method, corruption, condition["level"])
+                pooled.setdefault(key, []).append(tested_samples(result, condition))
+    for key, parts in pooled.items():
+        bins = reliability_bins(*(np.concatenate(arrays) for arrays in zip(*parts)))
+        columns = (bins.edges, bins.edges[1:], bins.share, bins.confidence, bins.accuracy)
+        for number, row in enumerate(zip(*(column.tolist() for column in columns))):
+            yield dict(zip(SCHEMAS["reliability"], (*key, number, *row)))
 
 
 def differences_to(
     reference: str, good: Finished, plan: Mapping[str, Any], metric: Metric, *, alpha: float = 0.05
 ) -> polars.DataFrame:
-    """Every method's difference to a reference, as `Findings.differences` has them."""
+    """Return every method's difference to a reference, as in `Findings.differences`."""
     return _table("differences", [row for row, _ in _differences(reference, good, plan, metric, alpha)])
 
 
@@ -192,20 +173,25 @@ def _differences(
 ) -> Iterator[tuple[dict[str, Any], str | None]]:
     """A row for each set, condition and method, and the method marked as best there."""
     cells: dict[tuple[str, str, float], dict[str, dict[int, np.ndarray]]] = {}
+    recompute: dict[tuple[str, str, float], dict[str, dict[int, Recomputed]]] = {}
     tested: dict[str, dict[int, np.ndarray]] = {}
     for job, result in good:
         tested.setdefault(job.source, {})[job.seed] = result.arrays["index"]
-        for corruption, one in conditions(result, plan):
-            seeds = cells.setdefault((job.source, corruption, one["level"]), {}).setdefault(job.method, {})
-            scores = sample_scores(metric, result, one)
+        for corruption, condition in conditions(result, plan):
+            key = (job.source, corruption, condition["level"])
+            scores = sample_scores(metric, result, condition)
+            seeds = cells.setdefault(key, {}).setdefault(job.method, {})
+            recomputed = recompute.setdefault(key, {}).setdefault(job.method, {})
             if np.isfinite(scores).all():  # the correlation of a constant prediction is nan
                 seeds[job.seed] = scores
-    for (source, corruption, level), cell in cells.items():
-        by_sample = all(len(scores) > 1 for seeds in cell.values() for scores in seeds.values())
-        compared = compare_to_reference(cell, reference, samples=tested[source] if by_sample else None, alpha=alpha)
+                if not metric.per_sample:
+                    recomputed[job.seed] = recompute_metric(metric, result, condition)
+    for key, cell in cells.items():
+        again = None if metric.per_sample else recompute[key]
+        compared = compare_to_reference(cell, reference, samples=tested[key[0]], recompute=again, alpha=alpha)
         best = mark_best(cell, reference, compared, alpha=alpha)
         for row in compared:
-            yield {"set": source, "corruption": corruption, "level": level, **row}, best
+            yield {"set": key[0], "corruption": key[1], "level": key[2], **row}, best
 
 
 def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha: float) -> None:
@@ -224,13 +210,13 @@ def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha:
 def _rank(findings: Findings) -> None:
     """Mean ranks over sets, where there are several, of the methods that serve all of them.
 
-    Clean is clean, whatever goes wrong afterwards in a set.
+    The clean condition is ranked over all sets, even if their corruptions differ.
     """
     values = findings.values.filter(findings.values["metric"] == findings.metric)
     if len(findings.sets) < 2 or not len(values):
         return
     tried = {*values.select("set", "method").iter_rows(), *findings.failed.select("set", "method").iter_rows()}
-    methods = [one for one in findings.methods if all((name, one) in tried for name in findings.sets)]
+    methods = [method for method in findings.methods if all((name, method) in tried for name in findings.sets)]
     means = values.drop("metric", "seed").group_by("set", "method", "corruption", "level").mean()
     scores: dict[tuple[str, float], dict[tuple[str, str], float]] = {}
     for row in means.iter_rows(named=True):
@@ -240,7 +226,7 @@ def _rank(findings: Findings) -> None:
     for condition, score in sorted(scores.items()):
         sets = [name for name in findings.sets if any(key[0] == name for key in score)]
         if len(sets) > 1 and methods:
-            table = np.array([[score.get((name, one), np.nan) for one in methods] for name in sets])
+            table = np.array([[score.get((name, method), np.nan) for method in methods] for name in sets])
             ranks[condition] = (mean_ranks(table, findings.larger_is_better), len(sets))
     shared = list(dict.fromkeys(corruption for corruption, level in ranks if level)) or findings.corruptions[:1]
     findings.ranks = _table(
@@ -255,7 +241,7 @@ def _rank(findings: Findings) -> None:
 
 
 def still_learning(good: Finished) -> list[str]:
-    """A sentence for each set on the methods that mostly ended while validation still improved: undertrained, maybe."""
+    """Return a sentence for each set on the methods whose validation loss still improved in the last epoch."""
     ended: dict[tuple[str, str], list[bool]] = {}
     for job, result in good:
         losses = [row["validation_loss"] for row in result.about["log"] if "validation_loss" in row]
@@ -273,21 +259,21 @@ def still_learning(good: Finished) -> list[str]:
 
 
 def misplaced_trust(good: Finished) -> list[str]:
-    """A sentence for each method that came to trust a modality more when it is wrong, with the largest correlation.
+    """Return a sentence for each method that trusts a modality more when it is wrong, with the largest correlation.
 
-    In each seed by itself chance does not explain it, but of many seeds one would be found by chance all the same: a
-    modality is named where it was found in at least half of them.
+    Each seed tests for it by itself, so with many seeds some find it by chance: a modality is named if at least half
+    of the seeds found it.
     """
     found: dict[tuple[str, str], list[Mapping[str, float]]] = {}
     for job, result in good:
         found.setdefault((job.source, job.method), []).append(result.about.get("misplaced_trust", {}))
     notes = []
     for (source, method), seeds in found.items():
-        counts = Counter(name for one in seeds for name in one)
+        counts = Counter(name for misplaced in seeds for name in misplaced)
         names = [name for name, count in counts.items() if 2 * count >= len(seeds)]
         if names:
-            largest = max(one[name] for one in seeds for name in names if name in one)
-            concerned = sum(any(name in one for name in names) for one in seeds)
+            largest = max(misplaced[name] for misplaced in seeds for name in names if name in misplaced)
+            concerned = sum(any(name in misplaced for name in names) for misplaced in seeds)
             notes.append(
                 f"{method} on {source} trusts {', '.join(names)} more when wrong: on mildly corrupted validation "
                 f"samples weights rise with the modality's own loss, r up to {largest:+.2f}, in "
@@ -297,7 +283,12 @@ def misplaced_trust(good: Finished) -> list[str]:
     return notes
 
 
-def _who(job: Job) -> dict[str, Any]:
+def _main_metric(plan: Mapping[str, Any]) -> Metric:
+    task = next(iter(plan["sets"].values()))["task"]
+    return find_metric(plan["asked"]["metric"] or MAIN_METRIC[task], task)
+
+
+def _key(job: Job) -> dict[str, Any]:
     return {"set": job.source, "method": job.method, "seed": job.seed}
 
 

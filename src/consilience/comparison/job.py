@@ -22,19 +22,19 @@ from consilience.corruption.corruptions import DEFAULT
 from consilience.data import DataSet
 from consilience.evaluation import METRICS, TrustDiagnostics, evaluate, trust_from_weights
 from consilience.evaluation.diagnostics import diagnose
-from consilience.evaluation.expert_records import ExpertRecord, record_prediction, who_is_there
+from consilience.evaluation.trust import ExpertRecord, present_modalities, record_prediction
 
 if TYPE_CHECKING:
     from consilience.training import Model
 
-# How a job is done, given what it belongs to and where its models lie.
+# What runs a job, given its plan and its store.
 Measure = Callable[[Job, Any, Store], Result]
 
 
 def work(job: Job, plan: Any, store: Store, threads: int | None = None, measuring: Measure | None = None) -> str:
     """Do one job unless it is done or being done; returns "done", "failed" or "elsewhere".
 
-    measuring: does it, given the job, the plan and the store; by default `measure`, for a job of a comparison.
+    `measuring` is called with the job, the plan and the store; by default `measure`, for a job of a comparison.
     """
     if threads is not None:
         import torch
@@ -49,7 +49,7 @@ def work(job: Job, plan: Any, store: Store, threads: int | None = None, measurin
             result = (measuring or measure)(job, plan, store)
         except (KeyboardInterrupt, StoreError):
             raise
-        except Exception as error:  # whatever a method does wrong is a finding, not the end of the comparison
+        except Exception as error:  # a method that fails is a result, not the end of the comparison
             result = Result({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
         store.write(job, result)
         return "failed" if result.failed else "done"
@@ -65,7 +65,7 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
 
 
 def import_training(method: str) -> None:
-    """Import what training needs, which would else be counted as a part of the first training of a process."""
+    """Import what training needs, so that it does not count as training time of a process's first job."""
     import lightning_fabric  # noqa: F401
 
     import consilience.training  # noqa: F401
@@ -77,7 +77,7 @@ def import_training(method: str) -> None:
 def examine(
     job: Job, plan: Plan, store: Store, data: DataSet, model: Model, seconds: float, tuned: Mapping[str, Any]
 ) -> Result:
-    """What a job's trained model is worth, and the model saved. seconds: that training took; tuned: what was chosen."""
+    """Test a job's trained model and save it; `seconds` is its training time, `tuned` what tuning chose."""
     from consilience.training.devices import device_name
 
     result = Result({"set": job.source, "method": job.method, "seed": job.seed, "tuning": tuned, "conditions": []})
@@ -89,7 +89,7 @@ def examine(
         samples: Samples = getattr(data, part)
         for name, corruption, level in conditions_of(plan, data):
             started = time.perf_counter()
-            output, trust, heard = judge(model, corruptor, samples, corruption, level, job.seed, plan)
+            output, trust, records = judge(model, corruptor, samples, corruption, level, job.seed, plan)
             waits.append((time.perf_counter() - started) * len(samples) / len(output))  # of one repeat
             about: dict[str, Any] = {
                 "part": part,
@@ -105,16 +105,16 @@ def examine(
                 result.arrays[f"output/{about['array']}"] = kept
                 if trust is not None:
                     result.arrays[f"trust/{about['array']}"] = trust.astype(np.float32)
-                if heard is not None and heard[0].present.any():
-                    about["diagnostics"] = mean_of([kept_of(diagnose(one)) for one in heard])
+                if records is not None and records[0].present.any():
+                    about["diagnostics"] = mean_of([kept_of(diagnose(record)) for record in records])
             result.about["conditions"].append(about)
     result.about |= {
         "training_seconds": seconds,
         "prediction_seconds": float(np.mean(waits)),
-        "parameters": sum(one.numel() for one in model.method.parameters()),
+        "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
-        "misplaced_trust": {name: one.r for name, one in model.misplaced_trust.items()},
+        "misplaced_trust": {name: found.r for name, found in model.misplaced_trust.items()},
         "device": device_name(next(model.method.parameters()).device),
     }
     model.recipe = data.recipe()
@@ -124,13 +124,13 @@ def examine(
 
 
 def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
-    """The method trained with the job's seed, after a search for its learning rate if the plan asks for one."""
+    """Train the method with the job's seed, after tuning if the plan asks for it."""
     from consilience.training import Model, Trainer
 
     def fit(chosen: Mapping[str, Any]) -> Model:
         trainer = Trainer(**{**plan.training, **chosen, "seed": job.seed, "on_interrupt": "raise"})
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TrustWarning)  # the report says it, once for all seeds
+            warnings.simplefilter("ignore", TrustWarning)  # the report has it, once for all seeds
             return Model.fit(
                 registered_name(job.method),
                 data.train,
@@ -147,17 +147,19 @@ def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
 def judge(
     model: Model, corruptor: Corruptor, samples: Samples, corruption: Any, level: float, seed: int, plan: Plan
 ) -> tuple[np.ndarray, np.ndarray | None, list[ExpertRecord] | None]:
-    """Under one corruption: probabilities `[n, class]` or raw numbers `[n, target]`, and where the method has them,
-    trust `[n, modality]` and what its experts said, a record for every repeat; where noise is drawn several times,
-    one repeat after the other.
+    """Predict samples under one corruption, for every draw of the noise.
 
-    What lies on disk is corrupted piece by piece, which gives the same numbers.
+    Samples on disk are corrupted piece by piece, which gives the same numbers.
+
+    Returns:
+        Probabilities `[repeat · n, class]` or raw numbers `[repeat · n, target]`; and where the method has them, trust
+        `[repeat · n, modality]` and a record of its experts for every repeat.
     """
     at_once = _ON_DISK_ROWS if samples.on_disk else len(samples)
     names = tuple(model.preparation.raw)
     repeats = plan.repeats if level > 0 else 1  # nothing differs between draws of no noise
     outputs, trusts = [], []
-    heard: list[list[ExpertRecord]] = [[] for _ in range(repeats)]
+    recorded: list[list[ExpertRecord]] = [[] for _ in range(repeats)]
     for repeat, start in product(range(repeats), range(0, len(samples), at_once)):
         piece = samples[start : start + at_once]
         draw = seed + repeat * _MOST_SEEDS
@@ -165,53 +167,55 @@ def judge(
         made = model.predict(damaged, device=plan.training.get("device", "auto"))
         outputs.append((made.output.double().softmax(dim=1) if model.task.classification else made.output).numpy())
         if made.weights is not None:
-            there = who_is_there(damaged, names)
+            there = present_modalities(damaged, names)
             trusts.append(trust_from_weights(made.weights.numpy(), there))
             if made.opinions is not None:
                 assert damaged.y is not None
                 y = model.task.encode(damaged.y)
-                heard[repeat].append(record_prediction(made, y, there, names, model.task.classification))
+                recorded[repeat].append(record_prediction(made, y, there, names, model.task.classification))
     trust = np.concatenate(trusts) if trusts else None
-    records = [ExpertRecord.concatenate(one) for one in heard] if heard[0] else None
+    records = [ExpertRecord.concatenate(parts) for parts in recorded] if recorded[0] else None
     return np.concatenate(outputs), trust, records
 
 
 def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:
-    """What is kept of trust diagnostics, one entry a modality; in plain values, nothing per sample."""
+    """Return what is kept of trust diagnostics in plain values, one entry per modality, nothing per sample."""
     kept = ("modality", "samples", "static", "weight", "trust", "static_trust", "loss", "covariance", "gap")
     return [
-        {name: getattr(one, name) for name in kept} | {"r": one.correlation.r if one.correlation.defined else None}
-        for one in found.modalities
+        {name: getattr(trust, name) for name in kept}
+        | {"r": trust.correlation.r if trust.correlation.defined else None}
+        for trust in found.modalities
     ]
 
 
 def mean_of(repeats: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What is kept of trust diagnostics, each number its mean over repeats: a sample met again is no other sample."""
+    """Return the means of trust diagnostics over repeats of the noise; repeats do not add samples."""
     kept = []
-    for ones in zip(*repeats):
-        known = {name: [one[name] for one in ones if one[name] is not None] for name in ones[0] if name != "modality"}
+    for draws in zip(*repeats):
+        names = [name for name in draws[0] if name != "modality"]
+        known = {name: [draw[name] for draw in draws if draw[name] is not None] for name in names}
         means = {name: float(np.mean(values)) if values else None for name, values in known.items()}
-        kept.append({"modality": ones[0]["modality"], **means, "samples": round(np.mean(known["samples"]))})
+        kept.append({"modality": draws[0]["modality"], **means, "samples": round(np.mean(known["samples"]))})
     return kept
 
 
 def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:
     """Every metric of the task that can judge as many targets, the mean over repeats."""
     single = model.task.classification or model.task.outputs == 1
-    known = [one for one in METRICS.values() if one.task == data.task and (single or not one.one_target)]
+    known = [each for each in METRICS.values() if each.task == data.task and (single or not each.one_target)]
     # Not of all repeats at once: of ten times as many samples a calibration error, for one, is smaller.
     found = [
         evaluate(
             data.task,
             samples.y,
-            model.task.decode(one),
-            one if model.task.classification else None,
+            model.task.decode(draw),
+            draw if model.task.classification else None,
             known,
             model.task.classes,
         )
-        for one in np.split(output, len(output) // len(samples))
+        for draw in np.split(output, len(output) // len(samples))
     ]
-    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+    return {name: float(np.mean([draw[name] for draw in found])) for name in found[0]}
 
 
 def conditions_of(plan: Plan, data: DataSet) -> Iterator[tuple[str, Any, float]]:
@@ -233,14 +237,14 @@ def label_of(corruption: str | Mapping[str, str] | None, modalities: Mapping[str
     if isinstance(corruption, str):
         return corruption
     if corruption is not None:
-        return ",".join(f"{name}={one}" for name, one in corruption.items())
-    return "+".join(dict.fromkeys(DEFAULT[one.kind] for one in modalities.values()))
+        return ",".join(f"{name}={chosen}" for name, chosen in corruption.items())
+    return "+".join(dict.fromkeys(DEFAULT[modality.kind] for modality in modalities.values()))
 
 
-# Sets read by this process, by their content: a job is small beside reading a large table again.
+# Sets read by this process, by their content: reading a large table again may take longer than a job.
 _LOADED: dict[str, DataSet] = {}
 _ON_DISK_ROWS = 4096
-# Draws of noise have whole numbers: the seed, then this much further for every repeat, so that no two seeds share one.
+# The seed of repeat r of the noise is seed + r · this, so that no two seeds share a draw.
 _MOST_SEEDS = 1_000_000
 
 

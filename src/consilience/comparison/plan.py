@@ -1,20 +1,29 @@
-"""What a comparison is to do: data × methods × seeds, and everything else that decides the numbers."""
+"""What a comparison does: data × methods × seeds, and everything else that decides the numbers.
+
+`Plan` is what the user asked for; `resolve` checks it before the first job: which methods serve which sets, and why the
+others do not.
+"""
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, unknown_name
 from consilience.data import DataSet, load_data
 from consilience.data.named_sets import DATA_SETS, find_folder
+from consilience.evaluation import find_metric
 from consilience.version import __version__
+
+if TYPE_CHECKING:
+    from consilience.methods import Spec
 
 # Files up to this size are known by their content, larger ones by size and time of change.
 _HASHED_BYTES = 2**28
@@ -32,7 +41,7 @@ class Source:
 
     @classmethod
     def of(cls, given: Any, options: Mapping[str, Any] | None = None) -> Source:
-        """From whatever a user names a set by."""
+        """Return the source of a name, a path or a `DataSet`."""
         if isinstance(given, Source):
             return given
         if isinstance(given, DataSet):
@@ -43,42 +52,44 @@ class Source:
 
     @property
     def label(self) -> str:
-        """How tables call it: a file by its name without folder and ending."""
+        """The name in tables: of a file, its name without folder and ending."""
         if self.data is not None or self.name in DATA_SETS:
             return self.name
         return Path(self.name).name.split(".")[0] or self.name
 
     def load(self) -> DataSet:
-        """The set itself."""
+        """Load the set."""
         return load_data(self.name, **self.options) if self.data is None else self.data
 
     def fingerprint(self) -> str:
-        """Changes whenever the data does."""
+        """Return a digest of the content."""
         if self.data is not None:
             return _digest_of_samples(self.data)
         path, named = Path(self.name), DATA_SETS.get(self.name)
         files: list[Path] = []
         if named is not None and named.files is not None:
             folder = find_folder(named.files, self.options.get("data_dir"))
-            files = [one for name in named.files.names for one in _files_below(folder / name)]
+            files = [file for name in named.files.names for file in _files_below(folder / name)]
         elif named is None and path.exists():
             files = _files_below(path)
-        contents = [[one.name, _digest_of_file(one)] for one in files if one.is_file()]
-        # Where the files lie is no part of what they are.
+        contents = [[file.name, _digest_of_file(file)] for file in files if file.is_file()]
+        # The folder is not part of the content.
         options = {name: value for name, value in self.options.items() if name != "data_dir"}
         return digest({"name": self.label, "options": options, "files": contents})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What decides the numbers of a comparison.
+    """What decides the numbers of a comparison; the arguments are those of `compare`.
 
-    methods: names, or None for every registered method that serves a set; NAME@LABEL is a variant of a method, with the
-    settings given for NAME@LABEL · corruptions: each a name, a mapping modality → name, or None for the default by kind
-    · levels: 0, the clean set, always belongs to them · seeds: how many; a seed varies initial weights, shuffling,
-    noise, and the split where it is not the data's own · repeats: how often each seed's model meets its samples with
-    other noise · settings: method → its settings · training: settings of `Trainer` · tune: random draws of learning
-    rate and optimizer.
+    Attributes:
+        corruptions: Each a name, a mapping modality → name, or None for the default by kind.
+        levels: 0, the clean set, is always among them.
+        seeds: How many; a seed varies initial weights, shuffling, noise, and the split if the data have none.
+        repeats: How often noise is drawn for each seed's model.
+        settings: Method → its settings.
+        training: Settings of `Trainer`.
+        tune: Random draws of learning rate and optimizer.
     """
 
     sources: tuple[Source, ...]
@@ -101,12 +112,9 @@ class Plan:
         labels = [source.label for source in self.sources]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: two data sets are called alike ({', '.join(labels)}): rename one")
-        if not isinstance(self.seeds, int | np.integer) or self.seeds < 1:
-            raise InputError(f"compare: seeds must be a whole number ≥ 1, got {self.seeds!r}")
-        if not isinstance(self.repeats, int | np.integer) or self.repeats < 1:
-            raise InputError(f"compare: repeats must be a whole number ≥ 1, got {self.repeats!r}")
-        if not isinstance(self.tune, int | np.integer) or self.tune < 0:
-            raise InputError(f"compare: tune must be a whole number ≥ 0, got {self.tune!r}")
+        for name, least in (("seeds", 1), ("repeats", 1), ("tune", 0)):
+            if not isinstance(value := getattr(self, name), int | np.integer) or value < least:
+                raise InputError(f"compare: {name} must be a whole number ≥ {least}, got {value!r}")
         levels = sorted({0.0, *(float(level) for level in self.levels)})
         if not all(np.isfinite(level) and level >= 0 for level in levels):
             raise InputError(f"compare: levels must be finite and ≥ 0, got {list(self.levels)}")
@@ -118,13 +126,21 @@ class Plan:
                 raise InputError(f"compare: {name!r} is a variant of a method, and has no settings of its own")
 
     def asked(self) -> dict[str, Any]:
-        """The plan in JSON values, with the data known by its content."""
-        described = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sources"}
+        """Return the plan in JSON values, with the data identified by its content.
+
+        Where methods are not named one by one, the names of all registered methods are part of it, those of plugins
+        too: a method that was added since then extends an existing run.
+        """
+        described = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "sources"}
         if self.repeats == 1:
             del described["repeats"]  # as it was before there were any: folders and results keep their names
         described["sources"] = {source.label: source.fingerprint() for source in self.sources}
         described["version"] = __version__
-        described["registered"] = _method_files() if self.methods is None else None
+        described["registered"] = None
+        if self.methods is None or any(name.endswith(":") for name in self.methods):
+            from consilience.methods import METHODS
+
+            described["registered"] = list(METHODS)
         return json.loads(to_json(described))
 
 
@@ -190,23 +206,150 @@ def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[
     ]
 
 
-def _method_files() -> list[str]:
-    """The modules in which methods live, so that a method that came since is noticed without importing torch."""
-    rooms = (Path(__file__).parent.parent / room for room in ("fusion", "decision", "feedback", "generative"))
-    return sorted(f"{room.name}/{one.stem}" for room in rooms if room.is_dir() for one in room.glob("*.py"))
+def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[str, Any]:
+    """Check a plan and return what `plan.json` keeps: the jobs, and what is needed to reopen the comparison."""
+    from consilience import methods as room
+    from consilience.comparison.job import label_of
+    from consilience.comparison.store import versions_used
+
+    loaded = {source.label: source.load() for source in plan.sources}
+    check_protocol(plan, loaded)
+    chosen: dict[str, list[str]] = {}
+    skipped: list[dict[str, str]] = []
+    for label, data in loaded.items():
+        chosen[label], reasons = applicable(plan.methods, plan.reference, data, plan.encoders)
+        skipped += [{"set": label, "method": method, "reason": reason} for method, reason in reasons.items()]
+    everyone = list(dict.fromkeys(name for names in chosen.values() for name in names))
+    if not everyone:
+        listed = "; ".join(f"{row['method']}: {row['reason']}" for row in skipped)
+        raise InputError(f"compare: none of the methods can serve this data ({listed})")
+    reference = plan.reference or ("late" if "late" in everyone else everyone[0])
+    if reference not in everyone:
+        reasons = {row["method"]: row["reason"] for row in skipped}
+        why = reasons.get(reference, "it is a family of methods, not one of them")
+        raise InputError(f"compare: {reference!r} cannot be the reference here: {why}. Name another, or none")
+    named = {*everyone, *(row["method"] for row in skipped)}
+    for name in plan.settings:
+        if name not in named:
+            raise unknown_name("method", name, named, "It was given in settings")
+    for label, data in loaded.items():
+        check_methods(plan, chosen[label], data)
+    fingerprints = {source.label: source.fingerprint() for source in plan.sources}
+    papers = {name: room.find(registered_name(name))[0].paper for name in everyone}
+    return {
+        "asked": asked,
+        "command": command or f"consilience.compare({', '.join(repr(label) for label in loaded)}, …)",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "reference": reference,
+        "sets": {label: data.describe() for label, data in loaded.items()},
+        "corruptions": {
+            label: [label_of(corruption, data.modalities) for corruption in plan.corruptions]
+            for label, data in loaded.items()
+        },
+        "skipped": skipped,
+        "papers": {name: paper for name, paper in papers.items() if paper},
+        "versions": versions_used(),
+        "jobs": [job.to_json() for job in jobs_of(plan, chosen, fingerprints)],
+    }
+
+
+def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
+    """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
+    from consilience.comparison.job import label_of
+    from consilience.corruption import Corruptor
+    from consilience.training import TrainingSettings
+    from consilience.training.devices import resolve_device
+
+    tasks = {data.task for data in loaded.values()}
+    if len(tasks) > 1:
+        raise InputError("compare: the sets must share one task; some are classification, some regression")
+    for data in loaded.values():
+        if plan.metric is not None:
+            find_metric(plan.metric, data.task, targets=data.y[:1].size)
+        few = data.train[:2]
+        for corruption in plan.corruptions:
+            Corruptor(few).apply(few, corruption, 0.0, probability=plan.probability)
+        labels = [label_of(corruption, data.modalities) for corruption in plan.corruptions]
+        if len(set(labels)) < len(labels):
+            raise InputError(f"compare: two of the corruptions are the same: {', '.join(labels)}")
+    fields = TrainingSettings.__dataclass_fields__.keys() - {"seed", "on_interrupt"}
+    for name in plan.training:
+        if name not in fields:
+            raise unknown_name("training setting", name, fields)
+    resolve_device(TrainingSettings(**plan.training).device)
+    modalities = {name for data in loaded.values() for name in data.modalities}
+    for name in plan.encoders:
+        if name not in modalities:
+            raise unknown_name("modality", name, modalities, "It was given in encoders")
+
+
+def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
+    """Build every method once as it will be trained, so that settings and encoders that do not fit raise at once."""
+    from consilience import methods as room
+
+    spec = spec_of(data, plan.encoders)
+    for name in names:
+        room.build(registered_name(name), spec, plan.settings.get(name))
+
+
+def applicable(
+    names: Sequence[str] | None, reference: str, data: DataSet, encoders: Mapping[str, Any] | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the methods to run on a set, and why not the others. A family without an argument means all members."""
+    from consilience import methods as room
+
+    known = room.METHODS
+    if names is None:
+        names = [name for name in known if not name.endswith(":")]
+    if reference and reference not in names:
+        names = [*names, reference]
+    spelled: list[str] = []
+    for name in names:
+        arguments = known[name].arguments(data.modalities) if name.endswith(":") and name in known else [""]
+        spelled += [name + argument for argument in arguments]
+    spec = spec_of(data, encoders or {})
+    run, reasons = [], {}
+    for name in dict.fromkeys(spelled):
+        cls, argument = room.find(registered_name(name), data.modalities)
+        reason = cls.reason_against(spec)
+        if reason is None and argument is not None and argument not in cls.arguments(data.modalities):
+            reason = f"{argument!r} is none of its arguments here: {', '.join(cls.arguments(data.modalities))}"
+        if reason is None:
+            run.append(name)
+        else:
+            for modality in data.modalities.values():  # as the user knows it
+                reason = reason.replace(spec.modalities[modality.name].describe(), modality.describe())
+            reasons[name] = reason
+    return run, reasons
+
+
+def spec_of(data: DataSet, encoders: Mapping[str, Any]) -> Spec:
+    """Return what methods are built from; text is tokens there, or what its encoder reads.
+
+    Choices of encoders for modalities of other sets are left out.
+    """
+    from consilience.core.targets import Task
+    from consilience.encoders import seen_by_encoder
+    from consilience.methods import Spec
+
+    return Spec(
+        {name: seen_by_encoder(modality, encoders.get(name)) for name, modality in data.modalities.items()},
+        Task.of(data.y[data.split == "train"], data.task),
+        {name: choice for name, choice in encoders.items() if name in data.modalities},
+    )
 
 
 def to_json(value: Any) -> str:
     """JSON that does not depend on the order of keys; what cannot be written is an error that names it."""
 
-    def plain(one: Any) -> Any:
-        if isinstance(one, Mapping):
-            return dict(one)
-        if hasattr(one, "tolist"):
-            return one.tolist()
-        if isinstance(one, Path):
-            return str(one)
-        raise InputError(f"compare: {one!r} cannot be part of a comparison's settings: use numbers, strings and lists")
+    def plain(member: Any) -> Any:
+        if isinstance(member, Mapping):
+            return dict(member)
+        if hasattr(member, "tolist"):
+            return member.tolist()
+        if isinstance(member, Path):
+            return str(member)
+        raise InputError(f"compare: {member!r} cannot be a setting of a comparison: use numbers, strings and lists")
 
     return json.dumps(value, sort_keys=True, default=plain)
 

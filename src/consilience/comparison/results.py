@@ -1,97 +1,49 @@
-"""What a comparison found, in plain tables: the one thing that every table, figure and page is drawn from."""
+"""The results of a comparison as plain data: every table, figure and page is drawn from these.
+
+`Findings` holds the long tables, `Block` the main table of one set over seeds, `TrustBlock` what was measured of trust,
+`Standing` the mean ranks over several sets. `comparison.gather_results` and `comparison.summary` compute them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from consilience.core.correlation import fisher_interval
 from consilience.core.errors import InputError
 
 if TYPE_CHECKING:
     import polars
 
-    from consilience.report.rank_diagram import Standing
-
-# Every table's columns and what is in them, by the names polars gives its types.
+ALPHA = 0.05
+CLEAN, EVERYTHING = "clean", "all corruptions"
+_COLUMNS = {
+    "values": "set method seed corruption level metric value",
+    "trust": "set method seed corruption level modality trust",
+    "diagnostics": "set method seed corruption level modality samples r static weight trust static_trust loss "
+    "covariance gap",
+    "reliability": "set method corruption level bin low high share confidence accuracy",
+    "differences": "set corruption level method reference difference low high p p_holm significant",
+    "ranks": "corruption level method rank sets",
+    "timings": "set method seed training_seconds prediction_seconds parameters epochs device",
+    "skipped": "set method reason",
+    "failed": "set method seed error",
+}
+# The type of a column by the names polars gives them; the others are Float64.
+_TYPES = {
+    **dict.fromkeys(
+        ["set", "method", "corruption", "metric", "modality", "reference", "device", "reason", "error"], "String"
+    ),
+    **dict.fromkeys(["seed", "samples", "bin", "sets", "parameters", "epochs"], "Int64"),
+    **dict.fromkeys(["static", "significant"], "Boolean"),
+}
 SCHEMAS: dict[str, dict[str, str]] = {
-    "values": {
-        "set": "String",
-        "method": "String",
-        "seed": "Int64",
-        "corruption": "String",
-        "level": "Float64",
-        "metric": "String",
-        "value": "Float64",
-    },
-    "trust": {
-        "set": "String",
-        "method": "String",
-        "seed": "Int64",
-        "corruption": "String",
-        "level": "Float64",
-        "modality": "String",
-        "trust": "Float64",
-    },
-    "diagnostics": {
-        "set": "String",
-        "method": "String",
-        "seed": "Int64",
-        "corruption": "String",
-        "level": "Float64",
-        "modality": "String",
-        "samples": "Int64",
-        "r": "Float64",
-        "static": "Boolean",
-        "weight": "Float64",
-        "trust": "Float64",
-        "static_trust": "Float64",
-        "loss": "Float64",
-        "covariance": "Float64",
-        "gap": "Float64",
-    },
-    "reliability": {
-        "set": "String",
-        "method": "String",
-        "corruption": "String",
-        "level": "Float64",
-        "bin": "Int64",
-        "low": "Float64",
-        "high": "Float64",
-        "share": "Float64",
-        "confidence": "Float64",
-        "accuracy": "Float64",
-    },
-    "differences": {
-        "set": "String",
-        "corruption": "String",
-        "level": "Float64",
-        "method": "String",
-        "reference": "String",
-        "difference": "Float64",
-        "low": "Float64",
-        "high": "Float64",
-        "p": "Float64",
-        "p_holm": "Float64",
-        "significant": "Boolean",
-    },
-    "ranks": {"corruption": "String", "level": "Float64", "method": "String", "rank": "Float64", "sets": "Int64"},
-    "timings": {
-        "set": "String",
-        "method": "String",
-        "seed": "Int64",
-        "training_seconds": "Float64",
-        "prediction_seconds": "Float64",
-        "parameters": "Int64",
-        "epochs": "Int64",
-        "device": "String",
-    },
-    "skipped": {"set": "String", "method": "String", "reason": "String"},
-    "failed": {"set": "String", "method": "String", "seed": "Int64", "error": "String"},
+    name: {column: _TYPES.get(column, "Float64") for column in columns.split()} for name, columns in _COLUMNS.items()
 }
 
 
 def empty_table(name: str) -> polars.DataFrame:
-    """One of the tables of `Findings` without rows.
+    """Return one of the tables of `Findings` without rows.
 
     >>> empty_table("skipped").columns
     ['set', 'method', 'reason']
@@ -120,7 +72,7 @@ class Findings:
     failed       set, method, seed, error       jobs that raised
 
     best: (set, corruption, level) → the method marked as best, where the difference is significant.
-    standings: mean ranks over sets with what tells them apart, over all corruptions, clean, and under each corruption.
+    standings: mean ranks over sets with their tests, over all corruptions, clean, and under each corruption.
     """
 
     title: str
@@ -165,3 +117,237 @@ class Findings:
                 raise InputError(f"findings: the table {name!r} lacks {', '.join(absent)}; it has {table.columns}")
             if "level" in schema:  # whole numbers in one table and fractions in another would not meet in a join
                 setattr(self, name, table.with_columns(polars.col("level").cast(polars.Float64)))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A corruption at a level. Level 0 is the clean set, the same under every corruption."""
+
+    corruption: str
+    level: float
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is corrupted here."""
+        return self.level == 0
+
+    @property
+    def words(self) -> str:
+        """The condition as a sentence names it."""
+        return "clean" if self.clean else f"{self.corruption} at level {self.level:g}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of the main metric, method − reference, positive is better: its 95 % interval and corrected p-value."""
+
+    value: float
+    low: float
+    high: float
+    p_holm: float
+    significant: bool
+
+    @property
+    def mark(self) -> str:
+        """▲ significantly better than the reference, ▼ significantly worse, otherwise nothing."""
+        return "" if not self.significant else "▲" if self.value > 0 else "▼"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method under one condition, over seeds; std is None for one seed."""
+
+    mean: float
+    std: float | None
+    median: float
+    worst: float
+    seeds: int
+    best: bool = False
+    difference: Difference | None = None
+
+    @property
+    def mark(self) -> str:
+        """How it compares with the reference: ▲, ▼ or nothing."""
+        return self.difference.mark if self.difference else ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method in one set: its cells, and why there are none or fewer."""
+
+    method: str
+    cells: tuple[Cell | None, ...]
+    fate: str = ""  # "", "skipped", "failed" or "not run"
+    reason: str = ""
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """The main table of one set."""
+
+    set: str
+    metric: str
+    conditions: tuple[Condition, ...]
+    rows: tuple[Row, ...]
+
+    def at(self, method: str, condition: Condition) -> Cell | None:
+        """Return the cell of a method under a condition."""
+        for row in self.rows:
+            if row.method == method:
+                return row.cells[self.conditions.index(condition)]
+        return None
+
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence for every method that was skipped or failed, for all or some seeds."""
+        return [f"`{row.method}`: {row.reason}" for row in self.rows if row.reason]
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Who leads under one condition: the methods from the best mean to the worst, and those that share the best."""
+
+    condition: Condition
+    ranked: tuple[tuple[Row, Cell], ...]
+    tied: tuple[tuple[Row, Cell], ...]
+
+    @property
+    def beaten(self) -> int:
+        """How many methods are significantly worse than the reference."""
+        return sum(cell.mark == "▼" for _, cell in self.ranked)
+
+
+@dataclass(frozen=True)
+class MeasuredTrust:
+    """Trust diagnostics of one modality of one method under one condition, over seeds.
+
+    r is the correlation of the method's weights with the modality's own loss, None where its weights are static.
+    """
+
+    modality: str
+    seeds: int
+    samples: float
+    r: float | None
+    r_std: float | None
+    r_worst: float | None
+    positive: int
+    static: bool
+    trust: float
+    static_trust: float
+    loss: float
+    covariance: float
+    gap: float
+
+    @property
+    def fails(self) -> bool:
+        """Whether r > 0 beyond chance: in every seed, and for a single seed beyond Fisher's interval."""
+        if self.r is None or self.r <= 0:
+            return False
+        if self.seeds == 1:
+            return fisher_interval(self.r, round(self.samples))[0] > 0
+        return self.positive == self.seeds
+
+
+@dataclass(frozen=True)
+class TrustRow:
+    """One method: what was measured under each condition, one entry per modality; empty where nothing was."""
+
+    method: str
+    cells: tuple[tuple[MeasuredTrust, ...], ...]
+
+    @property
+    def static(self) -> bool:
+        """Whether its weights depend only on which modalities are present."""
+        return all(measured.static for cell in self.cells for measured in cell)
+
+    def largest(self, place: int) -> MeasuredTrust | None:
+        """Return the modality with the largest r under a condition, which decides whether theorem 2 applies."""
+        known = [measured for measured in self.cells[place] if measured.r is not None]
+        return max(known, key=lambda measured: measured.r or 0.0) if known else None
+
+    @property
+    def met(self) -> list[tuple[int, int]]:
+        """For each condition, on how many modalities r ≤ 0, and how many have an r."""
+        known = [[measured.r for measured in cell if measured.r is not None] for cell in self.cells]
+        return [(sum(r <= 0 for r in cell), len(cell)) for cell in known]
+
+    @property
+    def worst(self) -> int:
+        """The condition with the largest r of any modality."""
+        largest = [self.largest(place) for place in range(len(self.cells))]
+        heights = [-2.0 if measured is None or measured.r is None else measured.r for measured in largest]
+        return heights.index(max(heights))
+
+
+@dataclass(frozen=True)
+class TrustBlock:
+    """What was measured of trust on one set."""
+
+    set: str
+    conditions: tuple[Condition, ...]
+    rows: tuple[TrustRow, ...]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Methods ranked on every set under one condition, from the best mean rank to the worst; 1 is best.
+
+    Attributes:
+        label: `CLEAN`, `EVERYTHING` or a corruption.
+        methods, ranks: The methods and their mean ranks.
+        sets: The number of sets.
+        critical: How far apart two mean ranks must lie for their methods to differ, by Nemenyi's test.
+        p: Of Friedman's test that all methods are alike.
+        left_out: Methods without a rank, because they do not serve every set.
+    """
+
+    label: str
+    methods: tuple[str, ...]
+    ranks: tuple[float, ...]
+    sets: int
+    critical: float
+    p: float
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def differ(self) -> bool:
+        """Whether Friedman's test finds that not all methods are alike; only then any two are compared."""
+        return self.p <= ALPHA
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the sets are too few for any two methods to differ significantly."""
+        return self.critical >= len(self.methods) - 1
+
+    @property
+    def bars(self) -> list[tuple[int, int]]:
+        """First and last place of every longest run of methods that do not differ significantly.
+
+        >>> Standing("clean", ("a", "b", "c", "d"), (1.2, 2.0, 2.9, 3.9), 20, 1.05, 0.001).bars
+        [(0, 1), (1, 2), (2, 3)]
+        """
+        last = len(self.methods) - 1
+        if not self.differ:
+            return [(0, last)]
+        found: list[tuple[int, int]] = []
+        for first, rank in enumerate(self.ranks):
+            end = max(place for place in range(first, last + 1) if self.ranks[place] - rank <= self.critical)
+            if end > first and (not found or end > found[-1][1]):
+                found.append((first, end))
+        return found
+
+    def rank_of(self, method: str) -> float:
+        """Return the mean rank of a method."""
+        return self.ranks[self.methods.index(method)]
+
+    def worse_than(self, method: str) -> list[str]:
+        """Return the methods that this one is significantly better than."""
+        if not self.differ:
+            return []
+        return [other for other, rank in zip(self.methods, self.ranks) if rank - self.rank_of(method) > self.critical]
+
+    @property
+    def where(self) -> str:
+        """The condition in words."""
+        return {CLEAN: "on clean data", EVERYTHING: "over all corruptions"}.get(self.label, f"under {self.label}")

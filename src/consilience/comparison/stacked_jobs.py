@@ -42,8 +42,8 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
             if models is None:
                 continue
             seconds = (time.perf_counter() - began) / len(mine)
-            for job, one, model in zip(mine, data, models):
-                result = examine(job, plan, store, one, model, seconds, {})
+            for job, split, model in zip(mine, data, models):
+                result = examine(job, plan, store, split, model, seconds, {})
                 result.about["side_by_side"] = len(mine)
                 store.write(job, result)
             if verbose:
@@ -66,7 +66,7 @@ def split_for(jobs: Sequence[Job], plan: Plan) -> list[DataSet]:
     whole = load(plan, jobs[0])
     kept: dict[bytes, DataSet] = {}
     splits = [whole.resplit(job.seed) for job in jobs]
-    return [kept.setdefault(one.split.tobytes(), one) for one in splits]
+    return [kept.setdefault(data.split.tobytes(), data) for data in splits]
 
 
 def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model] | None:
@@ -77,7 +77,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
     name = registered_name(jobs[0].method)
     settings: dict[str, Any] = {**plan.training, "on_interrupt": "raise"}
     trainer = Trainer(**settings)
-    parts = [(one.train, one.validation) for one in data]
+    parts = [(split.train, split.validation) for split in data]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # the report says it, once for all seeds
@@ -86,7 +86,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
                 parts,
                 [job.seed for job in jobs],
                 settings=plan.settings.get(jobs[0].method),
-                encoders={one: choice for one, choice in plan.encoders.items() if one in data[0].modalities},
+                encoders={name: choice for name, choice in plan.encoders.items() if name in data[0].modalities},
                 task=data[0].task,
                 trainer=trainer,
             )

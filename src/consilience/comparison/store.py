@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,12 @@ import numpy as np
 
 from consilience.comparison.plan import EXTENDABLE, Job
 from consilience.core.errors import ConsilienceError, InputError, TrainingError
+from consilience.version import __version__
 
 PLAN = "plan.json"
 _ABOUT = "about"  # the array of a result file that holds its JSON
+# Libraries that figures depend on. Fabric comes in a distribution of its own, or inside one of the two others.
+_RECORDED = ("torch", "numpy", "scikit-learn", "lightning-fabric", "lightning", "pytorch-lightning")
 
 
 class StoreError(ConsilienceError, OSError):
@@ -51,18 +56,11 @@ class Store:
         existing = self.read_plan()
         if existing is None and self.folder.exists() and not self._only_begun():
             raise InputError(f"{self.folder} exists and holds no comparison: choose another folder with --out")
-        if existing is not None:
-            before, now = ({"repeats": 1} | one for one in (existing["asked"], asked))  # one repeat is not written
-            differences = [
-                f"{name} was {_short(before.get(name))}, now {_short(value)}"
-                for name, value in now.items()
-                if name not in EXTENDABLE and before.get(name) != value
-            ]
-            if differences:
-                raise InputError(
-                    f"{self.folder} holds a comparison made with other settings: {'; '.join(differences)}. "
-                    "Choose another folder with --out, or delete this one"
-                )
+        if existing is not None and (differences := _differences(existing, asked)):
+            raise InputError(
+                f"{self.folder} holds a comparison made with other settings: {'; '.join(differences)}. "
+                "Choose another folder with --out, or delete this one"
+            )
 
     def _only_begun(self) -> bool:
         """Whether the folder holds no more than a comparison leaves that was killed before its plan was written."""
@@ -112,7 +110,7 @@ class Store:
             result = self.read(job)
             if result is None or result.failed:
                 why = "it has no readable result" if result is None else result.about["error"]
-                raise TrainingError(f"{name} cannot be told: {job.describe()}: {why}")
+                raise TrainingError(f"{name} has no result for {job.describe()}: {why}")
             results[job.key] = result
         return results
 
@@ -184,6 +182,20 @@ class Store:
         return self.jobs / f"{job.key}.npz"
 
 
+def _differences(existing: dict[str, Any], asked: dict[str, Any]) -> list[str]:
+    """In what a call differs from the comparison in its folder so that finished jobs would not be valid.
+
+    Settings of a method that was not run before, such as a new variant, change no finished job.
+    """
+    before, now = ({"repeats": 1} | described for described in (existing["asked"], asked))  # 1 repeat is not written
+    ran = {job["method"] for job in existing["jobs"]}
+    pairs = {name: (before.get(name), value) for name, value in now.items() if name not in (*EXTENDABLE, "settings")}
+    for method in sorted(ran):
+        old, new = (described.get("settings", {}).get(method, {}) for described in (before, now))
+        pairs[f"the settings of {method}"] = (old, new)
+    return [f"{name} was {_short(old)}, now {_short(new)}" for name, (old, new) in pairs.items() if old != new]
+
+
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Turn what the file system refuses into one sentence; what was written before stays readable."""
@@ -208,3 +220,26 @@ def _beside(path: Path) -> Iterator[Path]:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 80 else text[:77] + "…"
+
+
+def versions_used() -> dict[str, str]:
+    """Return the versions of this library, Python and the libraries that numbers depend on, and the platform."""
+    return {
+        "consilience": __version__,
+        "python": platform.python_version(),
+        **installed_versions(),
+        "platform": platform.platform(terse=True),
+    }
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of those libraries that are installed under their own name.
+
+    >>> installed_versions()["torch"].split(".")[0]
+    '2'
+    """
+    found = {}
+    for name in _RECORDED:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

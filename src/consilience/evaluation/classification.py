@@ -1,4 +1,8 @@
-"""How good labels and probabilities are: accuracy, balanced accuracy, macro F1, NLL, Brier score, calibration error."""
+"""How good predicted labels and probabilities are: accuracy, balanced accuracy, macro F1, NLL, Brier score, ECE.
+
+scikit-learn has most of these, and the tests compare with it. The code is ours because each metric also gives the terms
+that it sums over samples, from which a bootstrap recomputes it for all resamples in one matrix product (`Metric`).
+"""
 
 from __future__ import annotations
 
@@ -10,55 +14,51 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.evaluation.metric_inputs import average, read_labels, read_probabilities, read_weight
 
+BINS = 15  # of a reliability diagram and of the calibration error
+
 
 def accuracy(y: Any, prediction: Any, *, weight: Any = None) -> float:
-    """The share of labels that are right. y, prediction: `[n]`; range 0 … 1, larger is better.
+    """The share of labels `[n]` that are right: range 0 … 1, larger is better.
 
     >>> accuracy(["cat", "dog", "dog", "cat"], ["cat", "dog", "cat", "cat"])
     0.75
     """
-    true, predicted = read_labels(y, prediction)
-    return average(true == predicted, weight)
+    return average(right_labels(y, prediction), weight)
 
 
 def balanced_accuracy(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """The mean recall over the classes that occur in y, so that a rare class counts as much as a common one.
 
+    Unlike scikit-learn's, it gives no warning for a class that is predicted but does not occur.
+
     >>> balanced_accuracy([0, 0, 0, 1], [0, 0, 0, 0])
     0.5
     """
-    right, true, _ = _counts(y, prediction, weight)
-    occurs = true > 0
-    return float(np.mean(right[occurs] / true[occurs]))
+    return float(mean_recall(_count_classes(y, prediction, weight)))
 
 
 def macro_f1(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """The mean over classes of 2·right / (true + predicted): range 0 … 1, larger is better.
 
-    The classes are those that occur in y or in the prediction with any weight. One that is never predicted right
-    scores 0.
+    The classes are those that occur in y or in the prediction with a weight above 0; scikit-learn also counts those
+    of weight 0. A class that is never predicted right scores 0.
 
     >>> round(macro_f1([0, 0, 1, 1], [0, 1, 1, 1]), 4)
     0.7333
     """
-    right, true, predicted = _counts(y, prediction, weight)
-    occurs = (true + predicted) > 0
-    return float(np.mean(2 * right[occurs] / (true + predicted)[occurs]))
+    return float(mean_f1(_count_classes(y, prediction, weight)))
 
 
 def nll(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None) -> float:
-    """The mean negative logarithm of the true class's probability, in nats; smaller is better.
+    """The mean negative logarithm of the true class's probability, in nats: smaller is better.
 
-    y: `[n]` columns 0 … class−1, or any labels if `classes` names the columns · probabilities: `[n, class]`.
-    A probability below the rounding error of a 64-bit number (2.2e-16) counts as that, so that one sample that was
-    ruled out costs 36 nats and not infinitely many.
+    y: `[n]` columns 0 … class−1, or any labels if `classes` names the columns · probabilities: `[n, class]`. A
+    probability below 2.2e-16 (the rounding error of float64) counts as that, which costs 36 nats.
 
     >>> round(nll(["b", "a"], [[0.5, 0.5], [0.25, 0.75]], classes=["a", "b"]), 4)
     1.0397
     """
-    column, table = read_probabilities(y, probabilities, classes)
-    own = table[np.arange(len(column)), column].clip(np.finfo(np.float64).eps, 1.0)
-    return average(-np.log(own), weight)
+    return average(negative_log(y, probabilities, classes), weight)
 
 
 def brier(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None) -> float:
@@ -69,13 +69,10 @@ def brier(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None
     >>> brier([0, 1], [[1.0, 0.0], [0.5, 0.5]])
     0.25
     """
-    column, table = read_probabilities(y, probabilities, classes)
-    truth = np.zeros_like(table)
-    truth[np.arange(len(column)), column] = 1.0
-    return average(((table - truth) ** 2).sum(axis=1), weight)
+    return average(squared_distance(y, probabilities, classes), weight)
 
 
-def ece(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None, bins: int = 15) -> float:
+def ece(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None, bins: int = BINS) -> float:
     """The expected calibration error: Σ_bin share · |accuracy − confidence|; range 0 … 1, smaller is better.
 
     Confidence is the largest probability of a sample, put into equal-width bins (Guo, Pleiss, Sun and Weinberger,
@@ -91,8 +88,11 @@ def ece(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None, 
 class ReliabilityBins:
     """A reliability diagram in numbers.
 
-    edges: `[bin + 1]` of confidence · share: `[bin]` of the samples' weight · confidence, accuracy: `[bin]` means, nan
-    in an empty bin.
+    Attributes:
+        edges: Of confidence, `[bin + 1]`.
+        share: Of the samples' weight, `[bin]`.
+        confidence: Its mean in each bin `[bin]`, nan in an empty bin.
+        accuracy: Its mean in each bin `[bin]`, nan in an empty bin.
     """
 
     edges: np.ndarray
@@ -108,7 +108,7 @@ class ReliabilityBins:
 
 
 def reliability_bins(
-    y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None, bins: int = 15
+    y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None, bins: int = BINS
 ) -> ReliabilityBins:
     """Confidence and accuracy of the most probable class, in equal-width bins; a bin contains its upper edge.
 
@@ -117,29 +117,90 @@ def reliability_bins(
     """
     if bins < 1:
         raise InputError(f"a reliability diagram needs at least one bin, got bins={bins}")
-    column, table = read_probabilities(y, probabilities, classes)
-    each = read_weight(weight, len(column))
-    edges = np.linspace(0.0, 1.0, bins + 1)
-    confidence, right = table.max(axis=1).clip(max=1.0), table.argmax(axis=1) == column
-    place = np.searchsorted(edges, confidence, side="left") - 1
+    place, confidence, right = _confidence_bins(y, probabilities, classes, bins)
+    each = read_weight(weight, len(place))
     total = np.bincount(place, each, minlength=bins)
 
     def mean(values: np.ndarray) -> np.ndarray:
         sums = np.bincount(place, each * values, minlength=bins)
         return np.divide(sums, total, out=np.full(bins, np.nan), where=total > 0)
 
-    return ReliabilityBins(edges, total / total.sum(), mean(confidence), mean(right))
+    return ReliabilityBins(np.linspace(0.0, 1.0, bins + 1), total / total.sum(), mean(confidence), mean(right))
 
 
-def _counts(y: Any, prediction: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The weight of each class among the samples it was rightly predicted for, is true for, was predicted for."""
+def right_labels(y: Any, prediction: Any) -> np.ndarray:
+    """Whether each label is right `[n]`: the terms of `accuracy`."""
+    true, predicted = read_labels(y, prediction)
+    return true == predicted
+
+
+def negative_log(y: Any, probabilities: Any, classes: Any = None) -> np.ndarray:
+    """−ln p of each true class `[n]`: the terms of `nll`."""
+    column, table = read_probabilities(y, probabilities, classes)
+    return -np.log(table[np.arange(len(column)), column].clip(np.finfo(np.float64).eps, 1.0))
+
+
+def squared_distance(y: Any, probabilities: Any, classes: Any = None) -> np.ndarray:
+    """Σ_k (p_k − 1[y = k])² of each sample `[n]`: the terms of `brier`."""
+    column, table = read_probabilities(y, probabilities, classes)
+    truth = np.zeros_like(table)
+    truth[np.arange(len(column)), column] = 1.0
+    return ((table - truth) ** 2).sum(axis=1)
+
+
+def calibration_terms(y: Any, probabilities: Any) -> np.ndarray:
+    """`[n, bin + 1]`: right − confidence in the sample's bin, and 1, which sums to the number of samples."""
+    place, confidence, right = _confidence_bins(y, probabilities)
+    terms = np.zeros((len(place), BINS + 1))
+    terms[np.arange(len(place)), place] = right - confidence
+    terms[:, -1] = 1.0
+    return terms
+
+
+def calibration_error(sums: np.ndarray) -> np.ndarray:
+    """The calibration error from the sums of `calibration_terms`."""
+    return np.abs(sums[..., :-1]).sum(axis=-1) / sums[..., -1]
+
+
+def class_terms(y: Any, prediction: Any) -> np.ndarray:
+    """`[n, 3, class]`: whether a sample is rightly predicted as, truly is, and is predicted as each class."""
+    true, predicted = read_labels(y, prediction)
+    classes = np.unique(np.concatenate([true, predicted]))
+    is_true, is_predicted = true[:, None] == classes, predicted[:, None] == classes
+    return np.stack([is_true & is_predicted, is_true, is_predicted], axis=1)
+
+
+def mean_recall(counts: np.ndarray) -> np.ndarray:
+    """The balanced accuracy from the sums of `class_terms`, `[..., 3, class]`."""
+    return _mean_over_classes(counts[..., 0, :], counts[..., 1, :])
+
+
+def mean_f1(counts: np.ndarray) -> np.ndarray:
+    """Macro F1 from the sums of `class_terms`, `[..., 3, class]`."""
+    return _mean_over_classes(2 * counts[..., 0, :], counts[..., 1, :] + counts[..., 2, :])
+
+
+def _confidence_bins(
+    y: Any, probabilities: Any, classes: Any = None, bins: int = BINS
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each sample's bin, its confidence, and whether its most probable class is right: `[n]` each."""
+    column, table = read_probabilities(y, probabilities, classes)
+    confidence, right = table.max(axis=1).clip(max=1.0), table.argmax(axis=1) == column
+    return np.searchsorted(np.linspace(0.0, 1.0, bins + 1), confidence, side="left") - 1, confidence, right
+
+
+def _count_classes(y: Any, prediction: Any, weight: Any) -> np.ndarray:
+    """The weighted sums of `class_terms`, `[3, class]`, without an array over samples × classes."""
     true, predicted = read_labels(y, prediction)
     each = read_weight(weight, len(true))
     classes, code = np.unique(np.concatenate([true, predicted]), return_inverse=True)
-    true_code, predicted_code = code[: len(true)], code[len(true) :]
-    agrees = true_code == predicted_code
-    return (
-        np.bincount(true_code[agrees], each[agrees], minlength=len(classes)),
-        np.bincount(true_code, each, minlength=len(classes)),
-        np.bincount(predicted_code, each, minlength=len(classes)),
-    )
+    is_true, is_predicted = code[: len(true)], code[len(true) :]
+    right = np.where(is_true == is_predicted, each, 0.0)
+    counted = ((is_true, right), (is_true, each), (is_predicted, each))
+    return np.stack([np.bincount(place, weights, minlength=len(classes)) for place, weights in counted])
+
+
+def _mean_over_classes(share: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """The mean of share / of over the classes for which `of` is above 0: `[..., class]` → `[...]`."""
+    occurs = of > 0
+    return np.divide(share, of, out=np.zeros_like(of), where=occurs).sum(axis=-1) / occurs.sum(axis=-1)

@@ -1,4 +1,4 @@
-"""What the loop of progressive fusion does: how deep to unroll it, where it should join, what each pass adds.
+"""Diagnostics of progressive fusion's loop: how many passes, at which stage feedback joins, what each pass adds.
 
 The analyses of Shankar, Thompson and Fiterau 2022 (Progressive Fusion for Multimodal Integration) as functions that
 give tables; `consilience.report.loop_figures` draws them.
@@ -30,10 +30,14 @@ Into = str | Mapping[str, str] | None
 def step_features(
     model: Any, samples: Samples, *, batch_size: int = 512, device: str = "auto"
 ) -> list[dict[str, np.ndarray]]:
-    """Each modality's features as the fusion hears them, pass by pass: a list over passes of name → `[n, width]`.
+    """Return each modality's features as the fusion receives them, pass by pass: a list of name → `[n, width]`.
 
-    model: a trained `Model`, or a fitted estimator, of a method that joins features; one without a loop has one pass.
-    Where a modality is missing its features are zeros.
+    The features of a missing modality are zeros.
+
+    Args:
+        model: A trained `Model` or a fitted estimator of a method that joins features; without a loop it has one pass.
+        samples: What to encode.
+        batch_size, device: Of the encoding.
     """
     import torch
 
@@ -52,17 +56,12 @@ def step_features(
     parts: list[list[dict[str, np.ndarray]]] = []
     with torch.no_grad():
         for batch in BatchLoader(samples, trained.preparation, target, dtype=input_type(method)).in_order(batch_size):
-            passes = (
-                [features for features, _ in method.passes(batch)]
-                if isinstance(method, Progressive)
-                else [method.represent(batch)]
-            )
-            parts.append(
-                [
-                    {name: encoded.pooled.float().cpu().numpy() for name, encoded in features.items()}
-                    for features in passes
-                ]
-            )
+            if isinstance(method, Progressive):
+                passes = [features for features, _ in method.passes(batch)]
+            else:
+                passes = [method.represent(batch)]
+            pooled = ({name: encoded.pooled for name, encoded in features.items()} for features in passes)
+            parts.append([{name: each.float().cpu().numpy() for name, each in step.items()} for step in pooled])
     return [
         {name: np.concatenate([part[step][name] for part in parts]) for name in parts[0][step]}
         for step in range(len(parts[0]))
@@ -78,14 +77,20 @@ def probe_steps(
     batch_size: int = 512,
     device: str = "auto",
 ) -> polars.DataFrame:
-    """What a linear probe reads in each modality's features at every pass (figure 6 and section G of the paper).
+    """Score a linear probe of each modality's features at every pass (figure 6 and section G of the paper).
 
-    A probe is trained on the features of the training samples that have the modality, standardised, and scored on
-    those of the test samples: a logistic regression by its accuracy, for a regression ridge by the share of variance
-    explained, R². penalty: on the probe's squared weights. A score that grows from pass to pass says that the encoder
-    of one modality has come to use what the others know.
+    A probe is trained on the standardised features of the training samples that have the modality, and scored on those
+    of the test samples: a logistic regression by its accuracy, for a regression ridge by R². If the score grows from
+    pass to pass, the modality's encoder uses information from the others.
 
-    One row for each modality and pass: `modality`, `step` (from 1), `metric`, `value`, `samples` (test ones scored).
+    Args:
+        model: As for `step_features`.
+        train, test: Samples with targets.
+        penalty: On the probe's squared weights.
+        batch_size, device: Of the encoding.
+
+    Returns:
+        A row for each modality and pass: `modality`, `step` (from 1), `metric`, `value`, `samples` (test samples).
     """
     import polars
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -133,14 +138,21 @@ def depth_curve(
     metric: str | Metric | None = None,
     trainer: Trainer | None = None,
 ) -> polars.DataFrame:
-    """`pro:METHOD` trained with growing numbers of passes: what it scores, and what it costs (figure 10b).
+    """Train `pro:METHOD` with growing numbers of passes, and measure score and cost (figure 10b).
 
-    steps: numbers of passes, 1 being the method itself. seeds: how many, from 0, or which; each has its own split,
-    where the set's is drawn, and its own start. settings: of the method and of its loop. metric: of the test samples,
-    accuracy or mse by default. trainer: how to train, its seed aside.
+    Args:
+        data: The set.
+        method: The method in the loop.
+        steps: Numbers of passes; 1 is the method itself.
+        seeds: How many, from 0, or which; a seed decides the initial weights, and the split if the set has none.
+        settings: Of the method and of its loop.
+        encoders: Modality → encoder.
+        metric: Of the test samples; accuracy or mse by default.
+        trainer: How to train, except for the seed.
 
-    One row for each number of passes and seed: `method`, `steps`, `seed`, `metric`, `value`, `epoch_seconds` (of
-    training, the fastest), `prediction_seconds` (of the test samples, the fastest of three), `parameters`.
+    Returns:
+        A row for each number of passes and seed: `method`, `steps`, `seed`, `metric`, `value`, `epoch_seconds` (the
+        fastest of training), `prediction_seconds` (the fastest of three), `parameters`.
     """
     runs = [({"steps": count}, {"steps": count}) for count in steps]
     return _measure_all(data, method, runs, seeds, settings, encoders, metric, trainer)
@@ -158,19 +170,22 @@ def joining_curve(
     metric: str | Metric | None = None,
     trainer: Trainer | None = None,
 ) -> polars.DataFrame:
-    """`pro:METHOD` trained with the feedback joining at each stage of the encoders in turn (figure 10a).
+    """Train `pro:METHOD` with the feedback joining at each stage of the encoders in turn (figure 10a).
 
-    into: what to try, each as the setting `into`; by default every stage, the first of all encoders together, then the
-    second, and so on to their ends; an encoder that has no further stage stays with its last. The others as for
-    `depth_curve`.
+    Args:
+        data, method, seeds, settings, encoders, metric, trainer: As for `depth_curve`.
+        into: What to try, each as the setting `into`; by default every stage, the first of all encoders together, then
+            the second, and so on; an encoder without a further stage stays at its last.
+        steps: The number of passes.
 
-    One row for each of them and seed: `method`, `position` (from 0), `stage` in words, and the columns of `depth_curve`
-    from `seed` on.
+    Returns:
+        A row for each stage and seed: `method`, `position` (from 0), `stage` in words, and the columns of
+        `depth_curve` from `seed` on.
     """
     tried = joining_points(data, method, settings, encoders) if into is None else list(into)
     runs = [
-        ({"position": place, "stage": stage}, {"steps": steps, "into": one})
-        for place, (one, stage) in enumerate(zip(tried, say_stages(tried)))
+        ({"position": place, "stage": stage}, {"steps": steps, "into": joined})
+        for place, (joined, stage) in enumerate(zip(tried, say_stages(tried)))
     ]
     return _measure_all(data, method, runs, seeds, settings, encoders, metric, trainer)
 
@@ -225,23 +240,20 @@ def say_stages(tried: Sequence[Into]) -> list[str]:
     >>> say_stages([{"image": "conv1", "text": "end"}, {"image": "conv2", "text": "end"}])
     ['conv1', 'conv2']
     """
-    mappings = [one for one in tried if isinstance(one, Mapping)]
-    fixed = {
-        name
-        for one in mappings
-        for name in one
-        if len(mappings) > 1 and len({str(each.get(name)) for each in mappings}) == 1
-    }
-    said = []
-    for one in tried:
-        if not isinstance(one, Mapping):
-            said.append(one or "input")
+    mappings = [into for into in tried if isinstance(into, Mapping)]
+    names = {name for into in mappings for name in into} if len(mappings) > 1 else set()
+    fixed = {name for name in names if len({str(into.get(name)) for into in mappings}) == 1}
+    words = []
+    for into in tried:
+        if not isinstance(into, Mapping):
+            words.append(into or "input")
             continue
-        told = {name: stage for name, stage in one.items() if name not in fixed} or one
-        stages = list(told.values())
-        same = len(set(stages)) == 1
-        said.append(stages[0] if same else ", ".join(f"{name} {stage}" for name, stage in told.items()))
-    return said
+        stages = {name: stage for name, stage in into.items() if name not in fixed} or into
+        same = len(set(stages.values())) == 1
+        words.append(
+            next(iter(stages.values())) if same else ", ".join(f"{name} {stage}" for name, stage in stages.items())
+        )
+    return words
 
 
 def _measure_all(
@@ -314,7 +326,7 @@ def measure_model(
         "value": metric(test.y, decided, probabilities, classes=model.task.classes),
         "epoch_seconds": min(row["seconds"] for row in model.logs[-1].rows),  # a busy machine only ever adds
         "prediction_seconds": min(waits),
-        "parameters": sum(one.numel() for one in model.method.parameters()),
+        "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
     }
 
 

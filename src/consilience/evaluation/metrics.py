@@ -1,4 +1,7 @@
-"""Every metric by name: which task it serves, what it needs, which way is better; and `evaluate`, which asks them."""
+"""Every metric by name: which task it serves, what it needs, which way is better; and `evaluate`, which computes them.
+
+To add a metric, write its function in `classification` or `regression` and enter it in `METRICS`.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,34 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
 
+import numpy as np
+
 from consilience.core.errors import InputError, UnsupportedError, unknown_name
 from consilience.core.registry import Registry
 from consilience.core.targets import TaskKind
-from consilience.evaluation import classification, regression
+from consilience.evaluation import classification as c
+from consilience.evaluation import regression as r
 
 
 @dataclass(frozen=True)
 class Metric:
     """A named measure of predictions.
 
-    function: called as `function(y, prediction, weight=…)`, or as `function(y, probabilities, classes=…, weight=…)` if
-    it needs probabilities · usual: whether `evaluate` computes it unasked · one_target: whether it judges one number a
-    sample, and no more.
+    Attributes:
+        name: How users and tables call it.
+        task: "classification" or "regression".
+        function: Called as `function(y, prediction, weight=…)`, or as `function(y, probabilities, classes=…,
+            weight=…)` if it needs probabilities.
+        needs_probabilities: Whether it reads probabilities instead of predictions.
+        larger_is_better: Whether larger values are better.
+        per_sample: Whether it is the mean of one value per sample, which `terms` then gives.
+        usual: Whether `evaluate` computes it by default.
+        one_target: Whether it accepts one number per sample only.
+        title: Its name in tables and sentences; by default `name` with spaces.
+        percent: Whether tables show it in per cent.
+        terms: What the metric sums over samples: `terms(y, prediction)` or `terms(y, probabilities)`, `[n, *term]`.
+            Without it, a bootstrap calls `function` once for each resample, which is slower.
+        combine: The metric from the weighted sums of its terms `[*resample, *term]`; None for their weighted mean.
     """
 
     name: str
@@ -27,13 +45,21 @@ class Metric:
     function: Callable[..., float] = field(repr=False, compare=False)
     needs_probabilities: bool = False
     larger_is_better: bool = True
+    per_sample: bool = False
     usual: bool = True
     one_target: bool = False
+    title: str = ""
+    percent: bool = False
+    terms: Callable[..., np.ndarray] | None = field(default=None, repr=False, compare=False)
+    combine: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.name.replace("_", " "))
 
     def __call__(
         self, y: Any, prediction: Any = None, probabilities: Any = None, *, classes: Any = None, weight: Any = None
     ) -> float:
-        """Measure, with whichever of prediction and probabilities the metric needs."""
+        """Return the metric of predictions or probabilities, whichever it needs."""
         if self.needs_probabilities:
             if probabilities is None:
                 raise InputError(f"metric {self.name!r} needs probabilities [n, class], and none were given")
@@ -42,6 +68,34 @@ class Metric:
             raise InputError(f"metric {self.name!r} needs predictions [n], and none were given")
         return self.function(y, prediction, weight=weight)
 
+    def resampler(self, y: Any, given: Any) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function that computes the metric for many weightings of the samples at once.
+
+        Args:
+            y: Targets `[n]` or `[n, target]`.
+            given: Predictions, or probabilities `[n, class]` if the metric needs them.
+
+        Returns:
+            A function from weights `[resample, n]` (how often each sample was drawn) to values `[resample]`; nan where
+            the metric does not exist.
+        """
+        if self.terms is None:
+            return lambda weights: np.array([self.function(y, given, weight=row) for row in weights])
+        terms = np.asarray(self.terms(y, given), dtype=np.float64)
+        shape = terms.shape[1:]
+        flat = terms.reshape(len(terms), -1)
+        if self.combine is None:
+            return lambda weights: (weights @ flat)[:, 0] / weights.sum(axis=1)
+        return lambda weights: self.combine((weights @ flat).reshape(-1, *shape))  # type: ignore[misc]
+
+
+_labels = partial(Metric, task="classification", percent=True)
+_probabilities = partial(Metric, task="classification", needs_probabilities=True, larger_is_better=False)
+_numbers = partial(Metric, task="regression")
+# Only sentiment on −3 … 3 has these, so they are not computed by default.
+_sentiment = partial(Metric, task="regression", usual=False, one_target=True, percent=True)
+_nonzero = partial(r.acc2, zeros="excluded")
+_error: dict[str, Any] = {"larger_is_better": False, "per_sample": True}
 
 METRICS: Registry[Metric] = Registry("metric", group="consilience.metrics", separator="_", alphabetical=False)
 
@@ -53,38 +107,55 @@ def register_metric(metric: Metric) -> Metric:
 
 
 for _metric in (
-    Metric("accuracy", "classification", classification.accuracy),
-    Metric("balanced_accuracy", "classification", classification.balanced_accuracy),
-    Metric("macro_f1", "classification", classification.macro_f1),
-    Metric("nll", "classification", classification.nll, needs_probabilities=True, larger_is_better=False),
-    Metric("brier", "classification", classification.brier, needs_probabilities=True, larger_is_better=False),
-    Metric("ece", "classification", classification.ece, needs_probabilities=True, larger_is_better=False),
-    Metric("mse", "regression", regression.mse, larger_is_better=False),
-    Metric("mae", "regression", regression.mae, larger_is_better=False),
-    Metric("pearson", "regression", regression.pearson),
-    # Only sentiment on −3 … 3 has these, so they are asked for by name.
-    Metric("acc2", "regression", regression.acc2, usual=False, one_target=True),
-    Metric("acc2_nonzero", "regression", partial(regression.acc2, zeros="excluded"), usual=False, one_target=True),
-    Metric("acc7", "regression", regression.acc7, usual=False, one_target=True),
+    _labels("accuracy", function=c.accuracy, terms=c.right_labels, per_sample=True),
+    _labels("balanced_accuracy", function=c.balanced_accuracy, terms=c.class_terms, combine=c.mean_recall),
+    _labels("macro_f1", function=c.macro_f1, title="macro F1", terms=c.class_terms, combine=c.mean_f1),
+    _probabilities("nll", function=c.nll, title="negative log-likelihood", terms=c.negative_log, per_sample=True),
+    _probabilities("brier", function=c.brier, title="Brier score", terms=c.squared_distance, per_sample=True),
+    _probabilities(
+        "ece", function=c.ece, title="calibration error", terms=c.calibration_terms, combine=c.calibration_error
+    ),
+    _numbers("mse", function=r.mse, title="mean squared error", terms=r.squared_error, **_error),
+    _numbers("mae", function=r.mae, title="mean absolute error", terms=r.absolute_error, **_error),
+    _numbers("pearson", function=r.pearson, title="Pearson correlation", terms=r.moments, combine=r.from_moments),
+    _sentiment("acc2", function=r.acc2, title="two-class accuracy", terms=r.same_sign, per_sample=True),
+    _sentiment(
+        "acc2_nonzero",
+        function=_nonzero,
+        title="two-class accuracy without zeros",
+        terms=r.same_nonzero_sign,
+        combine=r.share_of_counted,
+    ),
+    _sentiment("acc7", function=r.acc7, title="seven-class accuracy", terms=r.same_seventh, per_sample=True),
 ):
     register_metric(_metric)
 
 
 def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets: int = 1) -> Metric:
-    """A metric by name, or one of the user's own as it is; refused if it does not serve the task or so many targets.
+    """Return a metric by name; a `Metric` is returned as it is.
 
-    >>> find_metric("nll").larger_is_better
-    False
+    Args:
+        metric: A name in `METRICS`, or a `Metric`.
+        task_kind: The task it must serve, if any.
+        targets: How many numbers per sample it must accept.
+
+    Raises:
+        UnknownNameError: If there is no metric of this name.
+        UnsupportedError: If it does not serve the task, or not so many targets.
+
+    Example:
+        >>> find_metric("nll").larger_is_better
+        False
     """
     if not isinstance(metric, Metric):
         metric = METRICS.find(metric)
     if task_kind is not None and metric.task != task_kind:
-        names = ", ".join(one.name for one in METRICS.values() if one.task == task_kind)
+        names = ", ".join(known.name for known in METRICS.values() if known.task == task_kind)
         raise UnsupportedError(f"metric {metric.name!r} serves {metric.task}, not {task_kind}; for that: {names}")
     if metric.one_target and targets > 1:
-        peers = [one for one in METRICS.values() if one.task == metric.task]
-        single = ", ".join(one.name for one in peers if one.one_target)
-        several = ", ".join(one.name for one in peers if not one.one_target)
+        peers = [known for known in METRICS.values() if known.task == metric.task]
+        single = ", ".join(peer.name for peer in peers if peer.one_target)
+        several = ", ".join(peer.name for peer in peers if not peer.one_target)
         raise UnsupportedError(
             f"metric {metric.name!r} cannot judge {targets} targets: {single} judge one number a sample; for several "
             f"targets: {several}"
@@ -102,14 +173,24 @@ def evaluate(
     *,
     weight: Any = None,
 ) -> dict[str, float]:
-    """Measure predictions: metric name → value.
+    """Compute metrics of predictions.
 
-    y, prediction: labels `[n]` or numbers `[n]` or `[n, target]` · probabilities: `[n, class]`, whose columns are
-    `classes` (0 … class−1 if not given) · metrics: names or `Metric`s; by default the usual ones of the task, of which
-    those that need probabilities only if there are some · weight: `[n]`.
+    Args:
+        task_kind: "classification" or "regression".
+        y: Labels `[n]`, or numbers `[n]` or `[n, target]`.
+        prediction: Of the same shape.
+        probabilities: `[n, class]`, whose columns are `classes`.
+        metrics: Names or `Metric`s; by default the usual ones of the task, without those that need probabilities if
+            there are none.
+        classes: The labels of the columns; 0 … class−1 by default.
+        weight: Sample weights `[n]`.
 
-    >>> evaluate("regression", [1.0, 2.0, 4.0], [1.0, 2.0, 3.0], metrics=["mae", "acc7"])
-    {'mae': 0.3333333333333333, 'acc7': 1.0}
+    Returns:
+        Metric name → value.
+
+    Example:
+        >>> evaluate("regression", [1.0, 2.0, 4.0], [1.0, 2.0, 3.0], metrics=["mae", "acc7"])
+        {'mae': 0.3333333333333333, 'acc7': 1.0}
     """
     if task_kind not in get_args(TaskKind):
         raise unknown_name("task", task_kind, get_args(TaskKind))
@@ -117,7 +198,7 @@ def evaluate(
         metrics = [metrics]
     if metrics is None:
         usual = (metric for metric in METRICS.values() if metric.usual and metric.task == task_kind)
-        asked = [metric for metric in usual if probabilities is not None or not metric.needs_probabilities]
+        chosen = [metric for metric in usual if probabilities is not None or not metric.needs_probabilities]
     else:
-        asked = [find_metric(metric, task_kind) for metric in metrics]
-    return {metric.name: metric(y, prediction, probabilities, classes=classes, weight=weight) for metric in asked}
+        chosen = [find_metric(metric, task_kind) for metric in metrics]
+    return {metric.name: metric(y, prediction, probabilities, classes=classes, weight=weight) for metric in chosen}

@@ -1,4 +1,7 @@
-"""How good predicted numbers are: squared and absolute error, correlation, and the accuracies CMU-MOSI reports."""
+"""How good predicted numbers are: squared and absolute error, correlation, and the accuracies CMU-MOSI reports.
+
+As in `classification`, each metric also gives the terms that it sums over samples.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,28 @@ Zeros = Literal["positive", "excluded"]
 
 
 def mse(y: Any, prediction: Any, *, weight: Any = None) -> float:
-    """The mean squared error; y, prediction: `[n]` or `[n, target]` (averaged over targets). Smaller is better.
+    """The mean squared error of numbers `[n]` or `[n, target]` (mean over targets): smaller is better.
 
     >>> mse([1.0, 2.0], [1.0, 4.0])
     2.0
     """
-    true, predicted = read_numbers(y, prediction)
-    return average(((predicted - true) ** 2).mean(axis=1), weight)
+    return average(squared_error(y, prediction), weight)
 
 
 def mae(y: Any, prediction: Any, *, weight: Any = None) -> float:
-    """The mean absolute error; y, prediction: `[n]` or `[n, target]` (averaged over targets). Smaller is better.
+    """The mean absolute error of numbers `[n]` or `[n, target]` (mean over targets): smaller is better.
 
     >>> mae([1.0, 2.0], [1.0, 4.0])
     1.0
     """
-    true, predicted = read_numbers(y, prediction)
-    return average(np.abs(predicted - true).mean(axis=1), weight)
+    return average(absolute_error(y, prediction), weight)
 
 
 def pearson(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """Pearson's correlation, averaged over targets: range −1 … 1, larger is better.
 
-    With a constant the correlation does not exist and is nan: 0 would read as "measured, and none found". The same
-    holds for fewer than two samples, and for the mean if any target is constant.
+    It is nan for constant values, for fewer than two samples, and if any target is constant. SciPy's and torchmetrics'
+    take no weights.
 
     >>> round(pearson([1.0, 2.0, 3.0], [2.0, 4.0, 5.0]), 4)
     0.982
@@ -49,23 +50,21 @@ def pearson(y: Any, prediction: Any, *, weight: Any = None) -> float:
 
 
 def acc7(y: Any, prediction: Any, *, weight: Any = None) -> float:
-    """Seven-class accuracy of sentiment on −3 … 3: both sides rounded to whole numbers and clipped. `[n]`.
+    """Seven-class accuracy of sentiment on −3 … 3 `[n]`: both sides are rounded to whole numbers and clipped.
 
     >>> acc7([2.6, -1.0, 0.2], [9.0, -1.4, 0.7])
     0.6666666666666666
     """
-    true, predicted = _one_target("acc7", y, prediction)
-    return average(true.round().clip(-3, 3) == predicted.round().clip(-3, 3), weight)
+    return average(same_seventh(y, prediction), weight)
 
 
 def acc2(y: Any, prediction: Any, *, zeros: Zeros = "positive", weight: Any = None) -> float:
-    """Two-class accuracy of sentiment: is its sign right? `[n]`.
+    """Two-class accuracy of sentiment `[n]`: whether the signs agree.
 
     The literature has two conventions for neutral samples, whose target is 0. `zeros="positive"` is negative against
-    non-negative (Zadeh et al., 2017), the default because it judges every sample, as the other metrics do.
-    `zeros="excluded"` is negative against positive without the neutral samples (Tsai et al., Multimodal Transformer
-    for Unaligned Multimodal Language Sequences, 2019), where a prediction of exactly 0 counts as negative; nan if
-    every sample is neutral.
+    non-negative (Zadeh et al., 2017), the default because it counts every sample. `zeros="excluded"` is negative
+    against positive without the neutral samples (Tsai et al., Multimodal Transformer for Unaligned Multimodal Language
+    Sequences, 2019), where a prediction of exactly 0 counts as negative; nan if every sample is neutral.
 
     >>> y, prediction = [-1.0, 0.0, 2.0], [-0.5, -0.1, 1.0]
     >>> acc2(y, prediction), acc2(y, prediction, zeros="excluded")
@@ -73,11 +72,64 @@ def acc2(y: Any, prediction: Any, *, zeros: Zeros = "positive", weight: Any = No
     """
     if zeros not in get_args(Zeros):
         raise unknown_name("convention for zeros in acc2", zeros, get_args(Zeros))
-    true, predicted = _one_target("acc2", y, prediction)
     if zeros == "positive":
-        return average((true >= 0) == (predicted >= 0), weight)
-    counted = np.where(true != 0, read_weight(weight, len(true)), 0.0)
-    return average((true > 0) == (predicted > 0), counted) if counted.any() else float("nan")
+        return average(same_sign(y, prediction), weight)
+    right, counted = same_nonzero_sign(y, prediction).T
+    counted = counted * read_weight(weight, len(counted))
+    return average(right, counted) if counted.any() else float("nan")
+
+
+def squared_error(y: Any, prediction: Any) -> np.ndarray:
+    """The squared error of each sample `[n]`, mean over targets: the terms of `mse`."""
+    true, predicted = read_numbers(y, prediction)
+    return ((predicted - true) ** 2).mean(axis=1)
+
+
+def absolute_error(y: Any, prediction: Any) -> np.ndarray:
+    """The absolute error of each sample `[n]`, mean over targets: the terms of `mae`."""
+    true, predicted = read_numbers(y, prediction)
+    return np.abs(predicted - true).mean(axis=1)
+
+
+def same_seventh(y: Any, prediction: Any) -> np.ndarray:
+    """Whether each sample is in the right of seven classes `[n]`: the terms of `acc7`."""
+    true, predicted = _one_target("acc7", y, prediction)
+    return true.round().clip(-3, 3) == predicted.round().clip(-3, 3)
+
+
+def same_sign(y: Any, prediction: Any) -> np.ndarray:
+    """Whether each sign is right `[n]`, 0 being positive: the terms of `acc2`."""
+    true, predicted = _one_target("acc2", y, prediction)
+    return (true >= 0) == (predicted >= 0)
+
+
+def same_nonzero_sign(y: Any, prediction: Any) -> np.ndarray:
+    """`[n, 2]`: whether the signs agree, and whether the sample counts."""
+    true, predicted = _one_target("acc2", y, prediction)
+    return np.stack([((true > 0) == (predicted > 0)) & (true != 0), true != 0], axis=1).astype(np.float64)
+
+
+def share_of_counted(sums: np.ndarray) -> np.ndarray:
+    """The accuracy from the sums of `same_nonzero_sign`; nan where no sample counts."""
+    return np.divide(sums[..., 0], sums[..., 1], out=np.full(sums.shape[:-1], np.nan), where=sums[..., 1] > 0)
+
+
+def moments(y: Any, prediction: Any) -> np.ndarray:
+    """`[n, 6, target]`: 1, x, y, x², y² and xy of numbers that are standardised first, so that no digits are lost."""
+    x, z = ((values - values.mean(axis=0)) / (values.std(axis=0) + 1e-300) for values in read_numbers(y, prediction))
+    return np.stack([np.ones_like(x), x, z, x * x, z * z, x * z], axis=1)
+
+
+def from_moments(sums: np.ndarray) -> np.ndarray:
+    """The correlation from the sums of `moments`, `[..., 6, target]`; nan for constant values."""
+    total, x, z, xx, zz, xz = np.moveaxis(sums, -2, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        across, spread = (
+            xz / total - x * z / total**2,
+            (xx / total - (x / total) ** 2) * (zz / total - (z / total) ** 2),
+        )
+        r = across / np.sqrt(np.where(spread > 1e-24, spread, np.nan))  # of a constant only rounding is left
+    return r.clip(-1.0, 1.0).mean(axis=-1)
 
 
 def _unit(values: np.ndarray, each: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Trust: a method's weights made comparable, and how well they track which modality is right."""
+"""Trust: a method's weights made comparable, how well they track which modality is right, and the experts' losses."""
 
 from __future__ import annotations
 
@@ -9,26 +9,35 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from consilience.core.correlation import correlation
-from consilience.core.errors import InputError, name_rows
-from consilience.evaluation.metric_inputs import as_array
+from consilience.core.errors import InputError, UnsupportedError, name_rows
+from consilience.core.samples import Samples
+from consilience.evaluation.metric_inputs import as_array, class_columns
 
 if TYPE_CHECKING:
     import polars
     from torch import Tensor
 
+    from consilience.methods import Prediction
+
 Array = TypeVar("Array", np.ndarray, "Tensor")
+# The logit of a class with probability 0, below that of the most probable class: far, but finite.
+_RULED_OUT = 2 * float(np.log(np.finfo(np.float64).eps))
 
 
 def trust_from_weights(weights: Array, present: Any = None) -> Array:
-    """Raw fusion weights as trust: clipped at 0, each row summing to one over what is present.
+    """Turn raw fusion weights into trust: clipped at 0, each row summing to one over the present modalities.
 
-    weights, present: `[..., modality]`, NumPy or torch, and so is the result. Where no present modality has a positive
-    weight, all of them are trusted alike; where nothing is present, trust is 0 throughout.
+    Where no present modality has a positive weight, all are trusted alike; where nothing is present, trust is 0.
 
-    >>> trust_from_weights(np.array([[3.0, 1.0], [-1.0, 2.0], [-1.0, -2.0]]))
-    array([[0.75, 0.25],
-           [0.  , 1.  ],
-           [0.5 , 0.5 ]])
+    Args:
+        weights: `[..., modality]`, NumPy or torch; the result is of the same kind.
+        present: Which modalities are present, of the same shape; all by default.
+
+    Example:
+        >>> trust_from_weights(np.array([[3.0, 1.0], [-1.0, 2.0], [-1.0, -2.0]]))
+        array([[0.75, 0.25],
+               [0.  , 1.  ],
+               [0.5 , 0.5 ]])
     """
     import torch
 
@@ -58,12 +67,14 @@ def trust_from_weights(weights: Array, present: Any = None) -> Array:
 
 @dataclass(frozen=True)
 class TrustQuality:
-    """How well trust tracks who is right, one entry a modality.
+    """How well trust tracks which modality is right, one entry per modality.
 
-    correlation: r between weights and the modality's own loss, wanted ≤ 0; nan where either is constant ·
-    auc: the probability that a sound sample of this modality is trusted more than a corrupted one (½ is chance, ties
-    count half); nan where all or none are corrupted, None if it is not known who is · pooled_auc: the same over all
-    modalities together.
+    Attributes:
+        names: The modalities.
+        correlation: r between weights and the modality's own loss, wanted ≤ 0; nan where either is constant.
+        auc: The probability that a sound sample of this modality is trusted more than a corrupted one (½ is chance,
+            ties count half); nan where all or none are corrupted, None if `corrupted` was not given.
+        pooled_auc: The same over all modalities together.
     """
 
     names: tuple[str, ...]
@@ -84,16 +95,21 @@ def trust_quality(
 ) -> TrustQuality:
     """Measure whether trust goes to the modalities that are right.
 
-    weights: `[n, modality]`, raw, as the method used them · losses: `[n, modality]`, each expert's own loss ·
-    present: `[n, modality]`; what is missing is left out · corrupted: `[n, modality]`, who was corrupted, if known.
-
     Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data (2023), theorem 2: dynamic weights have the
     smaller bound on the error if r(weights, own loss) ≤ 0 for every modality, and the theorem speaks of raw weights.
     The area under the ROC curve is taken on trust, which is comparable between samples.
 
-    >>> quality = trust_quality([[3.0, 1.0], [1.0, 2.0], [2.0, 0.0]], [[0.1, 1.0], [2.0, 0.3], [0.9, 2.0]])
-    >>> quality.correlation.round(2)
-    array([-1.  , -0.99])
+    Args:
+        weights: `[n, modality]`, raw, as the method used them.
+        losses: Each expert's own loss `[n, modality]`.
+        present: `[n, modality]`; missing modalities are left out.
+        corrupted: Which modalities were corrupted `[n, modality]`, if known.
+        names: Of the modalities.
+
+    Example:
+        >>> quality = trust_quality([[3.0, 1.0], [1.0, 2.0], [2.0, 0.0]], [[0.1, 1.0], [2.0, 0.3], [0.9, 2.0]])
+        >>> quality.correlation.round(2)
+        array([-1.  , -0.99])
     """
     given = as_array(weights)
     if given.ndim != 2 or not given.size:
@@ -118,6 +134,116 @@ def trust_quality(
     return TrustQuality(labels, r, np.array(auc), _auc(trust[there], ~unsound[there]))
 
 
+@dataclass(frozen=True)
+class ExpertRecord:
+    """Weights and losses of the experts of a model on labelled samples.
+
+    Attributes:
+        names: The modalities.
+        weights: Raw fusion weights `[n, modality]`.
+        losses: Each expert's own loss `[n, modality]`, 0 where its modality is missing.
+        present: Which modalities each sample has `[n, modality]`.
+        fused: The loss of the method's output `[n]`.
+        averaged: The loss of the mean of the present opinions `[n]`, which is static fusion of the same experts.
+    """
+
+    names: tuple[str, ...]
+    weights: np.ndarray
+    losses: np.ndarray
+    present: np.ndarray
+    fused: np.ndarray
+    averaged: np.ndarray
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ExpertRecord]) -> ExpertRecord:
+        """Records of one model on several sets of samples as one."""
+        fields = ("weights", "losses", "present", "fused", "averaged")
+        return cls(parts[0].names, *(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
+
+
+def record_experts(model: Any, X: Any, y: Any) -> ExpertRecord:
+    """Record what the experts of a fitted model (an estimator, or a `training.Model`) predict for labelled samples."""
+    prediction, present, names = predict_fully(model, X)
+    inner = getattr(model, "model_", model)
+    if prediction.weights is None or prediction.opinions is None:
+        raise lacks_weights(getattr(inner, "name", type(model).__name__), prediction)
+    task = getattr(inner, "task", None)
+    if task is not None:
+        return record_prediction(prediction, task.encode(as_array(y)), present, names, task.classification)
+    columns = class_columns(y, prediction.output.shape[1], model.classes_)
+    return record_prediction(prediction, columns, present, names)
+
+
+def record_prediction(
+    prediction: Prediction, y: np.ndarray, present: np.ndarray, names: Sequence[str], classification: bool = True
+) -> ExpertRecord:
+    """From a prediction with opinions and weights; y: encoded, class indices `[n]` or standardised `[n, target]`."""
+    assert prediction.opinions is not None
+    assert prediction.weights is not None
+    output, weights = as_array(prediction.output).astype(np.float64), as_array(prediction.weights).astype(np.float64)
+    there = np.asarray(present, dtype=bool)
+    opinions = np.where(there[:, :, None], as_array(prediction.opinions).astype(np.float64), 0.0)
+    if len(y) != len(output):
+        raise InputError(f"there are {len(y)} targets but {len(output)} samples")
+    if classification:
+        opinions, output = _finite(opinions), _finite(output)
+    losses = np.where(there, _losses(opinions, y[:, None], classification), 0.0)
+    share = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
+    averaged = _losses(np.einsum("nm,nmc->nc", share, opinions), y, classification)
+    weights = np.where(there, weights, 0.0)
+    return ExpertRecord(tuple(names), weights, losses, there, _losses(output, y, classification), averaged)
+
+
+def predict_fully(model: Any, X: Any) -> tuple[Prediction, np.ndarray, tuple[str, ...]]:
+    """Return a fitted model's prediction with opinions and weights, `present` `[n, modality]`, and the modalities."""
+    from consilience.training import Model
+
+    if isinstance(model, Model):
+        raw = model.preparation.raw
+        kinds = None if isinstance(X, Samples) else {name: raw[name].kind for name in X if name in raw}
+        samples = Samples.of(X, kinds=kinds)
+        return model.predict(samples), present_modalities(samples, tuple(raw)), tuple(raw)
+    if not hasattr(model, "full_prediction"):
+        raise InputError(
+            "trust diagnostics read a fitted FusionClassifier, FusionRegressor, BayesFusion or training.Model, got "
+            f"{type(model).__name__}"
+        )
+    prediction = model.full_prediction(X)
+    return prediction, as_array(prediction.extra["present"]), tuple(model.modalities_)
+
+
+def present_modalities(samples: Samples, names: Sequence[str]) -> np.ndarray:
+    """Which of the named modalities each sample has: `[n, modality]`."""
+    absent = np.zeros(len(samples), dtype=bool)
+    return np.stack([samples.present_in(name) if name in samples else absent for name in names], axis=1)
+
+
+def lacks_weights(name: str, prediction: Prediction) -> UnsupportedError:
+    """Return the error for a method without weights, or without opinions of single modalities."""
+    lacking = "opinions of single modalities" if prediction.opinions is None else "weights"
+    if prediction.opinions is None and prediction.weights is None:
+        lacking = "weights and no opinions of single modalities"
+    return UnsupportedError(
+        f"trust diagnostics compare each modality's weight with its own loss, and {name!r} has no {lacking}: use a "
+        "method that joins opinions, such as late, bayes or bayes-robust"
+    )
+
+
+def _losses(opinions: np.ndarray, y: np.ndarray, classification: bool) -> np.ndarray:
+    """The loss of logits or numbers `[..., output]`: `[...]`; y has one dimension for each sample, and broadcasts."""
+    if not classification:
+        return np.square(opinions - y).mean(axis=-1)
+    from scipy.special import log_softmax
+
+    target = np.broadcast_to(y, opinions.shape[:-1])[..., None]
+    return -np.take_along_axis(log_softmax(opinions, axis=-1), target, axis=-1)[..., 0]
+
+
+def _finite(logits: np.ndarray) -> np.ndarray:
+    """Logits `[..., class]` without −inf, so that a true class of probability 0 has a finite loss."""
+    return np.where(np.isneginf(logits), logits.max(axis=-1, keepdims=True) + _RULED_OUT, logits)
+
+
 def _like(weights: np.ndarray, what: str, values: Any) -> np.ndarray:
     given = as_array(values)
     if given.shape != weights.shape:
@@ -128,11 +254,7 @@ def _like(weights: np.ndarray, what: str, values: Any) -> np.ndarray:
 
 
 def _auc(score: np.ndarray, positive: np.ndarray) -> float:
-    """The probability that a positive scores above a negative, ties counting half: Mann and Whitney's U, scaled."""
-    above = int(positive.sum())
-    below = len(positive) - above
-    if not above or not below:
-        return float("nan")
-    _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return float((rank[positive].sum() - above * (above + 1) / 2) / (above * below))
+    """The probability that a positive scores above a negative, ties counting half; nan where one of them is absent."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(positive, score)) if positive.any() and not positive.all() else float("nan")

@@ -1,17 +1,18 @@
-"""What trust diagnostics found: modality by modality, as a table, and in words."""
+"""The result of trust diagnostics: modality by modality, as a table, and in words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.correlation import Correlation
-from consilience.evaluation.bounds import Bound
 
 if TYPE_CHECKING:
     import polars
+
+    from consilience.evaluation.diagnostics import Bound
 
 Reading = Literal["meets", "chance", "fails", "static", "unknown"]
 READINGS: dict[Reading, str] = {
@@ -25,12 +26,20 @@ READINGS: dict[Reading, str] = {
 
 @dataclass(frozen=True)
 class ModalityTrust:
-    """How one modality's weight goes with its own loss, over the samples that have it.
+    """How a modality's weight depends on its own loss, over the samples that have it.
 
-    samples: how many · share: of all samples · correlation: r(w, own loss) of the raw weights w, of which theorem 2
-    speaks · trust_correlation: the same of trust · static: the weight depends on nothing but who is present · weight:
-    E[w] · trust: E[trust] · static_trust: of equal weights over what is present · loss: the expert's own ·
-    covariance: Cov(trust, own loss) · gap: its part in the gap to static fusion.
+    Attributes:
+        modality: Its name.
+        samples: How many have it.
+        share: Of all samples.
+        correlation: r(w, own loss) of the raw weights w, as in theorem 2.
+        trust_correlation: The same of trust.
+        static: Whether the weight depends only on which modalities are present.
+        weight, trust: E[w] and E[trust].
+        static_trust: E[trust] of equal weights over the present modalities.
+        loss: The expert's own.
+        covariance: Cov(trust, own loss).
+        gap: Its part in the gap to static fusion.
     """
 
     modality: str
@@ -66,11 +75,16 @@ class ModalityTrust:
 
 @dataclass(frozen=True, repr=False)
 class TrustDiagnostics:
-    """What `trust_diagnostics` found: `verdict` in words, `table()`, and eq. 2's terms.
+    """The result of `trust_diagnostics`: `verdict` in words, `table()`, and eq. 2's terms.
 
-    n: samples with at least one modality · loss: of the method's own output · static_loss: of the mean of the same
-    experts' opinions · bound: the whole of eq. 2, where the training samples were given · confidence: of the intervals
-    of r.
+    Attributes:
+        modalities: What was measured, modality by modality.
+        n: Samples with at least one modality.
+        loss: Of the method's own output.
+        static_loss: Of the mean of the same experts' opinions.
+        bound: The whole of eq. 2, if the training samples were given.
+        corruption, level: Of the samples.
+        confidence: Of the intervals of r.
     """
 
     modalities: tuple[ModalityTrust, ...]
@@ -85,53 +99,51 @@ class TrustDiagnostics:
     @property
     def term_loss(self) -> float:
         """Term-L of eq. 2: Σ_m E(w_m)·loss_m, of trust, with the losses of these samples."""
-        return sum(one.share * one.trust * one.loss for one in self.modalities)
+        return sum(each.share * each.trust * each.loss for each in self.modalities)
 
     @property
     def term_covariance(self) -> float:
         """Term-Cov of eq. 2: Σ_m Cov(w_m, loss_m), of trust."""
-        return sum(one.share * one.covariance for one in self.modalities)
+        return sum(each.share * each.covariance for each in self.modalities)
 
     @property
     def gap(self) -> float:
         """Term-L + Term-Cov less the same of equal weights: negative where dynamic fusion has the smaller bound."""
-        return sum(one.gap for one in self.modalities)
+        return sum(each.gap for each in self.modalities)
 
     @property
     def meets_condition(self) -> bool | None:
         """Whether r ≤ 0 for every modality that has a correlation; None where none has."""
-        judged = [one.correlation.r <= 0 for one in self.modalities if one.reading not in ("static", "unknown")]
+        judged = [each.correlation.r <= 0 for each in self.modalities if each.reading not in ("static", "unknown")]
         return all(judged) if judged else None
 
     @property
     def verdict(self) -> str:
-        """The findings in words."""
+        """The result in words."""
         return _verdict(self)
 
     def table(self) -> polars.DataFrame:
-        """One row a modality; r, low and high are null where there is no correlation, and `reading` says why."""
+        """Return one row per modality; r, low and high are null where there is no correlation, `reading` says why."""
         import polars as pl
 
+        kept = ("weight", "trust", "static_trust", "loss", "covariance", "gap")
         rows = [
             {
-                "modality": one.modality,
-                "samples": one.samples,
-                **{name: getattr(one.correlation, name) for name in ("r", "low", "high")},
-                "r_trust": one.trust_correlation.r,
-                **{
-                    name: getattr(one, name)
-                    for name in ("weight", "trust", "static_trust", "loss", "covariance", "gap")
-                },
-                "reading": READINGS[one.reading],
+                "modality": each.modality,
+                "samples": each.samples,
+                **{name: getattr(each.correlation, name) for name in ("r", "low", "high")},
+                "r_trust": each.trust_correlation.r,
+                **{name: getattr(each, name) for name in kept},
+                "reading": READINGS[each.reading],
             }
-            for one in self.modalities
+            for each in self.modalities
         ]
         return pl.DataFrame(rows).with_columns(pl.col("r", "low", "high", "r_trust").fill_nan(None))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in plain values for JSON."""
+        """Return everything in plain values for JSON."""
         return {
-            "modalities": [one.to_dict() for one in self.modalities],
+            "modalities": [each.to_dict() for each in self.modalities],
             **{name: getattr(self, name) for name in ("n", "loss", "static_loss", "level", "confidence")},
             "corruption": dict(self.corruption) if isinstance(self.corruption, Mapping) else self.corruption,
             **{name: getattr(self, name) for name in ("term_loss", "term_covariance", "gap", "verdict")},
@@ -144,15 +156,15 @@ class TrustDiagnostics:
     def __str__(self) -> str:
         interval = f"{100 * self.confidence:g} % interval"
         header = ("modality", "samples", "r(w, loss)", interval, "E[trust]", "static", "own loss", "Cov", "gap")
-        rows = [header, *(_row(one) for one in self.modalities)]
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        lines = ["  ".join(_pad(row, widths)).rstrip() for row in rows]
-        lines.insert(1, "  ".join("─" * width for width in widths))
+        rows = [header, *map(_row, self.modalities)]
+        first, *widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip() for name, *cells in rows]
+        lines.insert(1, "  ".join("─" * width for width in (first, *widths)))
         return "\n".join([*lines, "", self.verdict])
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A number with its sign, written as in print.
+    """Return a number with its sign, written as in print.
 
     >>> signed(-0.314), signed(0.0), signed(-0.0001)
     ('−0.31', '0.00', '0.00')
@@ -161,18 +173,18 @@ def signed(value: float, digits: int = 2) -> str:
     return text.replace("-", "−") if float(text) else text[1:]
 
 
-def listed(words: Iterable[str]) -> str:
-    """Words joined as in a sentence.
+def say_list(items: Iterable[str]) -> str:
+    """Return words joined as in a sentence.
 
-    >>> listed(["a", "b", "c"]), listed(["a"])
-    ('a, b and c', 'a')
+    >>> say_list(["a", "b", "c"]), say_list(["a"]), say_list([])
+    ('a, b and c', 'a', '')
     """
-    *first, last = words
+    *first, last = [*items] or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def say_condition(met: int, judged: int, static: int = 0) -> str:
-    """On how many modalities theorem 2's condition holds, as the beginning of a sentence.
+    """Return on how many modalities theorem 2's condition holds, as the beginning of a sentence.
 
     >>> say_condition(3, 4)
     "meets theorem 2's condition (r ≤ 0) on 3 of 4 modalities"
@@ -185,32 +197,29 @@ def say_condition(met: int, judged: int, static: int = 0) -> str:
 
 
 def _verdict(found: TrustDiagnostics) -> str:
-    by_reading: dict[Reading, list[ModalityTrust]] = {}
-    for one in found.modalities:
-        by_reading.setdefault(one.reading, []).append(one)
-    unjudged = [*by_reading.get("static", []), *by_reading.get("unknown", [])]
-    judged = len(found.modalities) - len(unjudged)
-    if judged:
-        parts = [say_condition(len(by_reading.get("meets", [])), judged, len(unjudged))]
-        if wrong := by_reading.get("fails"):
-            told = [f"on {one.modality} r = {_told(one)}" for one in wrong]
+    by_reading: dict[Reading, list[ModalityTrust]] = {reading: [] for reading in READINGS}
+    for each in found.modalities:
+        by_reading[each.reading].append(each)
+    static, unknown = (say_list(each.modality for each in by_reading[kind]) for kind in ("static", "unknown"))
+    unjudged = len(by_reading["static"]) + len(by_reading["unknown"])
+    if judged := len(found.modalities) - unjudged:
+        parts = [say_condition(len(by_reading["meets"]), judged, unjudged)]
+        if wrong := by_reading["fails"]:
             which = f"{wrong[0].modality} more when it is" if len(wrong) == 1 else "them more when they are"
-            parts.append(f"{listed(told)}: this method trusts {which} wrong")
-        if "chance" in by_reading:
-            told = [f"on {one.modality} r = {_told(one)}" for one in by_reading["chance"]]
-            parts.append(f"{listed(told)}, which chance explains")
-        if "static" in by_reading:
-            parts.append(f"on {listed(one.modality for one in by_reading['static'])} its weights are static")
-        if "unknown" in by_reading:
-            parts.append(
-                f"on {listed(one.modality for one in by_reading['unknown'])} there is no correlation to measure"
-            )
+            parts.append(f"{_say_correlations(wrong)}: this method trusts {which} wrong")
+        if by_reading["chance"]:
+            parts.append(f"{_say_correlations(by_reading['chance'])}, which chance explains")
+        if static:
+            parts.append(f"on {static} its weights are static")
+        if unknown:
+            parts.append(f"on {unknown} there is no correlation to measure")
         first = "; ".join(parts)
-    elif "static" in by_reading:
+    elif static:
         first = "the weights are static: they do not depend on what a sample looks like, so there is no correlation"
     else:
         first = "there is no correlation to measure: too few samples, or losses that are all alike"
-    return f"{first}. {_gap_in_words(found)}" + (f" {_sentence(found.bound.words)}" if found.bound else "")
+    bound = "" if found.bound is None else f" {found.bound.words[0].upper()}{found.bound.words[1:]}."
+    return f"{first}. {_gap_in_words(found)}{bound}"
 
 
 def _gap_in_words(found: TrustDiagnostics) -> str:
@@ -225,25 +234,22 @@ def _gap_in_words(found: TrustDiagnostics) -> str:
     )
 
 
-def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
+def _say_correlations(modalities: Iterable[ModalityTrust]) -> str:
+    return say_list(
+        f"on {each.modality} r = {signed(each.correlation.r)} ({_interval(each)}, n = {each.samples})"
+        for each in modalities
+    )
 
 
-def _told(one: ModalityTrust) -> str:
-    low, high = signed(one.correlation.low), signed(one.correlation.high)
-    return f"{signed(one.correlation.r)} ({low} … {high}, n = {one.samples})"
+def _interval(modality: ModalityTrust) -> str:
+    return f"{signed(modality.correlation.low)} … {signed(modality.correlation.high)}"
 
 
-def _row(one: ModalityTrust) -> tuple[str, ...]:
-    if one.correlation.defined:
-        r, between = signed(one.correlation.r), f"{signed(one.correlation.low)} … {signed(one.correlation.high)}"
+def _row(modality: ModalityTrust) -> tuple[str, ...]:
+    if modality.correlation.defined:
+        r, between = signed(modality.correlation.r), _interval(modality)
     else:
-        r, between = ("static" if one.static else "none"), "–"
-    numbers = (f"{one.trust:.3f}", f"{one.static_trust:.3f}", f"{one.loss:.3f}")
-    return one.modality, str(one.samples), r, between, *numbers, signed(one.covariance, 3), signed(one.gap, 3)
-
-
-def _pad(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [
-        cell.ljust(width) if not place else cell.rjust(width) for place, (cell, width) in enumerate(zip(row, widths))
-    ]
+        r, between = ("static" if modality.static else "none"), "–"
+    numbers = (f"{value:.3f}" for value in (modality.trust, modality.static_trust, modality.loss))
+    gaps = (signed(value, 3) for value in (modality.covariance, modality.gap))
+    return modality.modality, str(modality.samples), r, between, *numbers, *gaps

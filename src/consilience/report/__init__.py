@@ -1,10 +1,10 @@
 """Report: what a comparison found as tables, figures and one self-contained page."""
 
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
-from consilience.report.headline import headline
 from consilience.report.loop_figures import draw_depth, draw_joining, draw_probes
 from consilience.report.page import render_page, write_report
 from consilience.report.result_tables import main_table
+from consilience.report.sentences import headline
 
 __all__ = [
     "SCHEMAS",

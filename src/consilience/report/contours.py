@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.report.palette import INK, SERIES
-from consilience.report.svg import drawing_style
+from consilience.report.drawing import INK, SERIES, drawing_style
 from consilience.report.wording import say_level
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def plot_contours(surfaces: Sequence[Surface], x_label: str, y_label: str, acros
     levels = contour_levels(np.concatenate([surface.values.ravel() for surface in surfaces]))
     most = max(abs(levels[0]), abs(levels[-1]))
     middles = [(low + high) / 2 for low, high in pairwise(levels)]
-    colours = [to_rgba(GAIN if one > 0 else LOSS, _DEEPEST * abs(one) / most) for one in middles]
+    colours = [to_rgba(GAIN if middle > 0 else LOSS, _DEEPEST * abs(middle) / most) for middle in middles]
     down = math.ceil(len(surfaces) / across)
     side, left, bottom, top = 2.15, 0.55, 0.5, 0.3
     width, height = (left + side + 0.12) * min(across, len(surfaces)), (bottom + side + top) * down
@@ -57,8 +56,8 @@ def plot_contours(surfaces: Sequence[Surface], x_label: str, y_label: str, acros
             axes.clabel(lines, fmt=_signed, fontsize=7, colors=[INK])
             xs, ys = np.meshgrid(surface.columns, surface.rows)
             axes.plot(xs.ravel(), ys.ravel(), ".", color=INK, alpha=0.4, markersize=2.5, clip_on=False)
-            axes.set_xticks(surface.columns, [say_level(one) for one in surface.columns])
-            axes.set_yticks(surface.rows, [say_level(one) for one in surface.rows])
+            axes.set_xticks(surface.columns, [say_level(level) for level in surface.columns])
+            axes.set_yticks(surface.rows, [say_level(level) for level in surface.rows])
             axes.set_xlabel(x_label)
             axes.set_ylabel(y_label)
             axes.set_title(surface.title, loc="left")

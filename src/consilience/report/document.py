@@ -1,4 +1,4 @@
-"""What an experiment found that is no comparison of methods: words, tables and figures, as a page and as Markdown."""
+"""A document of words, tables and figures, such as a reproduced paper's: as a page, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import unknown_name
-from consilience.report.drawing import Drawing
+from consilience.report.drawing import SERIES_ON_DARK, Drawing
 from consilience.report.latex import latex_table
 from consilience.report.page import environment, remove_others, write_file
-from consilience.report.palette import SERIES_ON_DARK
 from consilience.report.result_tables import markdown_escape, markdown_table
 from consilience.report.wording import fill_lines, one_line
 from consilience.version import __version__
@@ -27,7 +26,7 @@ _OF_FIGURES = ("name", "caption", "alt")
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table as text: names in the first column, numbers in the others. marked: rows to be told from the others."""
+    """A table as text: names in the first column, numbers in the others. marked: rows to be highlighted."""
 
     caption: str
     header: tuple[str, ...]
@@ -48,8 +47,8 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Account:
-    """An experiment's findings. answer: the sentences to read first · paper: what was reproduced, "" for nothing."""
+class Document:
+    """Words, tables and figures of a study. answer: the first sentences · paper: what was reproduced, if any."""
 
     title: str
     answer: tuple[str, ...]
@@ -65,10 +64,10 @@ class Account:
 
     def to_json(self) -> dict[str, Any]:
         """Words and tables in plain values; of figures, their names and what they show."""
-        told = asdict(replace(self, sections=tuple(replace(one, figures=()) for one in self.sections)))
-        for section, one in zip(self.sections, told["sections"]):
-            one["figures"] = [{name: getattr(each, name) for name in _OF_FIGURES} for each in section.figures]
-        return told
+        plain = asdict(replace(self, sections=tuple(replace(section, figures=()) for section in self.sections)))
+        for section, described in zip(self.sections, plain["sections"]):
+            described["figures"] = [{name: getattr(each, name) for name in _OF_FIGURES} for each in section.figures]
+        return plain
 
     def table(self, format: str = "console") -> Any:
         """The tables: "console" gives something for rich to print, "markdown" and "latex" give text."""
@@ -82,38 +81,41 @@ class Account:
         return drawers[format](self.tables)
 
 
-def write_account(account: Account, folder: str | Path) -> Path:
+def write_document(document: Document, folder: str | Path) -> Path:
     """Write `report.html`, `report.md`, `report.json` and every figure as SVG and PNG under `figures/`.
 
     Returns the page's path.
     """
     folder = Path(folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    drawings = [drawing for section in account.sections for drawing in section.figures]
+    drawings = [drawing for section in document.sections for drawing in section.figures]
     for drawing in drawings:
         write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
         write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
-    told = account.to_json()
-    write_file(folder / "report.md", account_markdown(told).encode("utf-8", "replace"))
+    told = document.to_json()
+    write_file(folder / "report.md", document_markdown(told).encode("utf-8", "replace"))
     kept = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
     write_file(folder / "report.json", kept.encode("utf-8", "replace"))
-    page = write_file(folder / "report.html", render_account(account).encode("utf-8", "replace"))
+    page = write_file(folder / "report.html", render_document(document).encode("utf-8", "replace"))
     remove_others(folder / "figures", {drawing.name for drawing in drawings})
     return page
 
 
-def render_account(account: Account) -> str:
+def render_document(document: Document) -> str:
     """The page as text."""
-    template = environment().get_template("account.html.jinja")
-    quick = QUICK if "--quick" in account.command.split() else None
+    template = environment().get_template("document.html.jinja")
+    quick = QUICK if "--quick" in document.command.split() else None
     return template.render(
-        account=account, title=account.title, quick=quick, version=__version__, dark_series=SERIES_ON_DARK
+        document=document, title=document.title, quick=quick, version=__version__, dark_series=SERIES_ON_DARK
     )
 
 
-def account_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
-    """The same in Markdown. told: an account in plain values, as `to_json` and `report.json` have it · figures: where
-    those of a name lie.
+def document_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
+    """Return a document in Markdown.
+
+    Args:
+        told: The document in plain values, as `to_json` and `report.json` have it.
+        figures: The path of a figure, with {} for its name.
     """
     parts = [f"# {markdown_escape(one_line(told['title']))}", *told["answer"]]
     if "--quick" in told["command"].split():
@@ -131,7 +133,7 @@ def account_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -
 def _console(tables: list[TextTable]) -> RenderableType:
     from rich.console import Group
 
-    return Group(*(_Fitting(one) for one in tables))
+    return Group(*(_Fitting(table) for table in tables))
 
 
 class _Fitting:
@@ -160,30 +162,30 @@ class _Fitting:
         from rich.table import Table
         from rich.text import Text
 
-        one = self.table
+        text = self.table
         table = Table(
-            box=box.SIMPLE_HEAD, title=Text(one.caption), title_justify="left", title_style="bold", pad_edge=False
+            box=box.SIMPLE_HEAD, title=Text(text.caption), title_justify="left", title_style="bold", pad_edge=False
         )
-        table.add_column(Text(one.header[0]), overflow="fold", max_width=names)
+        table.add_column(Text(text.header[0]), overflow="fold", max_width=names)
         for place, width in widths.items():
-            table.add_column(Text(one.header[place]), justify="right", overflow="fold", min_width=width)
-        for number, row in enumerate(one.rows):
+            table.add_column(Text(text.header[place]), justify="right", overflow="fold", min_width=width)
+        for number, row in enumerate(text.rows):
             cells = (Text(row[place]) for place in (0, *widths))
-            table.add_row(*cells, style="bold" if number in one.marked else "")
+            table.add_row(*cells, style="bold" if number in text.marked else "")
         return table
 
 
 def _markdown(tables: list[TextTable]) -> str:
     parts = []
-    for one in tables:
-        rows = [[markdown_escape(cell) for cell in row] for row in one.rows]
-        for place in one.marked:
+    for table in tables:
+        rows = [[markdown_escape(cell) for cell in row] for row in table.rows]
+        for place in table.marked:
             rows[place] = [f"**{cell}**" if cell else "" for cell in rows[place]]
-        header = [markdown_escape(name) for name in one.header]
-        parts += [f"**{markdown_escape(one.caption)}**", markdown_table(header, rows)]
+        header = [markdown_escape(name) for name in table.header]
+        parts += [f"**{markdown_escape(table.caption)}**", markdown_table(header, rows)]
     return "\n\n".join(parts) + "\n"
 
 
 def _latex(tables: list[TextTable]) -> str:
-    written = [latex_table(one.caption, one.header, one.rows) for one in tables]
+    written = [latex_table(table.caption, table.header, table.rows) for table in tables]
     return "\n\n".join(["% needs \\usepackage{booktabs}", *written]) + "\n"

@@ -7,12 +7,17 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from consilience.report.curves import Dots, Line, plot_dots, plot_lines
-from consilience.report.drawing import Drawing, Part
-from consilience.report.method_panels import NARROW, WIDE, Bins, plot_reliability, plot_trust
-from consilience.report.palette import BACKGROUND, Look, looks_of
+from consilience.comparison.summary import (
+    corruptions_of,
+    gains_over_single,
+    larger_is_better,
+    order_by_mean_rank,
+    over_seeds,
+    summarise,
+)
+from consilience.report.drawing import BACKGROUND, Drawing, Look, Part, looks_of
+from consilience.report.plots import NARROW, WIDE, Bins, Dots, Line, plot_dots, plot_lines, plot_reliability, plot_trust
 from consilience.report.rank_diagram import draw_ranks
-from consilience.report.seed_summary import corruptions_of, larger_is_better, over_seeds, standings, summarise
 from consilience.report.wording import (
     PERCENTAGES,
     Scale,
@@ -54,7 +59,7 @@ class _Artist:
 
     def __init__(self, findings: Findings):
         self.findings = findings
-        ranked = standings(summarise(findings), findings.larger_is_better)
+        ranked = order_by_mean_rank(summarise(findings), findings.larger_is_better)
         marked = [method for method in ranked if method in findings.best.values()]
         self.looks = looks_of(findings.methods, [findings.reference, *marked, *ranked])
         self.taken: set[str] = set()
@@ -88,13 +93,12 @@ class _Artist:
 
     def gap(self) -> Part:
         """The main metric less that of the best single modality (Zhang et al. 2023, figure 1)."""
-        single = [name for name in self.findings.methods if name.startswith("unimodal:")]
-        if "best-unimodal" not in self.findings.methods and not single:
+        if not any(name == "best-unimodal" or name.startswith("unimodal:") for name in self.findings.methods):
             return Part(
                 absence="No method that sees a single modality took part; add `best-unimodal` or `unimodal:NAME` to "
                 "the methods to see what fusing gains over the best of them."
             )
-        drawings = self._each(lambda name, corruption: self._gap(name, corruption, single))
+        drawings = self._each(self._gap)
         return Part(drawings, "" if drawings else "The single modalities have no results, so there is no gap to draw.")
 
     def trust(self) -> Part:
@@ -133,29 +137,10 @@ class _Artist:
 
         return self._each(draw)
 
-    def _gap(self, name: str, corruption: str, single: list[str]) -> Drawing | None:
-        import polars as pl
-
+    def _gap(self, name: str, corruption: str) -> Drawing | None:
         findings = self.findings
-        here = findings.values.filter(metric=findings.metric, set=name, corruption=corruption)
-        base = here.filter(pl.col("method") == "best-unimodal")
-        how = "the single modality that was best on validation data"
-        if not len(base):
-            means = here.filter(pl.col("method").is_in(single)).group_by("level", "method").agg(pl.col("value").mean())
-            means = means.sort("value", descending=findings.larger_is_better)
-            chosen = means.group_by("level", maintain_order=True).first().select("level", "method")
-            base = here.join(chosen, on=["level", "method"])
-            how = "the single modality that is best at that level"
-        sign = 1 if findings.larger_is_better else -1
-        gaps = (
-            here.filter(~pl.col("method").is_in([*single, "best-unimodal"]))
-            .join(base.select("level", "seed", base="value"), on=["level", "seed"])
-            .with_columns(gap=sign * (pl.col("value") - pl.col("base")))
-            .group_by("method", "level", maintain_order=True)
-            .agg(mean=pl.col("gap").mean(), std=pl.col("gap").std())
-            .sort("level", maintain_order=True)
-        )
-        lines = self._lines(gaps, "method", self.looks, Scale.of(findings.metric).factor)
+        gains, how = gains_over_single(findings, name, corruption)
+        lines = self._lines(gains, "method", self.looks, Scale.of(findings.metric).factor)
         if not lines:
             return None
         points = ", percentage points" if findings.metric in PERCENTAGES else ""
@@ -176,7 +161,7 @@ class _Artist:
             return None
         percent = metric in PERCENTAGES
         limits = (0.0, 100.0) if percent else (0.0, 1.0) if metric == "ece" else (None, None)
-        larger = self.findings.larger_is_better if metric == self.findings.metric else larger_is_better(metric)
+        larger = larger_is_better(self.findings, metric)
         way = "larger is better" if larger else "smaller is better"
         bands = " Bands: ± one standard deviation over seeds." if any(line.spreads for line in lines) else ""
         hidden = sum(not line.look.shown for line in lines)
@@ -200,7 +185,7 @@ class _Artist:
         ]
         if not rows:
             return None
-        larger = self.findings.larger_is_better if metric == self.findings.metric else larger_is_better(metric)
+        larger = larger_is_better(self.findings, metric)
         rows.sort(key=lambda row: -row.mean if larger else row.mean)
         words, where = say_metric(metric), self._where(name, corruption)
         told = "; ".join(f"{one_line(row.label)} {row.mean:.3g}" for row in rows[:8])
@@ -223,9 +208,9 @@ class _Artist:
         methods = self._panelled(table["method"].unique(maintain_order=True))
         if not methods:
             return None
-        known = [one["name"] for one in self.findings.sets[name].get("modalities", [])]
+        known = [modality["name"] for modality in self.findings.sets[name].get("modalities", [])]
         present = set(table["modality"])
-        looks = looks_of([*(one for one in known if one in present), *sorted(present - set(known))])
+        looks = looks_of([*(modality for modality in known if modality in present), *sorted(present - set(known))])
         panels = []
         for method in methods:
             lines = self._lines(table.filter(method=method), "modality", looks)
@@ -255,7 +240,9 @@ class _Artist:
             (row["method"], row["level"]): row["mean"]
             for row in over_seeds(self.findings, "ece").filter(set=name, corruption=corruption).iter_rows(named=True)
         }
-        panels = [(one, [_bins(table, one, level, errors.get((one, level))) for level in ends]) for one in methods]
+        panels = [
+            (method, [_bins(table, method, level, errors.get((method, level))) for level in ends]) for method in methods
+        ]
         where = self._where(name, corruption)
         told = "; ".join(f"{one_line(method)} {_tell_errors(pair, names)}" for method, pair in panels)
         return Drawing(

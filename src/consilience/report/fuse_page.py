@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from consilience.evaluation.streaming_metrics import RunningScores
-from consilience.report.drawing import Drawing
-from consilience.report.method_panels import NARROW, WIDE, Bins, plot_reliability
+from consilience.report.drawing import SERIES_ON_DARK, Drawing
 from consilience.report.page import environment
-from consilience.report.palette import SERIES_ON_DARK
+from consilience.report.plots import NARROW, WIDE, Bins, plot_reliability
 from consilience.report.wording import NOTHING, Scale, one_line
 from consilience.version import __version__
 

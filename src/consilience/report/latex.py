@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from consilience.report.seed_summary import Block, Cell, Condition, Row
-from consilience.report.wording import one_line, say_level, say_p
+from consilience.comparison.results import Block, Cell, Condition, Row
+from consilience.report.wording import Scale, one_line, say_level, say_p
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -36,7 +36,7 @@ def latex_escape(text: str) -> str:
     >>> latex_escape("50% of a_b")
     '50\\% of a\\_b'
     """
-    return "".join(_ESCAPES.get(one, one) for one in one_line(text))
+    return "".join(_ESCAPES.get(letter, letter) for letter in one_line(text))
 
 
 def latex_block(
@@ -44,16 +44,17 @@ def latex_block(
 ) -> str:
     """One set's table, corruptions as groups of columns."""
     groups = [
-        (name, list(part)) for name, part in groupby(columns, key=lambda one: "" if one.clean else one.corruption)
+        (name, list(part))
+        for name, part in groupby(columns, key=lambda column: "" if column.clean else column.corruption)
     ]
     top = " & ".join(["", *(rf"\multicolumn{{{len(part)}}}{{c}}{{{latex_escape(name)}}}" for name, part in groups)])
-    bottom = " & ".join(["method", *("clean" if one.clean else say_level(one.level) for one in columns)])
+    bottom = " & ".join(["method", *("clean" if column.clean else say_level(column.level) for column in columns)])
     rules, start = [], 2
     for name, part in groups:
         if name:
             rules.append(rf"\cmidrule(lr){{{start}-{start + len(part) - 1}}}")
         start += len(part)
-    places = [block.conditions.index(one) for one in columns]
+    places = [block.conditions.index(column) for column in columns]
     rows = [_row(block, row, places, worst, p_values) for row in block.rows]
     head = [rf"{top} \\", "".join(rules)] if rules else []
     remarks = "".join(f" {latex_escape(remark.replace('`', ''))}." for remark in block.remarks)
@@ -102,9 +103,10 @@ def _row(block: Block, row: Row, places: list[int], worst: bool, p_values: bool)
 def _cell(block: Block, cell: Cell | None, worst: bool, p_values: bool) -> str:
     if cell is None:
         return "--"
-    number = block.scale.pair(cell.mean, cell.std).replace("±", r"\pm").replace("−", "-")
+    scale = Scale.of_block(block)
+    number = scale.pair(cell.mean, cell.std).replace("±", r"\pm").replace("−", "-")
     if worst:
-        number += rf"\;({block.scale.number(cell.worst).replace('−', '-')})"
+        number += rf"\;({scale.number(cell.worst).replace('−', '-')})"
     number = rf"\mathbf{{{number}}}" if cell.best else number
     p = rf" \emph{{{latex_escape(say_p(cell.difference.p_holm))}}}" if p_values and cell.difference is not None else ""
     return f"${number}{_SIGNS[cell.mark]}${p}"

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consilience.core.errors import InputError
-from consilience.report.curves import Dots, Line, plot_dots, plot_lines
-from consilience.report.drawing import Drawing
-from consilience.report.palette import BACKGROUND, Look, looks_of
+from consilience.report.drawing import BACKGROUND, Drawing, Look, looks_of
+from consilience.report.plots import Dots, Line, plot_dots, plot_lines
 from consilience.report.wording import PERCENTAGES, Scale, say_metric
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ def draw_depth(table: polars.DataFrame, name: str = "depth") -> list[Drawing]:
     words = _say(metric)
     methods = table["method"].unique(maintain_order=True).to_list()
     lines = [
-        _line(table.filter(table["method"] == one), "value", "steps", one, look, factor)
-        for one, look in looks_of(methods).items()
+        _line(table.filter(table["method"] == method), "value", "steps", method, look, factor)
+        for method, look in looks_of(methods).items()
     ]
     performance = Drawing(
         f"{name}-{metric}",
@@ -51,14 +50,14 @@ def _draw_time(table: polars.DataFrame, methods: list[str], name: str) -> Drawin
         (paired[column] / paired[f"{column}_first"]).alias(column) for column in costs.values()
     )
     labels = {
-        what if len(methods) == 1 else f"{one}, {what}": (one, column)
-        for one in methods
+        what if len(methods) == 1 else f"{method}, {what}": (method, column)
+        for method in methods
         for what, column in costs.items()
     }
     looks = looks_of(list(labels))
     lines = [
-        _line(relative.filter(relative["method"] == one), column, "steps", label, looks[label], 1.0)
-        for label, (one, column) in labels.items()
+        _line(relative.filter(relative["method"] == method), column, "steps", label, looks[label], 1.0)
+        for label, (method, column) in labels.items()
     ]
     steps = lines[0].levels
     proportional = Line("in proportion", BACKGROUND, steps, [step / steps[0] for step in steps])
@@ -76,7 +75,7 @@ def draw_joining(table: polars.DataFrame, name: str = "joining") -> Drawing:
     metric, factor = _metric_of(table, "stage")
     if table["method"].n_unique() > 1:
         raise InputError(f"one figure shows one method's stages, the table holds {', '.join(table['method'].unique())}")
-    words, look = _say(metric), looks_of(["one"])["one"]
+    words, look = _say(metric), looks_of([""])[""]
     stages = table.select("position", "stage").unique().sort("position")
     rows = [
         Dots(stage, look, [factor * value for value in table.filter(table["position"] == position)["value"]])
@@ -98,8 +97,8 @@ def draw_probes(table: polars.DataFrame, name: str = "probes") -> Drawing:
     metric, factor = _metric_of(table, "modality")
     modalities = table["modality"].unique(maintain_order=True).to_list()
     lines = [
-        _line(table.filter(table["modality"] == one), "value", "step", one, look, factor)
-        for one, look in looks_of(modalities).items()
+        _line(table.filter(table["modality"] == modality), "value", "step", modality, look, factor)
+        for modality, look in looks_of(modalities).items()
     ]
     words = f"{_say(metric)} of a linear probe"
     return Drawing(
@@ -126,7 +125,7 @@ def _line(table: polars.DataFrame, column: str, over: str, label: str, look: Loo
 
     found = table.group_by(over).agg(mean=polars.col(column).mean(), std=polars.col(column).std()).sort(over)
     spreads = None if found["std"].null_count() else [factor * std for std in found["std"]]
-    return Line(label, look, [float(one) for one in found[over]], [factor * mean for mean in found["mean"]], spreads)
+    return Line(label, look, [float(step) for step in found[over]], [factor * mean for mean in found["mean"]], spreads)
 
 
 def _say(metric: str) -> str:

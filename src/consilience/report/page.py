@@ -1,4 +1,4 @@
-"""One self-contained page, and the report's folder: report.html beside the figures it shows."""
+"""The report of a comparison: one self-contained page, report.html, beside the figures it shows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.comparison.results import Findings
-from consilience.report.drawing import Drawing, Part
+from consilience.comparison.results import Block, Findings
+from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, summarise
+from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
-from consilience.report.headline import headline, tally
-from consilience.report.palette import SERIES_ON_DARK
 from consilience.report.result_tables import legend, rank_table
-from consilience.report.seed_summary import Block, corruptions_of, fates_of, summarise
-from consilience.report.trust_section import details, measured_trust
+from consilience.report.sentences import details, headline, say_r, say_test, tally, trust_sentences
 from consilience.report.wording import (
+    Scale,
     one_line,
     say_count,
     say_level,
@@ -31,7 +30,7 @@ from consilience.report.wording import (
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MOST_CLASSES = 24  # beyond these, the balance is told in a sentence
+MOST_CLASSES = 24  # with more, the balance is one sentence and no table
 
 
 def write_report(findings: Findings, folder: str | Path) -> Path:
@@ -71,13 +70,14 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             blocks=summarise(findings),
             legend=legend(findings)[0].upper() + legend(findings)[1:],
             ranks=rank_table(findings) if len(findings.ranks) and len(findings.sets) > 1 else None,
-            sets=[_told_set(name, about) for name, about in findings.sets.items()],
+            sets=[_describe_set(name, about) for name, about in findings.sets.items()],
             fates=[
                 (name, method, *fate) for name in findings.sets for method, fate in fates_of(findings, name).items()
             ],
-            measured=[(block, details(block)) for block in measured_trust(findings)],
+            measured=[(block, trust_sentences(block), details(block)) for block in measured_trust(findings)],
+            tested=say_test(findings),
             timings=_timing_rows(findings),
-            corruptions=_told_corruptions(findings),
+            corruptions=_describe_corruptions(findings),
             papers=_papers(findings),
             dark_series=SERIES_ON_DARK,
             settings={
@@ -101,17 +101,17 @@ def write_file(path: Path, content: bytes) -> Path:
 
 
 def environment() -> Environment:
-    """Where the templates are, with the filters they use."""
+    """Return the templates, with the filters they use."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("consilience.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    templates.filters.update(
         code=_code,
         clean=one_line,
         level=say_level,
@@ -121,13 +121,23 @@ def environment() -> Environment:
         seconds=say_seconds,
         count=say_count,
         drawing=_inline,
+        r=say_r,
     )
-    made.globals.update(columns=_column_groups, number_of=say_number, listed=say_list)
-    return made
+    templates.globals.update(
+        columns=_column_groups, number_of=say_number, listed=say_list, scale_of=Scale.of_block, script=_script
+    )
+    return templates
+
+
+def _script(name: str) -> Any:
+    """A JavaScript file beside the templates, as it is."""
+    from markupsafe import Markup
+
+    return Markup(Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8"))
 
 
 def _code(text: str) -> Any:
-    """A sentence as HTML: escaped, whatever stands in backticks as code, no number torn from its sign or unit."""
+    """A sentence as HTML: escaped, backticks as code, no line break between a number and its sign or unit."""
     from markupsafe import Markup, escape
 
     escaped = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(one_line(text))))
@@ -153,7 +163,7 @@ def _column_groups(block: Block) -> list[tuple[str, int]]:
     return list(groups.items())
 
 
-def _told_set(name: str, about: dict[str, Any]) -> dict[str, Any]:
+def _describe_set(name: str, about: dict[str, Any]) -> dict[str, Any]:
     """A set's description with its split and balance in words."""
     split = about.get("split", {})
     parts = say_list(f"{count} {part}" for part, count in split.items())
@@ -163,7 +173,7 @@ def _told_set(name: str, about: dict[str, Any]) -> dict[str, Any]:
     else:
         origin = "drawn anew for every seed, the same for all methods"
     classes = about.get("classes") or []
-    shares = [one["share"] for one in classes]
+    shares = [known["share"] for known in classes]
     balance = f"{100 * min(shares):.1f} to {100 * max(shares):.1f} % of the samples each" if classes else ""
     return {
         "description": "",
@@ -180,7 +190,7 @@ def _told_set(name: str, about: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _told_corruptions(findings: Findings) -> list[tuple[str, str]]:
+def _describe_corruptions(findings: Findings) -> list[tuple[str, str]]:
     """What a level of each corruption means; one that is not registered under its name has no sentence."""
     from consilience.corruption import corruption_names, find_corruption
 

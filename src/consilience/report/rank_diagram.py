@@ -7,83 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from consilience.report.drawing import Drawing
-from consilience.report.palette import INK, Look, looks_of
-from consilience.report.svg import drawing_style
+from consilience.comparison.results import Standing
+from consilience.report.drawing import INK, Drawing, Look, drawing_style, looks_of
 from consilience.report.wording import one_line, say_list, say_number, say_p, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ALPHA = 0.05
-CLEAN, EVERYTHING = "clean", "all corruptions"
 # Inches.
 WIDE, NARROW = 9.0, 4.9
 _CHARACTER, _NUMBER = 0.066, 0.33  # of the labels' font; what a mean rank takes beside a name
 _ROW, _BAR, _AXIS = 0.19, 0.09, 0.62  # from label to label and from bar to bar, and how far down the axis stands
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Methods ranked on every set under one condition, from the best mean rank to the worst; 1 is best.
-
-    label: `CLEAN`, `EVERYTHING` or a corruption · critical: how far apart two mean ranks must lie for their methods to
-    differ, by Nemenyi's test · p: of Friedman's test that all methods are alike · left_out: methods without a rank,
-    since one of the sets cannot be served by them.
-    """
-
-    label: str
-    methods: tuple[str, ...]
-    ranks: tuple[float, ...]
-    sets: int
-    critical: float
-    p: float
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def differ(self) -> bool:
-        """Whether any two methods may be told apart: only if Friedman's test says that not all are alike."""
-        return self.p <= ALPHA
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether the sets are too few for the best on all of them to be told from the worst on all of them."""
-        return self.critical >= len(self.methods) - 1
-
-    @property
-    def bars(self) -> list[tuple[int, int]]:
-        """First and last place of every longest run of methods that are not told apart.
-
-        >>> Standing("clean", ("a", "b", "c", "d"), (1.2, 2.0, 2.9, 3.9), 20, 1.05, 0.001).bars
-        [(0, 1), (1, 2), (2, 3)]
-        """
-        last = len(self.methods) - 1
-        if not self.differ:
-            return [(0, last)]
-        found: list[tuple[int, int]] = []
-        for first, rank in enumerate(self.ranks):
-            end = max(place for place in range(first, last + 1) if self.ranks[place] - rank <= self.critical)
-            if end > first and (not found or end > found[-1][1]):
-                found.append((first, end))
-        return found
-
-    def rank_of(self, method: str) -> float:
-        """Its mean rank."""
-        return self.ranks[self.methods.index(method)]
-
-    def worse_than(self, method: str) -> list[str]:
-        """The methods that this one is significantly better than."""
-        if not self.differ:
-            return []
-        return [one for one, rank in zip(self.methods, self.ranks) if rank - self.rank_of(method) > self.critical]
-
-    @property
-    def where(self) -> str:
-        """The condition in words."""
-        return {CLEAN: "on clean data", EVERYTHING: "over all corruptions"}.get(
-            self.label, f"under {one_line(self.label)}"
-        )
 
 
 def draw_ranks(
@@ -99,14 +34,15 @@ def draw_ranks(
 def plot_ranks(standing: Standing, looks: Mapping[str, Look], width: float) -> Figure:
     """An axis of ranks; each method hangs on it by a line that leads to its name, the better half on the left.
 
-    Bars below the axis join methods that are not told apart, the ruler above it is as long as the critical difference.
+    Bars below the axis join methods that do not differ significantly; the ruler above it is as long as the critical
+    difference.
     """
     from matplotlib.figure import Figure
 
     count = len(standing.methods)
     left = math.ceil(count / 2)
     room = int((0.62 * width / 2 - _NUMBER - 0.1) / _CHARACTER)  # characters that leave the axis enough
-    names = [shorten(one, max(room, 8)) for one in standing.methods]
+    names = [shorten(method, max(room, 8)) for method in standing.methods]
     longest = [max(5, *map(len, part)) for part in (names[:left], names[left:])]  # "mean rank" needs a margin too
     margins = [0.1 + _NUMBER + _CHARACTER * length for length in longest]
     first = _AXIS + 0.24 + _BAR * len(standing.bars)  # row of labels
@@ -179,16 +115,20 @@ def _draw_method(axes: Axes, x: float, row: float, edge: float, label: str, numb
 
 def _caption(standing: Standing, small: bool) -> str:
     over = f"over {say_number(standing.sets, 'set')}"
-    ranked = f"Mean rank of {say_number(len(standing.methods), 'method')} {over}, {standing.where}; 1 is best."
-    told = f"{standing.where[0].upper()}{standing.where[1:]}, {over}." if small else ranked
+    ranked = (
+        f"Mean rank of {say_number(len(standing.methods), 'method')} {over}, {one_line(standing.where)}; 1 is best."
+    )
+    told = f"{one_line(standing.where[0].upper() + standing.where[1:])}, {over}." if small else ranked
     if not standing.differ:
-        return f"{told} One bar joins all: Friedman's test does not tell the methods apart ({say_p(standing.p)})."
+        return (
+            f"{told} One bar joins all: Friedman's test finds no difference between the methods ({say_p(standing.p)})."
+        )
     within = f"within the critical difference of {standing.critical:.2f}"
     if small:
         return f"{told} Bars join mean ranks {within}; Friedman's test: {say_p(standing.p)}."
     return (
-        f"{told} A bar joins methods that are not told apart: their mean ranks lie {within} (Nemenyi's test at 5 %, "
-        f"after Friedman's: {say_p(standing.p)})."
+        f"{told} A bar joins methods that do not differ significantly: their mean ranks lie {within} (Nemenyi's test "
+        f"at 5 %, after Friedman's: {say_p(standing.p)})."
     )
 
 
@@ -200,6 +140,6 @@ def _tell(standing: Standing) -> str:
     ]
     joined = f"Bars join {say_list(bars)}." if bars else "No bar joins any of them."
     return (
-        f"Critical-difference diagram over {say_number(standing.sets, 'set')}, {standing.where}, critical difference "
-        f"{standing.critical:.1f}. Mean ranks, best first: {ranks}. {joined}"
+        f"Critical-difference diagram over {say_number(standing.sets, 'set')}, {one_line(standing.where)}, critical "
+        f"difference {standing.critical:.1f}. Mean ranks, best first: {ranks}. {joined}"
     )

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from consilience.comparison.results import Findings
+from consilience.comparison.results import Block, Cell, Condition, Findings, Row
+from consilience.comparison.summary import conditions_of, corruptions_of, summarise
 from consilience.core.errors import unknown_name
 from consilience.report.latex import latex_block, latex_ranks
-from consilience.report.seed_summary import Block, Cell, Condition, Row, conditions_of, corruptions_of, summarise
-from consilience.report.wording import NOTHING, fill_lines, one_line, say_level, say_metric, say_p
+from consilience.report.wording import NOTHING, Scale, fill_lines, one_line, say_level, say_metric, say_p
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -45,9 +45,10 @@ def cell_text(block: Block, cell: Cell | None, worst: bool = False, p_values: bo
     """A cell as text: mean ± std, the worst seed in brackets, the mark and its p-value."""
     if cell is None:
         return NOTHING
-    parts = [block.scale.pair(cell.mean, cell.std)]
+    scale = Scale.of_block(block)
+    parts = [scale.pair(cell.mean, cell.std)]
     if worst:
-        parts.append(f"({block.scale.number(cell.worst)})")
+        parts.append(f"({scale.number(cell.worst)})")
     if cell.mark:
         parts.append(cell.mark)
     if p_values and cell.difference is not None:
@@ -96,7 +97,7 @@ class _Console:
                 if part not in parts[:place]:  # where clean stands alone, once is enough
                     yield self._table(block, part)
             for remark in block.remarks:
-                yield Padding(Text(remark, style="yellow"), (0, 0, 0, 1))
+                yield Padding(Text(one_line(remark), style="yellow"), (0, 0, 0, 1))
         if len(self.blocks) > 1 and len(self.findings.ranks):
             yield self._ranks()
         yield Padding(Text(legend(self.findings, self.worst), style="dim"), (1, 0, 0, 1))
@@ -118,7 +119,7 @@ class _Console:
         from rich.table import Table
         from rich.text import Text
 
-        corrupted = next((one.corruption for one in columns if not one.clean), None)
+        corrupted = next((column.corruption for column in columns if not column.clean), None)
         title = one_line(block.set) + (f" · {one_line(corrupted)}" if corrupted is not None else "")
         table = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", pad_edge=False)
         table.add_column("method", overflow="fold", max_width=_NAME_WIDTH)
@@ -169,10 +170,10 @@ def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
     }
     rows = []
     for method in findings.methods:
-        own = [ranks.get((method, one.corruption, one.level), math.nan) for one in conditions]
+        own = [ranks.get((method, condition.corruption, condition.level), math.nan) for condition in conditions]
         if any(map(math.isfinite, own)):
             rows.append([one_line(method), *(f"{rank:.1f}" if math.isfinite(rank) else NOTHING for rank in own)])
-    return ["method", *(_wide_heading(one) for one in conditions)], rows
+    return ["method", *map(_wide_heading, conditions)], rows
 
 
 def _console(findings: Findings, blocks: Sequence[Block], worst: bool, p_values: bool) -> RenderableType:
@@ -181,9 +182,12 @@ def _console(findings: Findings, blocks: Sequence[Block], worst: bool, p_values:
 
 def _by_corruption(conditions: Sequence[Condition]) -> list[list[Condition]]:
     """Clean with each corruption's levels, so that every block can be read alone."""
-    clean = [one for one in conditions if one.clean]
-    names = dict.fromkeys(one.corruption for one in conditions if not one.clean)
-    parts = [clean + [one for one in conditions if one.corruption == name and not one.clean] for name in names]
+    clean = [condition for condition in conditions if condition.clean]
+    names = dict.fromkeys(condition.corruption for condition in conditions if not condition.clean)
+    parts = [
+        clean + [condition for condition in conditions if condition.corruption == name and not condition.clean]
+        for name in names
+    ]
     return parts or [clean]
 
 
@@ -195,11 +199,13 @@ def _column(block: Block, condition: Condition) -> list[Cell | None]:
 def _markdown(findings: Findings, blocks: Sequence[Block], worst: bool, p_values: bool) -> str:
     parts = []
     for block in blocks:
-        header = ["method", *(markdown_escape(_wide_heading(one)) for one in block.conditions)]
+        header = ["method", *(markdown_escape(_wide_heading(condition)) for condition in block.conditions)]
         rows = [_markdown_row(block, row, worst, p_values) for row in block.rows]
         parts += [f"**{markdown_escape(one_line(block.set))}**", markdown_table(header, rows)]
         if block.remarks:
-            parts.append("\n".join(f"- {markdown_escape(remark.replace('`', ''))}" for remark in block.remarks))
+            parts.append(
+                "\n".join(f"- {markdown_escape(one_line(remark).replace('`', ''))}" for remark in block.remarks)
+            )
     if len(blocks) > 1 and len(findings.ranks):
         header, rows = rank_table(findings)
         escaped = [[markdown_escape(cell) for cell in row] for row in rows]
@@ -241,7 +247,7 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 
 def markdown_escape(text: str) -> str:
     """Text that Markdown shows as it stands."""
-    return "".join(f"\\{one}" if one in "\\`*_{}[]<>#|~$&" else one for one in text)
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|~$&" else letter for letter in text)
 
 
 def _latex(findings: Findings, blocks: Sequence[Block], worst: bool, p_values: bool) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from consilience.report.curves import LABEL_WIDTH
-from consilience.report.palette import INK, Look
-from consilience.report.svg import drawing_style
+from consilience.report.drawing import INK, Look, drawing_style
+from consilience.report.plots import LABEL_WIDTH
 from consilience.report.wording import shorten
 
 if TYPE_CHECKING:

@@ -8,24 +8,17 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-METRIC_WORDS = {
-    "balanced_accuracy": "balanced accuracy",
-    "macro_f1": "macro F1",
-    "nll": "negative log-likelihood",
-    "brier": "Brier score",
-    "ece": "calibration error",
-    "mse": "mean squared error",
-    "mae": "mean absolute error",
-    "pearson": "Pearson correlation",
-    "acc2": "two-class accuracy",
-    "acc2_nonzero": "two-class accuracy without zeros",
-    "acc7": "seven-class accuracy",
-}
-PERCENTAGES = {"accuracy", "balanced_accuracy", "macro_f1", "acc2", "acc2_nonzero", "acc7"}
+from consilience.evaluation import METRICS
+from consilience.evaluation.trust_verdict import say_list as say_list
+
+if TYPE_CHECKING:
+    from consilience.comparison.results import Block
+
+PERCENTAGES = {name for name, metric in METRICS.items() if metric.percent}
 NOTHING = "–"
 
 
@@ -50,6 +43,11 @@ class Scale:
             return cls(factor, 1 if unit else 3, unit)
         decimals = 1 - math.floor(math.log10(statistics.median(known)))
         return cls(factor, min(max(decimals, 1 if unit else 0), 3 if unit else 6), unit)
+
+    @classmethod
+    def of_block(cls, block: Block) -> Scale:
+        """Return the scale for all cells of a set's table."""
+        return cls.of(block.metric, [cell.std for row in block.rows for cell in row.cells if cell])
 
     def number(self, value: float | None) -> str:
         """A value without its unit.
@@ -90,7 +88,7 @@ def say_metric(metric: str) -> str:
     >>> say_metric("nll")
     'negative log-likelihood'
     """
-    return METRIC_WORDS.get(metric, metric)
+    return METRICS[metric].title if metric in METRICS else metric
 
 
 def say_level(level: float) -> str:
@@ -156,16 +154,6 @@ def say_count(count: float | None) -> str:
     return f"{count:.0f}"
 
 
-def say_list(items: Iterable[str]) -> str:
-    """Words joined as in a sentence.
-
-    >>> say_list(["a", "b", "c"])
-    'a, b and c'
-    """
-    words = list(items)
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
-
-
 def say_versions(versions: Mapping[str, str]) -> str:
     """What a result was made with.
 
@@ -191,7 +179,7 @@ def one_line(text: object) -> str:
     'a bc'
     """
     spaced = " ".join(str(text).split())
-    return "".join(one for one in spaced if unicodedata.category(one) not in ("Cc", "Cs", "Cn", "Co"))
+    return "".join(letter for letter in spaced if unicodedata.category(letter) not in ("Cc", "Cs", "Cn", "Co"))
 
 
 def shorten(name: str, width: int) -> str:

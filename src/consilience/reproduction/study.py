@@ -1,0 +1,183 @@
+"""Run one function over many settings, resumable and in parallel, and write a page about all results.
+
+For studies that are not a comparison of methods. The scripts in `papers/` are written with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shlex
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from consilience.comparison.engine import run_jobs
+from consilience.comparison.plan import Job, digest, to_json
+from consilience.comparison.store import Result, Store, versions_used, writing
+from consilience.core.errors import InputError
+from consilience.report.document import Document, Section, write_document
+from consilience.report.wording import say_versions
+from consilience.reproduction.reproduction import Reproduction, run_folder
+from consilience.reproduction.scripts import load_script
+from consilience.version import __version__
+
+logger = logging.getLogger("consilience")
+
+Settings = Mapping[str, Any]
+
+
+def run_study(
+    name: str,
+    measure: Callable[[Settings, Settings], Result],
+    cells: Sequence[Settings],
+    shared: Settings,
+    describe: Callable[[list[Result]], Document],
+    *,
+    measure_group: Callable[[list[Settings], Settings], list[Result]] | None = None,
+    group_of: Callable[[Settings], Hashable] = lambda cell: None,
+    quick: bool = False,
+    out: str | Path | None = None,
+    jobs: int = 1,
+    cluster: str | None = None,
+    verbose: int = 1,
+    command: str = "",
+) -> Reproduction:
+    """Measure every cell that has no result in the run folder yet, and write the page of all results.
+
+    Args:
+        name: Name of the study; the run folder is called after it.
+        measure: Called with the settings of a cell and the shared ones; returns its result. With several jobs it must
+            be a function at the top level of a file: every process loads that file itself.
+        cells: The settings of each cell, in JSON values.
+        shared: The settings that all cells share, in JSON values. A run folder with other ones is refused.
+        describe: Called with the results in the order of the cells; returns the page.
+        measure_group: Measures several cells at once. It is used on a GPU only, before the other cells are measured.
+        group_of: Maps a cell to its group; cells that map to None are measured alone.
+        quick: Whether this is the quick form, which has a run folder of its own.
+        out: The run folder; by default a folder in `runs`.
+        jobs: Number of processes.
+        cluster: "ray" for the processes of a Ray cluster.
+        verbose: 0 for no progress.
+        command: The command to repeat the study with, for the page.
+
+    Returns:
+        The run folder, the page as plain data, and the path of the page.
+
+    Raises:
+        InputError: The run folder holds something else, or was made with other shared settings.
+        TrainingError: A cell failed.
+    """
+    asked = json.loads(to_json({"experiment": name, **shared, "version": __version__}))
+    listed = [Cell(name, "", 0, "", digest([asked, cell]), cell) for cell in cells]
+    store = Store(run_folder(name, quick, out))
+    store.check(asked)
+    if store.read_plan() is None:
+        listing = [cell.to_json() for cell in listed]
+        store.write_plan({"asked": asked, "jobs": listing, "command": command, "versions": versions_used()})
+    if measure_group is not None and cluster is None and _has_gpu():
+        _measure_groups(listed, shared, store, measure_group, group_of)
+    measuring = _FunctionOfFile(measure)
+    if (jobs > 1 or cluster is not None) and not measuring.loadable:
+        raise InputError(f"{name}: with several jobs, measure must be a function at the top level of a file")
+    run_jobs(listed, shared, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measuring)
+    results = list(store.read_all(listed, name).values())
+    page = replace(describe(results), command=command)
+    page = _with_versions(page, (store.read_plan() or {}).get("versions"))
+    with writing(store.folder):
+        path = write_document(page, store.folder)
+    return Reproduction(store.folder, page, path)
+
+
+def run_from_command_line(run: Callable[..., Reproduction], names: Sequence[str] = ()) -> None:
+    """Call the `run` function of a script with options from the command line, and print its answer.
+
+    Args:
+        run: Takes `quick`, `out`, `jobs`, `cluster` and `command`, as `run_study` does.
+        names: The studies of the script where it has several; `run` gets the chosen one as `name`.
+    """
+    parser = argparse.ArgumentParser()
+    if names:
+        parser.add_argument("name", choices=names)
+    parser.add_argument("--quick", action="store_true", help="minutes on two cores instead of full size")
+    parser.add_argument("--out", metavar="FOLDER", help="run folder; by default one in runs")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--cluster", choices=["ray"], help="run on a cluster")
+    done = run(**vars(parser.parse_args()), command=shlex.join(["python", *sys.argv]))
+    print("\n".join(done.document.answer))
+    print(f"\nreport: {done.page}")
+
+
+@dataclass(frozen=True)
+class Cell(Job):
+    """One call of a study's function; its settings identify it."""
+
+    settings: Settings = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """The settings in one phrase, for progress and messages."""
+        return ", ".join(f"{name} {value}" for name, value in self.settings.items())
+
+
+class _FunctionOfFile:
+    """Calls a study's function; pickled as the path of its file, so that a process keeps what the file has cached."""
+
+    def __init__(self, function: Callable[..., Result]):
+        self._function: Callable[..., Result] | None = function
+        code = getattr(function, "__code__", None)
+        self._path = Path(code.co_filename).absolute() if code is not None else None
+        self._name = getattr(function, "__qualname__", "")
+
+    @property
+    def loadable(self) -> bool:
+        return self._path is not None and self._name.isidentifier()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_function": None}
+
+    def __call__(self, job: Job, shared: Settings, store: Store) -> Result:
+        assert isinstance(job, Cell)
+        if self._function is None:
+            assert self._path is not None
+            self._function = getattr(load_script(self._path), self._name)
+        return self._function(job.settings, shared)
+
+
+def _measure_groups(
+    cells: Sequence[Cell],
+    shared: Settings,
+    store: Store,
+    measure_group: Callable[[list[Settings], Settings], list[Result]],
+    group_of: Callable[[Settings], Hashable],
+) -> None:
+    """Measure the open cells of each group at once; each result is stored under its own cell."""
+    groups: dict[Hashable, list[Cell]] = {}
+    for cell in cells:
+        group = group_of(cell.settings)
+        if group is not None and not store.has(cell):
+            groups.setdefault(group, []).append(cell)
+    for members in groups.values():
+        results = measure_group([cell.settings for cell in members], shared)
+        for cell, result in zip(members, results, strict=True):
+            store.write(cell, result)
+        logger.info("%d measured at once, the first: %s", len(members), members[0].describe())
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _with_versions(document: Document, versions: Mapping[str, str] | None) -> Document:
+    """Add the versions that a run was started with to the last section."""
+    if not versions:
+        return document
+    made = next(
+        (section for section in document.sections if section.name == "made"), Section("made", "How it was made")
+    )
+    others = tuple(section for section in document.sections if section is not made)
+    return replace(document, sections=(*others, replace(made, words=(*made.words, say_versions(versions)))))
