@@ -92,4 +92,4 @@ def test_ctrl_c(run, monkeypatch, tmp_path, command, resumes):
     done = run(command, "digits", "--out", tmp_path / "run")
     assert done.code == 130
     assert done.err.startswith("consilience: stopped")
-    assert ("the same command goes on from there" in done.err) == resumes
+    assert ("the same command continues from there" in done.err) == resumes

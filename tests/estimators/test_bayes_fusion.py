@@ -322,7 +322,7 @@ OPINIONS, Y, _ = dependent(60)
         ({"kappa": "gauss"}, OPINIONS, Y, "did you mean 'gaussian'"),
         ({"reliability": "atuo"}, OPINIONS, Y, "did you mean 'auto'"),
         ({"calibration": "temp"}, OPINIONS, Y, "did you mean 'temperature'"),
-        ({"experts": {"m1": LogisticRegression()}}, OPINIONS, Y, "none for modality 'm2'"),
+        ({"experts": {"m1": LogisticRegression()}}, OPINIONS, Y, "modality 'm2' has none"),
         ({"experts": {"m9": LogisticRegression()}}, OPINIONS, Y, "unknown modality 'm9'"),
         ({"experts": LogisticRegression(), "folds": 1}, OPINIONS, Y, "folds must be between 2 and 60"),
     ],

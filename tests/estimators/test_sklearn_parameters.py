@@ -71,7 +71,7 @@ def test_help_lists_every_setting_of_training(estimator):
         if name != "seed":
             assert signature[name].default == setting.default
             if estimator is not FusionRegressor:  # whose parameters are those of the classifier
-                assert f"\n        {name}: " in estimator.__doc__
+                assert f"\n        {name} (" in estimator.__doc__
 
 
 def test_entries_are_added_to_none():

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.plan import Plan, jobs_of, registered_name
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.settings import settings_of
 from consilience.data import DataSet
 from consilience.evaluation import find_metric
 from consilience.version import __version__
@@ -95,8 +94,8 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
     from consilience.comparison.job import label_of
     from consilience.corruption import Corruptor
+    from consilience.training import TrainingSettings
     from consilience.training.devices import resolve_device
-    from consilience.training.settings import TrainingSettings
 
     tasks = {data.task for data in loaded.values()}
     if len(tasks) > 1:
@@ -110,10 +109,10 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
         labels = [label_of(corruption, data.modalities) for corruption in plan.corruptions]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: two of the corruptions are the same: {', '.join(labels)}")
-    settings = settings_of(TrainingSettings)
+    fields = TrainingSettings.__dataclass_fields__.keys() - {"seed", "on_interrupt"}
     for name in plan.training:
-        if name not in settings or name in ("seed", "on_interrupt"):
-            raise unknown_name("training setting", name, settings.keys() - {"seed", "on_interrupt"})
+        if name not in fields:
+            raise unknown_name("training setting", name, fields)
     resolve_device(TrainingSettings(**plan.training).device)
     modalities = {name for data in loaded.values() for name in data.modalities}
     for name in plan.encoders:

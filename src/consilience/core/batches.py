@@ -20,10 +20,13 @@ class Batch:
     `complete` names the modalities known to be there for every sample. It is known on the host, so that the usual
     case needs neither masks nor a wait for the device.
 
+    `stacked` says that this is one of many batches computed at once by `torch.func.vmap`, where rows cannot be selected
+    by a mask.
+
     Not a dataclass on purpose: Fabric walks through dataclasses at every step, and this one is made at every step.
     """
 
-    __slots__ = ("complete", "index", "lengths", "names", "present", "values", "weight", "y")
+    __slots__ = ("complete", "index", "lengths", "names", "present", "stacked", "values", "weight", "y")
 
     def __init__(
         self,
@@ -35,13 +38,14 @@ class Batch:
         lengths: Mapping[str, Tensor] | None = None,
         y: Tensor | None = None,
         complete: frozenset[str] = frozenset(),
+        stacked: bool = False,
     ):
         self.values = dict(values)
         self.names = tuple(self.values)
         self.present = present
         self.lengths = dict(lengths or {})
         self.index, self.weight, self.y = index, weight, y
-        self.complete = complete
+        self.complete, self.stacked = complete, stacked
 
     def __len__(self) -> int:
         return len(self.index)
@@ -73,6 +77,7 @@ class Batch:
             lengths={name: length.index_select(0, rows) for name, length in self.lengths.items()},
             y=None if self.y is None else self.y.index_select(0, rows),
             complete=self.complete,
+            stacked=self.stacked,
         )
 
     def part(self, start: int, stop: int) -> Batch:
@@ -85,6 +90,7 @@ class Batch:
             lengths={name: length[start:stop] for name, length in self.lengths.items()},
             y=None if self.y is None else self.y[start:stop],
             complete=self.complete,
+            stacked=self.stacked,
         )
 
     def to(self, device: torch.device | str) -> Batch:
@@ -97,6 +103,7 @@ class Batch:
             lengths={name: length.to(device, non_blocking=True) for name, length in self.lengths.items()},
             y=None if self.y is None else self.y.to(device, non_blocking=True),
             complete=self.complete,
+            stacked=self.stacked,
         )
 
     def hiding(self, hidden: Tensor) -> Batch:
@@ -117,4 +124,5 @@ class Batch:
             weight=self.weight,
             lengths={name: length.masked_fill(column[name], 0) for name, length in self.lengths.items()},
             y=self.y,
+            stacked=self.stacked,
         )

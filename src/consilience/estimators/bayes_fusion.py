@@ -1,4 +1,4 @@
-"""Bayesian fusion of opinions as a scikit-learn estimator: for models that are trained already, or for its experts."""
+"""Bayesian fusion of opinions as a scikit-learn estimator: of given opinions, or of experts that it trains."""
 
 from __future__ import annotations
 
@@ -76,14 +76,17 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
     folds: int = 5
 
     def fit(self, opinions: Any, y: Any = None, present: Any = None) -> BayesFusion:
-        """Learn from opinions (mapping name → `[n, class]`, or `[n, modality, class]`) and labels y `[n]`.
+        """Fit calibration and dependence.
 
-        With `experts`: from modalities (mapping name → values, or `Samples`). present: `[n, modality]`.
+        Args:
+            opinions: Mapping name → `[n, class]`, or `[n, modality, class]`; with `experts` the modalities, a mapping
+                name → values or `Samples`.
+            y: Labels `[n]`.
+            present: Booleans `[n, modality]`; False: missing.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+        self._forget()
         if self.reliability not in (None, "auto"):
-            raise unknown_name("reliability", self.reliability, ["auto"], "Or None: every expert is taken as sound")
+            raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
         heard, y_index = (self._hear if self.experts is None else self._train)(opinions, y, present)
         modalities, classes = heard.logits.shape[1:]
         prior = None if isinstance(self.prior, str) else read_distribution("prior", self.prior, classes)
@@ -103,26 +106,26 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         return self
 
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
-        """The log-posterior `[n, class]`, columns in the order of `classes_`."""
+        """Return the log-posterior `[n, class]`, columns in the order of `classes_`."""
         return like_input(opinions, self._log_posterior(opinions, present))
 
     def predict_proba(self, opinions: Any, present: Any = None) -> Any:
-        """The posterior `[n, class]`, columns in the order of `classes_`."""
+        """Return the posterior `[n, class]`, columns in the order of `classes_`."""
         return like_input(opinions, np.exp(self._log_posterior(opinions, present)))
 
     def predict(self, opinions: Any, present: Any = None) -> Any:
-        """The most probable label of each sample `[n]`."""
+        """Return the most probable label of each sample `[n]`."""
         return like_input(opinions, self._labels(opinions, present))
 
     def trust(self, opinions: Any, present: Any = None) -> Any:
-        """How far each expert is trusted on each sample: `[n, modality]`, rows sum to 1 over what is present."""
+        """Return the trust in each expert per sample `[n, modality]`; rows sum to 1 over the present experts."""
         heard = self._read(opinions, present)
         return like_input(opinions, trust_from_weights(self._weights(heard).numpy(), heard.present))
 
     def full_prediction(self, opinions: Any, present: Any = None) -> Prediction:
-        """All that is said, in tensors on the CPU: output (the log-posterior), opinions and weights.
+        """Return output (the log-posterior), opinions and weights as CPU tensors.
 
-        `extra["present"]` is who was there, `[n, modality]`; modalities are in the order of `modalities_`.
+        `extra["present"]` is `[n, modality]`; modalities are in the order of `modalities_`.
         """
         heard = self._read(opinions, present)
         output = torch.from_numpy(self._log_posterior(opinions, present))
@@ -130,13 +133,13 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         return Prediction(output, opinions=said, weights=self._weights(heard), extra=extra)
 
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
-        """The share of samples whose label is predicted right."""
+        """Return the accuracy."""
         labels = check_labels(y)
         encode_labels(labels, self.classes_)
         return float(accuracy_score(labels, self._labels(opinions, present), sample_weight=sample_weight))
 
     def save(self, path: str | Path) -> Path:
-        """Write a folder of safetensors and JSON, and experts as skops has them, for `consilience.load`."""
+        """Write a folder of safetensors and JSON, and experts in the format of skops, for `consilience.load`."""
         check_is_fitted(self, "rule_")
         return write_bayes(Path(path), self)
 
@@ -153,7 +156,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
             return posterior.numpy()
         target = self.target_prior
         if isinstance(target, str):
-            # Samples on which no one has an opinion would only pull the estimate back to the prior.
+            # Samples without any opinion would only pull the estimate back to the prior.
             spoken = there.any(1)
             prior = self.rule_.prior
             target = estimate_target_prior(posterior[spoken], prior) if bool(spoken.any()) else prior
@@ -161,13 +164,13 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         return self.rule_(logits, there, torch.from_numpy(shares), rho).numpy()
 
     def _reliability(self, heard: Heard) -> torch.Tensor | None:
-        """How far each expert is sound on each sample, `[n, modality]`, if that is judged."""
+        """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
         if self.reliability is None:
             return None
         return self.reliability_(torch.from_numpy(_finite(heard.logits)), torch.from_numpy(heard.present))
 
     def _weights(self, heard: Heard) -> torch.Tensor:
-        """The weight of each expert's calibrated evidence, times how far it is sound if that is judged."""
+        """The weight of each expert's calibrated evidence, times its reliability if that is estimated."""
         weights, rho = self.rule_.expert_weights(torch.from_numpy(heard.present)), self._reliability(heard)
         return weights if rho is None else weights * rho
 
@@ -188,7 +191,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         return heard, y_index
 
     def _train(self, X: Any, y: Any, present: Any) -> tuple[Heard, np.ndarray]:
-        """Out-of-fold opinions of the experts, who are then trained on all samples."""
+        """Out-of-fold opinions of the experts, which are then trained on all samples."""
         samples = Samples.of(X, present=present)
         labels = self._read_labels(samples.y if y is None else y, len(samples))
         self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
@@ -209,11 +212,11 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
                 raise unknown_name("modality", name, names, "It was given in experts")
         for name in names:
             if name not in self.experts:
-                raise InputError(f"experts: there is none for modality {name!r}; give one, or leave the modality out")
+                raise InputError(f"experts: modality {name!r} has none; give one, or leave the modality out")
         return {name: self.experts[name] for name in names}
 
     def _read(self, opinions: Any, present: Any) -> Heard:
-        """Opinions as in fitting; with experts, theirs on the modalities given."""
+        """Opinions as in fitting; with experts, their opinions on the modalities."""
         check_is_fitted(self, "rule_")
         if self.experts is None:
             heard = hear(
@@ -254,7 +257,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
 
 def _finite(logits: np.ndarray) -> np.ndarray:
-    """Logits with −inf as the least probability there is, to be measured."""
+    """Logits with −inf replaced by the smallest probability in float64."""
     return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)
 
 

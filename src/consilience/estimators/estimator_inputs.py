@@ -25,7 +25,7 @@ from consilience.estimators.column_selection import (
     split_columns,
 )
 from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters
-from consilience.training import Trainer
+from consilience.training import Callback, Trainer
 
 
 class ReadsSamples(DeclaredParameters):
@@ -36,16 +36,11 @@ class ReadsSamples(DeclaredParameters):
     columns: Columns | None = None
     kinds: Mapping[str, Kind] | None = None
     training: Mapping[str, Any] | None = None
-    callbacks: Sequence[Any] | None = None
+    callbacks: Sequence[Callback] | None = None
     random_state: Any = 0
     device: str  # one of the settings of training
     modalities_: tuple[str, ...]
     encodings_: dict[str, Encoding]  # of a DataFrame's columns
-
-    def _forget(self) -> None:
-        """If fitting fails, no model of an earlier fit is left to be taken for the new one."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
 
     def _check_mappings(self, *names: str) -> None:
         for name in names:
@@ -66,24 +61,23 @@ class ReadsSamples(DeclaredParameters):
             default = self.training_defaults.get(name, TRAINING[name].default) if name in TRAINING else None
             if name in TRAINING and parameters[name] != default:
                 raise InputError(f"training: {name!r} is given twice, as a parameter and in training; give one of them")
-        callbacks = {} if self.callbacks is None else {"callbacks": list(self.callbacks)}
-        return Trainer(**{**parameters, **further, **callbacks}, seed=seed)
+        return Trainer(**{**parameters, **further}, seed=seed, callbacks=self.callbacks)
 
     def _read(
         self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None
     ) -> Samples:
-        """Whatever the user has, as samples: `Samples`, a mapping of arrays, or one table and `columns`.
+        """Read `Samples`, a mapping of arrays, or one table with `columns`.
 
-        known: the modalities of training, which decide how the same names are read again; None when fitting.
+        known: the modalities of training, which set the kinds; None when fitting.
         """
-        # A sparse matrix may be a mapping too; validate_data says how to make it dense.
+        # A sparse matrix may be a mapping too; the error of validate_data explains how to make it dense.
         named = isinstance(X, Samples) or (isinstance(X, Mapping) and not issparse(X))
         if named and known is None and self.columns is not None:
-            raise InputError("columns= is for one 2-D array or DataFrame; a mapping names its modalities itself")
+            raise InputError("columns= is for one 2-D array or DataFrame; a mapping has the modalities as its keys")
         values = X if named else self._read_table(X, known)
         kinds = self.kinds
         if known is not None:
-            # Token lists that happen to be of equal length, say, or texts that all are missing.
+            # The values alone may look different: token lists of equal length, or texts that are all missing.
             kinds = None if isinstance(X, Samples) else {name: known[name].kind for name in values if name in known}
         return Samples.of(values, kinds=kinds, present=present, weight=weight)
 
@@ -142,14 +136,14 @@ class ReadsSamples(DeclaredParameters):
 
 
 def without_targets(samples: Samples) -> Samples:
-    """The same samples without y and weights: what is to be predicted must not matter, known to training or not."""
+    """Return the samples without y and weights, which prediction must not depend on."""
     if samples.y is None and samples.weight is None:
         return samples
     return Samples(samples.modalities, samples.values, samples.present, samples.lengths, None, None, samples.index)
 
 
 def like_input(X: Any, values: np.ndarray) -> Any:
-    """Tensors, where the modalities are, if that is what came in; else numpy, as for labels that are text."""
+    """Return a tensor on the same device if X holds tensors and the values are numbers, else the array."""
     given = list(X.values()) if isinstance(X, Mapping) else [X]
     if values.dtype.kind in "biuf" and all(hasattr(part, "detach") for part in given):
         return torch.from_numpy(values).to(given[0].device)

@@ -1,4 +1,4 @@
-"""`impute=`: the latent model that fills in what is missing before a classifier or regressor sees it."""
+"""`impute=`: the latent model that fills in missing modalities before a classifier or regressor reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent
 
 # Trained like the method unless `impute` has other values; hiding modalities is the method's own training.
 _ALIKE = ("training", *(name for name in TRAINING if name != "modality_dropout"))
-# What the samples and the estimator decide.
+# Set by the samples and the estimator.
 _DECIDED = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
 
 
@@ -25,9 +25,14 @@ def fit_imputer(
     validation: Samples | None,
     seed: int,
 ) -> TrainedLatent:
-    """A latent model of the training samples, whose targets it does not see.
+    """Train the latent model on the training samples without their targets.
 
-    impute: an objective, or parameters of `MultimodalVAE` · parameters: those of the estimator it serves.
+    Args:
+        impute: An objective, or parameters of `MultimodalVAE`.
+        parameters: Parameters of the estimator.
+        train: Training samples.
+        validation: Samples for early stopping.
+        seed: Of initial weights, batches and draws.
     """
     if not isinstance(impute, str | Mapping):
         raise InputError(

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
-from consilience.core.settings import Setting, describe, settings_of
+from consilience.core.settings import Setting, plain_type, settings_of
 from consilience.estimators.column_selection import describe_columns, restore_columns
 from consilience.training.settings import TrainingSettings
 
@@ -67,10 +67,7 @@ class DeclaredParameters(BaseEstimator):
         construct.__signature__ = signature  # type: ignore[attr-defined]
         cls.__init__ = construct  # type: ignore[method-assign]
         if cls.trains and cls.__doc__:
-            lines = [
-                f"        {name}: {setting.help[:1].upper()}{setting.help[1:]}; {describe(setting.annotation)}.\n"
-                for name, setting in TRAINING.items()
-            ]
+            lines = [f"        {name} ({setting.allowed}): {setting.help}.\n" for name, setting in TRAINING.items()]
             cls.__doc__ = cls.__doc__.replace(_TRAINING_LINE, "".join(lines))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -96,6 +93,11 @@ class DeclaredParameters(BaseEstimator):
             setattr(self, name, {**(getattr(self, name) or {}), **changed})
         return self
 
+    def _forget(self) -> None:
+        """Delete what an earlier fit learned, so that a failed fit leaves no model."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+
 
 def _declared(cls: type[DeclaredParameters]) -> list[inspect.Parameter]:
     """The annotated attributes of a class and its bases that have a default, and the settings of training."""
@@ -107,7 +109,7 @@ def _declared(cls: type[DeclaredParameters]) -> list[inspect.Parameter]:
                     defaults[name] = (annotation, vars(base)[name])
     if cls.trains:
         for name, setting in TRAINING.items():
-            defaults[name] = (setting.annotation, cls.training_defaults.get(name, setting.default))
+            defaults[name] = (plain_type(setting.annotation), cls.training_defaults.get(name, setting.default))
     by_position, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     return [
         inspect.Parameter(name, by_position if name == cls.first else by_name, default=default, annotation=annotation)

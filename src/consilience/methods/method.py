@@ -201,6 +201,8 @@ def encode(encoder: Encoder, batch: Batch, name: str) -> Encoded:
     if name in batch.complete:
         return encoder(x, lengths)
     present = batch.present_in(name)
+    if batch.stacked:  # rows cannot be selected: encode all of them, and set those without the modality to zero
+        return _zero_missing(encoder(x, None if lengths is None else lengths.clamp(min=1)), present)
     rows = present.nonzero()[:, 0]
     if len(rows) == len(batch):
         return encoder(x, lengths)
@@ -218,3 +220,12 @@ def encode(encoder: Encoder, batch: Batch, name: str) -> Encoded:
         None if some.sequence is None else spread(some.sequence),
         None if some.mask is None else spread(some.mask),
     )
+
+
+def _zero_missing(encoded: Encoded, present: Tensor) -> Encoded:
+    def zero(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part.masked_fill(~present.view(-1, *[1] * (part.ndim - 1)), 0)
+
+    pooled = zero(encoded.pooled)
+    assert pooled is not None
+    return Encoded(pooled, zero(encoded.sequence), zero(encoded.mask))

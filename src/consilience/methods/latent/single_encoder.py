@@ -25,8 +25,8 @@ from consilience.methods.latent.subset_encoders import (
 )
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.preparation import Preparation
+from consilience.training.batch_loader import BatchLoader
 from consilience.training.devices import resolve_device
-from consilience.training.feed import Feed
 from consilience.training.seeding import seeded
 
 _CLASSES: dict[str, type[SubsetEncoder]] = {
@@ -85,7 +85,7 @@ class EncoderAlone:
         target = resolve_device(device)
         network = self.network.to(target).eval()
         found = []
-        for batch in Feed(X.only([self.name]), self.preparation, target).in_order(256):
+        for batch in BatchLoader(X.only([self.name]), self.preparation, target).in_order(256):
             batch.values = {self.name: self._seen(batch[self.name])}
             found.append(network(batch, batch.present[None])[0])
         mean, variance = (torch.cat(parts) for parts in zip(*((one.mean, one.variance) for one in found)))

@@ -25,9 +25,9 @@ from consilience.methods.latent.likelihoods import default_likelihood
 from consilience.methods.latent.unit_conversion import in_users_units, log_volume, own_transforms
 from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
+from consilience.training.batch_loader import BatchLoader
 from consilience.training.devices import resolve_device
-from consilience.training.feed import Feed
-from consilience.training.memory import kept_memory
+from consilience.training.memory_reuse import kept_memory
 from consilience.training.seeding import seeded
 from consilience.training.trainer import input_type
 
@@ -230,7 +230,7 @@ class TrainedLatent:
     def _batches(self, samples: Samples, device: str, size: int = BATCH) -> Iterator[Batch]:
         target = resolve_device(device)
         self.model.to(target).eval()
-        return Feed(samples, self.preparation, target, dtype=input_type(self.model)).in_order(size)
+        return BatchLoader(samples, self.preparation, target, dtype=input_type(self.model)).in_order(size)
 
     def _known(self, names: Sequence[str] | None) -> list[str]:
         if names is None:

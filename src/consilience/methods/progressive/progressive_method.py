@@ -161,7 +161,8 @@ class Progressive(Family, JointMethod):
             context = joint if self.source == "joint" else features[name].pooled
             context = context.detach() if self.detach_steps else context
             context = self.project_context[name](context) if self.source == "own" else self.project_context(context)
-            rows = None if name in batch.complete else batch.present_in(name).nonzero()[:, 0]
+            every = name in batch.complete or batch.stacked  # all rows are encoded
+            rows = None if every else batch.present_in(name).nonzero()[:, 0]
             encoder.listen(context, rows)
 
 
