@@ -164,7 +164,7 @@ def test_columns_that_cannot_be(given, columns, message):
 
 
 def test_samples_already_know_their_kinds():
-    with pytest.raises(InputError, match="samples already know their kinds"):
+    with pytest.raises(InputError, match="Samples have kinds and lengths already"):
         FusionClassifier(kinds={"image": "vector"}).fit(Samples.of(X), Y)
 
 

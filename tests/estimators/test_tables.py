@@ -137,6 +137,21 @@ def test_encodings_are_saved_with_the_model(tmp_path, toy, classifier, frame):
         again.predict(frame(**places(toy) | {"city": ["Ulm", *places(toy)["city"][1:]]}))
 
 
+def test_models_of_0_1_have_no_encodings_and_find_their_columns(toy, classifier, frame):
+    words = np.array(["a dull day", "such a bright day"])[toy.y].tolist()
+    model = classifier(columns={"sound": "mfcc_*", "words": "review"}, epochs=2).fit(frame(review=words), toy.y)
+    expected = model.predict_proba(frame(review=words))
+    del model.encodings_
+    for new in (frame(review=words), frame(review=words)[["review", *HEADER[::-1]]]):
+        np.testing.assert_array_equal(model.predict_proba(new), expected)
+
+
+def test_fitting_again_forgets_the_columns_of_the_first_fit(toy, classifier, frame):
+    model = classifier(columns=PLACES, epochs=1).fit(frame(**places(toy)), toy.y)
+    again = model.set_params(columns={"image": slice(0, 3), "place": slice(3, 5)}).fit(toy.table, toy.y)
+    assert len(again.predict(toy.table)) == 80
+
+
 def test_encodings_of_a_latent_model_are_saved(tmp_path, toy, frame):
     table = frame(**places(toy))
     model = MultimodalVAE(latent=2, epochs=1, columns=PLACES, device="cpu").fit(table)

@@ -109,7 +109,6 @@ def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
     """Read the test part of a named data set, by default the one of training, or a file."""
     from consilience.data import load_data
     from consilience.data.named_sets import DATA_SETS
-    from consilience.estimators.estimator_inputs import without_targets
 
     recipe = getattr(getattr(model, "model_", None), "recipe", None) or {}
     name = data or recipe.get("data")
@@ -124,7 +123,7 @@ def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
     known = [name for name in samples.names if name in trained.names]
     if not known:
         raise InputError(f"generate: {name} has none of the model's modalities, {', '.join(trained.names)}")
-    return without_targets(samples.only(known))
+    return samples.only(known).without_targets()
 
 
 def read_arrays(trained: TrainedLatent, path: Path) -> Samples:

@@ -18,17 +18,17 @@ from consilience.core.samples import Samples
 
 @dataclass
 class Moments:
-    """Weighted sums over values `[n, feature]`, relative to a value that occurs.
+    """Weighted sums over values `[…, feature]`, relative to one of the values.
 
-    So a large mean costs no digits, and the standard deviation of a constant is exactly 0.
+    Relative to such a shift no digits are lost to a large mean, and a constant has a standard deviation of exactly 0.
 
     Attributes:
-        shift: That value `[feature]`; None as long as nothing was counted.
-        total: The sum of the weights.
-        first: The weighted sum of differences to the shift `[feature]`.
-        second: The weighted sum of their squares `[feature]`.
-        low: The smallest value `[feature]`.
-        high: The largest value `[feature]`.
+        shift: One of the values `[feature]`; None if nothing was added.
+        total: Sum of the weights.
+        first: Weighted sum of the differences to the shift `[feature]`.
+        second: Weighted sum of their squares `[feature]`.
+        low: Smallest value `[feature]`.
+        high: Largest value `[feature]`.
     """
 
     shift: np.ndarray | None = None
@@ -39,7 +39,7 @@ class Moments:
     high: np.ndarray | float = -np.inf
 
     def add(self, values: np.ndarray, weight: np.ndarray) -> None:
-        """Count values `[n, feature]`, each with its weight `[n]`.
+        """Add values `[n, feature]` with weights `[n]`.
 
         >>> moments = Moments()
         >>> moments.add(np.array([[1.0], [3.0], [9.0]]), np.array([1.0, 1.0, 0.0]))
@@ -58,9 +58,9 @@ class Moments:
             self.second = self.second + weight @ (values - self.shift) ** 2
 
     def add_bytes(self, values: np.ndarray, weight: np.ndarray) -> None:
-        """Count all pixels of images of bytes `[n, channel, pixel]`, each image with its weight `[n]`.
+        """Add all pixels of images of bytes `[n, channel, pixel]`, each image with its weight `[n]`.
 
-        The same sums, of whole numbers within an image: exact, and several times as fast.
+        Sums within an image are of whole numbers: exact, and several times as fast.
         """
         values, weight = values[weight > 0], weight[weight > 0]
         if not values.size:
@@ -77,7 +77,7 @@ class Moments:
         self.second = self.second + weight @ (squares - 2 * shift * sums + pixels * shift**2)
 
     def mean_and_std(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation, `[feature]` each; not finite where the sums overflow."""
+        """Return mean and standard deviation, `[feature]` each; an overflow gives infinity or NaN."""
         assert self.shift is not None
         with np.errstate(over="ignore", invalid="ignore"):
             mean = self.first / self.total

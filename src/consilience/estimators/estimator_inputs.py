@@ -135,13 +135,6 @@ class ReadsSamples(DeclaredParameters):
         return [column for encoding in encodings.values() for column in encoding.categories]
 
 
-def without_targets(samples: Samples) -> Samples:
-    """Return the samples without y and weights, which prediction must not depend on."""
-    if samples.y is None and samples.weight is None:
-        return samples
-    return Samples(samples.modalities, samples.values, samples.present, samples.lengths, None, None, samples.index)
-
-
 def like_input(X: Any, values: np.ndarray) -> Any:
     """Return a tensor on the same device if X holds tensors and the values are numbers, else the array."""
     given = list(X.values()) if isinstance(X, Mapping) else [X]

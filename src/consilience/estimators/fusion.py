@@ -21,7 +21,7 @@ from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
 from consilience.estimators.column_selection import describe_encodings, restore_encodings
-from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
+from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.imputer_choice import fit_imputer
 from consilience.estimators.sklearn_parameters import describe_parameters, draw_seed, restore_parameters
 from consilience.evaluation.trust import present_modalities, trust_from_weights
@@ -129,7 +129,7 @@ class _FusionEstimator(ReadsSamples):
 
     def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
         check_is_fitted(self, "model_")
-        samples = self._filled(without_targets(self._read(X, present, known=self.model_.preparation.raw)))
+        samples = self._filled(self._read(X, present, known=self.model_.preparation.raw).without_targets())
         return samples, self.model_.predict(samples, device=self.device)
 
     def _decoded(self, X: Any, present: Any) -> np.ndarray:

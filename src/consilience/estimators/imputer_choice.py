@@ -7,7 +7,6 @@ from typing import Any
 
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
-from consilience.estimators.estimator_inputs import without_targets
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.sklearn_parameters import TRAINING
 from consilience.methods.latent.trained_latent_model import TrainedLatent
@@ -44,6 +43,6 @@ def fit_imputer(
         if name not in allowed:
             raise unknown_name("setting", name, allowed, "It was given in impute")
     alike = {name: parameters[name] for name in _ALIKE}
-    held_out = None if validation is None else without_targets(validation)
+    held_out = None if validation is None else validation.without_targets()
     model = MultimodalVAE(**{**alike, **given}, validation=held_out, random_state=seed)
-    return model.fit(without_targets(train), sample_weight=train.weight).trained_
+    return model.fit(train.without_targets(), sample_weight=train.weight).trained_

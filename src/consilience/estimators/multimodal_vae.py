@@ -14,7 +14,7 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.settings import PositiveInt, check_value
 from consilience.encoders import EncoderChoice
-from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
+from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.multimodal_vae_saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import draw_seed
 from consilience.evaluation.trust import present_modalities
@@ -347,7 +347,7 @@ class MultimodalVAE(ReadsSamples):
 
     def _known(self, X: Any, present: Any, targets: bool = False) -> Samples:
         samples = self._read(X, present, known=self._fitted().preparation.raw)
-        return samples if targets else without_targets(samples)
+        return samples if targets else samples.without_targets()
 
     def _objective_settings(self) -> dict[str, Any]:
         """Bound and subsets where the objective has them, or where they were changed: the objective refuses those."""

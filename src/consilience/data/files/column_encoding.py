@@ -67,15 +67,13 @@ def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool
     return _as_columns(name, "vector", frame, numbers, strings, as_stored)
 
 
-def read_known_columns(
-    name: str, kind: Kind, frame: polars.DataFrame, numbers: list[str], strings: list[str], as_stored: bool = False
-) -> Columns:
+def read_known_columns(name: str, frame: polars.DataFrame, encoding: Encoding, as_stored: bool = False) -> Columns:
     """Read columns as what they were in training, whatever type the few rows of a new table suggest."""
     what = f"modality {name!r}: column"
-    words = {column: read_known_strings(frame[column], what) for column in strings}
+    strings = {column: read_known_strings(frame[column], what) for column in encoding.string_columns}
     types = frame.schema
-    parsed = [read_known_numbers(frame[column], what) for column in numbers if not types[column].is_numeric()]
-    return _as_columns(name, kind, frame.with_columns(parsed), numbers, words, as_stored)
+    parsed = [read_known_numbers(frame[column], what) for column in encoding.numbers if not types[column].is_numeric()]
+    return _as_columns(name, encoding.kind, frame.with_columns(parsed), encoding.numbers, strings, as_stored)
 
 
 def read_known_numbers(column: polars.Series, what: str) -> polars.Series:
@@ -168,6 +166,11 @@ class Encoding:
     numbers: list[str]
     fills: np.ndarray | None
     categories: Mapping[str, np.ndarray]
+
+    @property
+    def kind(self) -> Kind:
+        """Of the modality."""
+        return "vector" if self.text is None else "text"
 
     @property
     def columns(self) -> list[str]:

@@ -108,10 +108,9 @@ class _Table:
             values[name] = encoding.encode(columns, _ADVICE)
             names[name] = [name] if columns.kind == "text" else encoding.features
             encodings[name] = encoding.to_json()
-        kinds: dict[str, Kind] = {name: columns.kind for name, columns in self.modalities.items()}
+        samples = Samples.of(values, self.y, kinds={name: columns.kind for name, columns in self.modalities.items()})
         target = {"name": self.target, "type": "string" if self.y.dtype.kind == "U" else "number"}
-        reading = {"format": "table", "target": target, "modalities": encodings}
-        return Made(Samples.of(values, self.y, kinds=kinds), {"columns": names}, reading)
+        return Made(samples, {"columns": names}, {"format": "table", "target": target, "modalities": encodings})
 
     @property
     def remake(self) -> Remake | None:
@@ -129,9 +128,8 @@ def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target:
     there = {target: strings} if target in header else {}
     kept = find_modalities(table, encodings, header)
     values, frame = encode_columns(table, kept, there, _NEW_ADVICE)
-    kinds: dict[str, Kind] = {name: "vector" if kept[name].text is None else "text" for name in kept}
     y = read_known_target(frame[target], strings) if there else None
-    return Samples.of(values, y, kinds=kinds)
+    return Samples.of(values, y, kinds={name: encoding.kind for name, encoding in kept.items()})
 
 
 def find_modalities(table: Path | Any, encodings: Mapping[str, Encoding], header: Sequence[str]) -> dict[str, Encoding]:
@@ -181,8 +179,7 @@ def encode_columns(
     frame = read_table(table, [*wanted, *others], [*strings, *(column for column, text in others.items() if text)])
     values = {}
     for name, encoding in encodings.items():
-        kind: Kind = "vector" if encoding.text is None else "text"
-        columns = read_known_columns(name, kind, frame, encoding.numbers, encoding.string_columns, as_stored)
+        columns = read_known_columns(name, frame, encoding, as_stored)
         values[name] = encoding.encode(columns, advice)
         _warn_of_unseen(table, encoding, columns)
     return values, frame

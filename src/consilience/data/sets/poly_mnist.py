@@ -112,7 +112,7 @@ def group(digits: np.ndarray, size: int, bits: np.random.PCG64) -> np.ndarray:
 def draw_backgrounds() -> dict[str, np.ndarray]:
     """The five backgrounds by name: `[3, 128, 128]` of bytes."""
     down, right = np.mgrid[:_CANVAS, :_CANVAS] / _CANVAS
-    # Places and waves written down as sequences that fill an interval evenly, not drawn: there is no seed to choose.
+    # Places and waves are sequences that fill an interval evenly; nothing is drawn, so there is no seed.
     step = np.arange(1, 25)
     first, second, third = (step * root % 1 for root in (np.sqrt(2), np.sqrt(3), np.sqrt(5)))
     waves = np.cos(
@@ -129,9 +129,9 @@ def draw_backgrounds() -> dict[str, np.ndarray]:
     }
     textures["checks"] %= 2
     drawn = {}
-    for name, (one, other) in _COLOURS.items():
+    for name, (start, end) in _COLOURS.items():
         share = textures[name].clip(0, 1)
-        colours = np.multiply.outer(np.array(one), 1 - share) + np.multiply.outer(np.array(other), share)
+        colours = np.multiply.outer(np.array(start), 1 - share) + np.multiply.outer(np.array(end), share)
         drawn[name] = np.rint(colours).astype(np.uint8)
     return drawn
 
