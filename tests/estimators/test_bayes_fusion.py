@@ -118,7 +118,7 @@ def test_tables_say_which_column_is_which_class(frame):
         model.predict(reordered)
     with pytest.raises(InputError, match="must name the same classes in the same order"):
         model.predict({**tables, "sound": reordered["sound"]})
-    with pytest.raises(InputError, match="label 'ox' is none of them"):
+    with pytest.raises(InputError, match="label 'ox' is not one of them"):
         BayesFusion().fit(tables, np.where(y, "ox", "dog"))
     assert BayesFusion(classes=["dog", "ox", "cow"]).fit(tables, np.where(y, "ox", "dog")).columns_ == tuple(names)
 
