@@ -283,7 +283,7 @@ def test_rounded_probabilities(run, folder, tmp_path, monkeypatch):
     refused = run(*words)
     assert refused.code == 2
     assert refused.err.rstrip().endswith(
-        "Logits need no --probabilities. If they were rounded, to two decimals say: --rounded 2)"
+        "Logits need no --probabilities. If they were rounded to two decimals, give --rounded 2)"
     )
     assert run(*words, "--rounded", "2").code == 0
     logs = []

@@ -1,10 +1,27 @@
 """Checks of settings: what passes, in which type, and what is said of the rest."""
 
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
 import numpy as np
 import pytest
 
 from consilience.core.errors import InputError
-from consilience.core.settings import dropout_rate, number, one_of, whole_number, yes_or_no
+from consilience.core.settings import (
+    DeclaredSettings,
+    Interval,
+    NonNegativeInt,
+    PositiveInt,
+    Rate,
+    check_settings,
+    dropout_rate,
+    number,
+    one_of,
+    plain_type,
+    settings_of,
+    whole_number,
+    yes_or_no,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +71,62 @@ def test_other_refusals_name_setting_value_and_choice():
         one_of("it", ["a"], ("a", "b"))
     with pytest.raises(InputError, match=r"^it must be a whole number ≥ 2, got 1$"):
         whole_number("it", 1, least=2)
+
+
+class Layer(DeclaredSettings):
+    """A class with every sort of setting."""
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        width: PositiveInt = 8,
+        rates: Sequence[Rate] = (),
+        mode: Literal["add", "concat"] = "add",
+        seed: NonNegativeInt | None = None,
+        rate: Annotated[float, Interval(0, 1, above=True), "of learning"] = 0.1,
+    ):
+        self.width, self.rates, self.mode, self.seed, self.rate = width, rates, mode, seed, rate
+
+
+class Deeper(Layer):
+    def __init__(self, *, depth: PositiveInt = 1, **settings):
+        super().__init__(**settings)
+        self.depth = depth
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"width": 0}, "width must be a whole number ≥ 1, got 0"),
+        ({"width": True}, "width must be a whole number ≥ 1, got True"),
+        ({"width": 2.0}, "width must be a whole number ≥ 1, got 2.0"),
+        ({"rates": [0.5, 1]}, r"rates must be a list, each a number ≥ 0 and < 1, got \[0.5, 1\]"),
+        ({"rates": "0.5"}, "rates must be a list, each a number ≥ 0 and < 1, got '0.5'"),
+        ({"mode": "ad"}, "unknown mode 'ad': did you mean 'add'"),
+        ({"seed": -1}, "seed must be a whole number ≥ 0 or None, got -1"),
+        ({"rate": float("nan")}, "rate must be a number > 0 and ≤ 1, got nan"),
+    ],
+)
+def test_declared_settings_are_checked_at_construction(given, message):
+    for cls in (Layer, Deeper):
+        with pytest.raises(InputError, match=f"^{message}"):
+            cls(**given)
+    with pytest.raises(InputError, match=r"(^layer: |^unknown mode .*given for layer)"):
+        check_settings("layer", Layer, given)
+
+
+def test_values_become_plain():
+    layer = Deeper(width=np.int64(3), rates=np.array([0.5, 0.25]), rate=1, depth=2)
+    assert (layer.width, layer.rates, layer.rate, layer.depth) == (3, [0.5, 0.25], 1.0, 2)
+    assert [type(value) for value in (layer.width, layer.rates[0], layer.rate)] == [int, float, float]
+
+
+def test_what_is_declared():
+    declared = settings_of(Layer)
+    assert list(declared) == ["width", "rates", "mode", "seed", "rate"]  # not `name`, which is no keyword
+    assert (declared["rate"].default, declared["rate"].help) == (0.1, "of learning")
+    assert declared["mode"].allowed == "'add' or 'concat'"
+    assert plain_type(declared["seed"].annotation) == int | None
+    with pytest.raises(InputError, match=r"unknown setting 'widht': did you mean 'width'.*given for layer"):
+        check_settings("layer", Layer, {"widht": 3})

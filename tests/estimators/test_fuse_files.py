@@ -1,4 +1,4 @@
-"""Opinions in files: lots that do not depend on batches, and a target prior from a part of many rows."""
+"""Opinions in files: random numbers that do not depend on batches, and a target prior from a part of many rows."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def evidence(tmp_path_factory):
     return Evidence(opinions, labels=labels, place_of=match_labels(labels.count(), 3, None))
 
 
-def test_lots_do_not_depend_on_the_batches(evidence, monkeypatch):
-    lots = []
+def test_draws_do_not_depend_on_the_batches(evidence, monkeypatch):
+    draws = []
     for cells in (1 << 21, 6 * 100, 6 * 7):
         monkeypatch.setattr(opinion_files, "CELLS", cells)
-        lots.append(np.concatenate([batch.lot for batch in evidence.batches()]))
-    np.testing.assert_array_equal(lots[0], lots[1])
-    np.testing.assert_array_equal(lots[0], lots[2])
+        draws.append(np.concatenate([batch.draw for batch in evidence.batches()]))
+    np.testing.assert_array_equal(draws[0], draws[1])
+    np.testing.assert_array_equal(draws[0], draws[2])
 
 
 def test_target_prior_from_all_rows_or_from_a_part(evidence, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.core.errors import InputError
-from consilience.core.settings import PositiveInt, Setting, check_value, settings_of
+from consilience.core.settings import PositiveInt, Setting, accepts, check_value, settings_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -34,8 +34,8 @@ def add_option(group: Any, name: str, annotation: Any, help: str, *, default: An
         **further: Such as `nargs` and `metavar`, which is "N" for numbers and "NAME" for others by default.
     """
     option = f"--{name.replace('_', '-')}"
-    number = _accepts(annotation, 1) or _accepts(annotation, 0.5)
-    further.setdefault("metavar", "N" if number else "true|false" if _accepts(annotation, True) else "NAME")
+    number = accepts(annotation, 1) or accepts(annotation, 0.5)
+    further.setdefault("metavar", "N" if number else "true|false" if accepts(annotation, True) else "NAME")
     group.add_argument(option, type=_reader(option, annotation), default=default, help=help, **further)
 
 
@@ -43,10 +43,10 @@ def _reader(option: str, annotation: Any) -> Callable[[Any], Any]:
     """A function that makes a value of the text of an option, or of what a YAML file has."""
 
     def read(value: Any) -> Any:
-        if value == "none" and _accepts(annotation, None):
+        if value == "none" and accepts(annotation, None):
             return value  # None would mean that the option is not given
         for reading in _readings(value):
-            if _accepts(annotation, reading):
+            if accepts(annotation, reading):
                 return check_value(option, reading, annotation)
         try:
             return check_value(option, value_of(value) if isinstance(value, str) else value, annotation)
@@ -67,14 +67,6 @@ def _readings(value: Any) -> list[Any]:
         except ValueError:
             continue
     return [*readings, *({"true": [True], "false": [False]}.get(value.lower(), [])), value]
-
-
-def _accepts(annotation: Any, value: Any) -> bool:
-    try:
-        check_value("", value, annotation)
-    except InputError:
-        return False
-    return True
 
 
 def add_loading(parser: ArgumentParser) -> None:

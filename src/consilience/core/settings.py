@@ -105,6 +105,15 @@ def check_value(name: str, value: Any, annotation: Any, where: str = "") -> Any:
     raise InputError(f"{where + ': ' if where else ''}{name} must be {describe(annotation)}, got {value!r}")
 
 
+def accepts(annotation: Any, value: Any) -> bool:
+    """Return whether an annotation allows a value.
+
+    >>> accepts(PositiveInt | None, None), accepts(PositiveInt, 0)
+    (True, False)
+    """
+    return _accept(value, annotation)[0]
+
+
 def describe(annotation: Any) -> str:
     """Say in words what an annotation allows.
 

@@ -23,7 +23,13 @@ from consilience.core.targets import check_labels
 from consilience.estimators.bayes_fusion_saving import write_bayes
 from consilience.estimators.class_order import encode_labels, find_classes, read_classes
 from consilience.estimators.estimator_inputs import like_input
-from consilience.estimators.opinion_sources import Heard, cross_fit_experts, fit_expert, hear, opine
+from consilience.estimators.opinion_sources import (
+    OpinionSet,
+    cross_fit_experts,
+    expert_logits,
+    fit_expert,
+    read_opinion_set,
+)
 from consilience.estimators.sklearn_parameters import DeclaredParameters
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
@@ -87,8 +93,8 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         self._forget()
         if self.reliability not in (None, "auto"):
             raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
-        heard, y_index = (self._hear if self.experts is None else self._train)(opinions, y, present)
-        modalities, classes = heard.logits.shape[1:]
+        opinion_set, y_index = (self._read_given if self.experts is None else self._train)(opinions, y, present)
+        modalities, classes = opinion_set.logits.shape[1:]
         prior = None if isinstance(self.prior, str) else read_distribution("prior", self.prior, classes)
         if isinstance(self.prior, str) and self.prior != "empirical":
             raise unknown_name("prior", self.prior, ["empirical"], "Or give the classes' shares [class]")
@@ -100,9 +106,9 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         rho = None
         if self.reliability == "auto":
             self.reliability_ = OpinionReliability(modalities).double()
-            rho = self.reliability_.fit(_finite(heard.logits), heard.present)
-        self.rule_ = rule.fit(heard.logits, y_index, heard.present, prior=prior, reliability=rho)
-        self.modalities_, self.columns_ = heard.names, heard.columns
+            rho = self.reliability_.fit(_finite(opinion_set.logits), opinion_set.present)
+        self.rule_ = rule.fit(opinion_set.logits, y_index, opinion_set.present, prior=prior, reliability=rho)
+        self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
         return self
 
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
@@ -119,18 +125,18 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def trust(self, opinions: Any, present: Any = None) -> Any:
         """Return the trust in each expert per sample `[n, modality]`; rows sum to 1 over the present experts."""
-        heard = self._read(opinions, present)
-        return like_input(opinions, trust_from_weights(self._weights(heard).numpy(), heard.present))
+        opinion_set = self._read(opinions, present)
+        return like_input(opinions, trust_from_weights(self._weights(opinion_set).numpy(), opinion_set.present))
 
     def full_prediction(self, opinions: Any, present: Any = None) -> Prediction:
         """Return output (the log-posterior), opinions and weights as CPU tensors.
 
         `extra["present"]` is `[n, modality]`; modalities are in the order of `modalities_`.
         """
-        heard = self._read(opinions, present)
+        opinion_set = self._read(opinions, present)
         output = torch.from_numpy(self._log_posterior(opinions, present))
-        said, extra = torch.from_numpy(heard.logits), {"present": heard.present}
-        return Prediction(output, opinions=said, weights=self._weights(heard), extra=extra)
+        logits, extra = torch.from_numpy(opinion_set.logits), {"present": opinion_set.present}
+        return Prediction(output, opinions=logits, weights=self._weights(opinion_set), extra=extra)
 
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy."""
@@ -148,9 +154,9 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         return self.classes_[chosen]
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
-        heard = self._read(opinions, present)
-        logits, there = torch.from_numpy(heard.logits), torch.from_numpy(heard.present)
-        rho = self._reliability(heard)
+        opinion_set = self._read(opinions, present)
+        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
+        rho = self._reliability(opinion_set)
         posterior = self.rule_(logits, there, reliability=rho)
         if self.target_prior is None:
             return posterior.numpy()
@@ -163,15 +169,15 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         shares = read_distribution("target_prior", target, len(self.classes_))
         return self.rule_(logits, there, torch.from_numpy(shares), rho).numpy()
 
-    def _reliability(self, heard: Heard) -> torch.Tensor | None:
+    def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
         if self.reliability is None:
             return None
-        return self.reliability_(torch.from_numpy(_finite(heard.logits)), torch.from_numpy(heard.present))
+        return self.reliability_(torch.from_numpy(_finite(opinion_set.logits)), torch.from_numpy(opinion_set.present))
 
-    def _weights(self, heard: Heard) -> torch.Tensor:
+    def _weights(self, opinion_set: OpinionSet) -> torch.Tensor:
         """The weight of each expert's calibrated evidence, times its reliability if that is estimated."""
-        weights, rho = self.rule_.expert_weights(torch.from_numpy(heard.present)), self._reliability(heard)
+        weights, rho = self.rule_.expert_weights(torch.from_numpy(opinion_set.present)), self._reliability(opinion_set)
         return weights if rho is None else weights * rho
 
     def _check_target_prior(self, classes: int) -> None:
@@ -181,16 +187,16 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         elif self.target_prior is not None:
             read_distribution("target_prior", self.target_prior, classes)
 
-    def _hear(self, opinions: Any, y: Any, present: Any) -> tuple[Heard, np.ndarray]:
+    def _read_given(self, opinions: Any, y: Any, present: Any) -> tuple[OpinionSet, np.ndarray]:
         """Opinions given, and labels as class indices."""
-        heard = hear(opinions, present, probabilities=self.from_probabilities)
-        labels = self._read_labels(y, len(heard.logits))
-        self.classes_ = find_classes(self.classes, labels, heard.logits.shape[2], heard.columns)
+        opinion_set = read_opinion_set(opinions, present, probabilities=self.from_probabilities)
+        labels = self._read_labels(y, len(opinion_set.logits))
+        self.classes_ = find_classes(self.classes, labels, opinion_set.logits.shape[2], opinion_set.columns)
         y_index = encode_labels(labels, self.classes_)
-        _warn_if_perfect(heard, y_index)
-        return heard, y_index
+        _warn_if_perfect(opinion_set, y_index)
+        return opinion_set, y_index
 
-    def _train(self, X: Any, y: Any, present: Any) -> tuple[Heard, np.ndarray]:
+    def _train(self, X: Any, y: Any, present: Any) -> tuple[OpinionSet, np.ndarray]:
         """Out-of-fold opinions of the experts, which are then trained on all samples."""
         samples = Samples.of(X, present=present)
         labels = self._read_labels(samples.y if y is None else y, len(samples))
@@ -202,7 +208,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         for name, expert in experts.items():
             there = np.flatnonzero(samples.present_in(name))
             self.experts_[name] = fit_expert(name, clone(expert), samples[name][there], labels[there])
-        return Heard(logits, samples.present, samples.names), y_index
+        return OpinionSet(logits, samples.present, samples.names), y_index
 
     def _experts_of(self, names: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(self.experts, Mapping):
@@ -215,20 +221,20 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
                 raise InputError(f"experts: modality {name!r} has none; give one, or leave the modality out")
         return {name: self.experts[name] for name in names}
 
-    def _read(self, opinions: Any, present: Any) -> Heard:
+    def _read(self, opinions: Any, present: Any) -> OpinionSet:
         """Opinions as in fitting; with experts, their opinions on the modalities."""
         check_is_fitted(self, "rule_")
         if self.experts is None:
-            heard = hear(
+            opinion_set = read_opinion_set(
                 opinions,
                 present,
                 names=self.modalities_,
                 classes=len(self.classes_),
                 probabilities=self.from_probabilities,
             )
-            if None not in (heard.columns, self.columns_) and heard.columns != self.columns_:
-                raise InputError(f"the opinions' columns must be {self.columns_}, as in fitting, got {heard.columns}")
-            return heard
+            if None not in (opinion_set.columns, self.columns_) and opinion_set.columns != self.columns_:
+                raise InputError(f"columns of the opinions must be {self.columns_}, got {opinion_set.columns}")
+            return opinion_set
         samples = Samples.of(opinions, present=present)
         logits = np.zeros((len(samples), len(self.modalities_), len(self.classes_)))
         there = np.zeros(logits.shape[:2], dtype=bool)
@@ -238,8 +244,8 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
             place, rows = self.modalities_.index(name), np.flatnonzero(samples.present_in(name))
             there[rows, place] = True
             if len(rows):
-                logits[rows, place] = opine(self.experts_[name], samples[name][rows], self.classes_)
-        return Heard(logits, there, self.modalities_)
+                logits[rows, place] = expert_logits(self.experts_[name], samples[name][rows], self.classes_)
+        return OpinionSet(logits, there, self.modalities_)
 
     def _read_labels(self, y: Any, n: int) -> np.ndarray:
         if y is None:
@@ -261,10 +267,10 @@ def _finite(logits: np.ndarray) -> np.ndarray:
     return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)
 
 
-def _warn_if_perfect(heard: Heard, y: np.ndarray) -> None:
-    wrong = (heard.logits.argmax(axis=2) != y[:, None]) & heard.present
-    never = np.flatnonzero(heard.present.any(axis=0) & ~wrong.any(axis=0))
-    perfect = [heard.names[place] for place in never]
+def _warn_if_perfect(opinion_set: OpinionSet, y: np.ndarray) -> None:
+    wrong = (opinion_set.logits.argmax(axis=2) != y[:, None]) & opinion_set.present
+    never = np.flatnonzero(opinion_set.present.any(axis=0) & ~wrong.any(axis=0))
+    perfect = [opinion_set.names[place] for place in never]
     if perfect:
         warnings.warn(
             f"{', '.join(map(repr, perfect))} is right on every sample given to fit. If these are the samples the "

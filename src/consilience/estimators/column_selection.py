@@ -18,7 +18,7 @@ Columns = Mapping[str, slice | int | str | Sequence[int] | Sequence[str]]
 
 
 def split_columns(columns: Columns | None, width: int, header: Sequence[str] = ()) -> dict[str, list[int]]:
-    """Modality → the positions of its columns; without `columns` the table is one modality, "x".
+    """Return modality → positions of its columns; without `columns` the table is one modality, "x".
 
     >>> split_columns({"audio": slice(0, 2), "rest": [2, -1]}, width=4)
     {'audio': [0, 1], 'rest': [2, 3]}
@@ -36,12 +36,12 @@ def split_columns(columns: Columns | None, width: int, header: Sequence[str] = (
         for position in split[modality]:
             if position in owner:
                 column = repr(header[position]) if header else position
-                whose = (
+                problem = (
                     f"is twice in modality {modality!r}"
                     if owner[position] == modality
                     else f"is in two modalities, {owner[position]!r} and {modality!r}"
                 )
-                raise InputError(f"columns: column {column} {whose}")
+                raise InputError(f"columns: column {column} {problem}")
             owner[position] = modality
     return split
 
@@ -132,7 +132,7 @@ def _named(what: str, modality: str, chosen: Any, header: Sequence[str]) -> list
 
 
 def describe_columns(columns: Columns | None) -> Any:
-    """`columns` as JSON values, for `restore_columns`.
+    """Return `columns` as JSON values, for `restore_columns`.
 
     >>> describe_columns({"audio": slice(0, 2), "rest": range(2, 4)})
     {'audio': {'slice': [0, 2, None]}, 'rest': [2, 3]}
@@ -148,7 +148,7 @@ def describe_columns(columns: Columns | None) -> Any:
 
 
 def restore_columns(described: Any) -> Columns | None:
-    """What `describe_columns` wrote."""
+    """Return the columns that `describe_columns` wrote."""
     if described is None:
         return None
     return {name: slice(*chosen["slice"]) if isinstance(chosen, dict) else chosen for name, chosen in described.items()}

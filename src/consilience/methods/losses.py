@@ -36,9 +36,7 @@ def weighted_mean(values: Tensor, weight: Tensor, dim: int | None = None) -> Ten
     weight = weight.to(values.dtype)
     total = weight.sum() if dim is None else weight.sum(dim)
     weighted = (values * weight).sum() if dim is None else (values * weight).sum(dim)
-    return weighted / torch.where(
-        total > 0, total, 1
-    )  # not a small constant: the result must depend only on ratios of weights
+    return weighted / torch.where(total > 0, total, 1)  # only ratios of weights matter
 
 
 def equal_weights(present: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

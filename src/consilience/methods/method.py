@@ -187,7 +187,7 @@ class ExpertMethod(Method):
         self.expert_loss = expert_loss
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Combine opinions `[batch, modality, class]` into the output `[batch, class]`; also return weights `[batch, modality]`."""
+        """Return the output `[batch, class]` and the weights `[batch, modality]` of opinions `[batch, modality, class]`."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> Prediction:
