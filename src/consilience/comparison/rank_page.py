@@ -89,8 +89,8 @@ def _say_significance(main: Standing, best: str) -> str:
         )
     if not main.differ:
         return (
-            f"Friedman's test finds no difference between the methods ({say_p(main.p)}): {say_number(main.sets, 'set')} "
-            "do not decide which to pick."
+            f"Friedman's test finds no difference between the methods ({say_p(main.p)}): "
+            f"{say_number(main.sets, 'set')} do not decide which to pick."
         )
     if not worse:
         return (
