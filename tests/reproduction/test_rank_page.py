@@ -41,15 +41,15 @@ def of(ranks, critical, p, label=EVERYTHING, methods=("a", "b", "c", "d", "e")):
         (of((1.0, 2.0, 3.0, 4.0, 5.0), 2.5, 0.001), "It is significantly better than `d` and `e`; between it"),
         (
             of((1.0, 2.0, 3.0, 4.0, 5.0), 3.9, 0.3),
-            "Friedman's test finds no difference between the methods (p = 0.3): 8 sets",
+            "finds no difference between the methods (p = 0.3): 8",
         ),
         (
             of((2.0, 2.5, 3.0, 3.5, 4.0), 3.0, 0.01),
-            "not significantly better than any single one: mean ranks would have to be 3.0",
+            "better than any single one: mean ranks would have to be 3.0",
         ),
         (
             of((1.0, 2.0, 3.0, 4.0, 5.0), 4.2, 0.01),
-            "With so few sets no two of 5 methods can differ significantly: their mean ranks would have to be 4.2",
+            "differ significantly: their mean ranks would have to be 4.2",
         ),
     ],
     ids=["some", "alike", "none", "hopeless"],
