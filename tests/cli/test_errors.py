@@ -10,14 +10,17 @@ OUT = ("--out", "{tmp}/run")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "say what to do: consilience COMMAND, one of compare, train"),
+        ((), "a command is missing: consilience COMMAND, one of compare, train"),
         (("compar", "digits"), "unknown command 'compar': did you mean 'compare'?"),
         (("compare",), "compare: data must be given. See consilience compare --help"),
         (("compare", "digits", "--sed", "3"), "compare: unknown option '--sed': did you mean '--seeds'?"),
         (("compare", "digits", "--zzz"), "compare: unknown option '--zzz'. See consilience compare --help"),
         (("methods", "late"), "methods: unknown argument 'late'. See"),
-        (("compare", "digits", "--seeds", "x"), "compare: --seeds: expected a whole number, got x"),
-        (("compare", "digits", "--levels", "1", "x"), "compare: --levels: expected a number, got x"),
+        (
+            ("compare", "digits", "--seeds", "x"),
+            "compare: --seeds must be a whole number ≥ 1, got 'x'. See",
+        ),
+        (("compare", "digits", "--levels", "1", "x"), "compare: --levels must be a number ≥ 0, got 'x'"),
         (("compare", "digits", "--config", "no.yaml"), "no.yaml"),
         (("compare", "digits", "--format", "html", *OUT), "unknown format 'html': Known: console, latex, markdown"),
         (("report", "run", "--format", "markdwn"), "unknown format 'markdwn': did you mean 'markdown'?"),
@@ -27,13 +30,21 @@ OUT = ("--out", "{tmp}/run")
         (("compare", "digits", "--corruption", "gausian", *OUT), "unknown corruption 'gausian': did you mean"),
         (("compare", "digits", "--metric", "acuracy", *OUT), "unknown metric 'acuracy': did you mean 'accuracy'?"),
         (("compare", "digits", "--optimizer", "adm", *OUT), "unknown optimizer 'adm': did you mean 'adam"),
+        (("compare", "digits", "--epochs", "0"), "compare: --epochs must be a whole number ≥ 1, got 0"),
+        (("compare", "digits", "--patience", "often"), "--patience must be a whole number ≥ 1 or None, got 'often'"),
         (("compare", "digits", "--encoder", "top=mlp", *OUT), "unknown modality 'top': did you mean 'top_left'?"),
-        (("compare", "digits", "--setting", "width=3", *OUT), "--setting must read METHOD.NAME=VALUE, got width=3"),
+        (
+            ("compare", "digits", "--setting", "width=3", *OUT),
+            "must have the form METHOD.NAME=VALUE, got width=3",
+        ),
         (("compare", "digits", "--modality", "top", *OUT), "unknown modality 'top': did you mean 'top_left'?"),
-        (("compare", "{table}", "--modality", "a=heat_*", "--modality", "b", *OUT), "--modality must read NAME=VALUE"),
+        (
+            ("compare", "{table}", "--modality", "a=heat_*", "--modality", "b", *OUT),
+            "must have the form NAME=VALUE",
+        ),
         (("compare", "{table}", "--modality", "a=heat_*", "--modality", "a=shop", *OUT), "--modality a is given twice"),
         (("compare", "digits", "--seeds", "0", *OUT), "seeds must be a whole number ≥ 1, got 0"),
-        (("compare", "digits", "--jobs", "0", "--methods", "late", *OUT), "jobs must be ≥ 1, got 0"),
+        (("compare", "digits", "--jobs", "0", "--methods", "late", *OUT), "--jobs must be a whole number ≥ 1, got 0"),
         (("compare", "digits", "--cluster", "slurm", "--methods", "late", *OUT), "unknown cluster 'slurm'"),
         (("compare", "no.csv", "--target", "y"), "there is no file or folder 'no.csv'"),
         (("compare", "{table}", "--target", "fualt", "--modality", "a=heat_*", *OUT), "did you mean 'fault'?"),
@@ -81,4 +92,4 @@ def test_ctrl_c(run, monkeypatch, tmp_path, command, resumes):
     done = run(command, "digits", "--out", tmp_path / "run")
     assert done.code == 130
     assert done.err.startswith("consilience: stopped")
-    assert ("the same command goes on from there" in done.err) == resumes
+    assert ("the same command continues from there" in done.err) == resumes

@@ -111,7 +111,7 @@ def test_every_format_gives_the_posterior_of_fuse_and_its_scores(
         right = (len(true), 100 * accuracy(true, p.argmax(axis=1)), nll(true, p), ece(true, p))
         np.testing.assert_allclose(scores[name], right, atol=0.051)
         np.testing.assert_allclose(scores[name][2:], right[2:], atol=0.00051)
-    assert f"Scored on all {ROWS} rows: nothing was fitted on them." in done.out
+    assert f"Scored on all {ROWS} rows: none was used in the fit." in done.out
 
 
 @pytest.mark.parametrize("ending", posteriors.ENDINGS)
@@ -162,7 +162,7 @@ def test_priors(run, folder, tmp_path, monkeypatch, opinions):
     done = run(*words, "--prior", "empirical", "--labels", "labels.csv", "--target", "label")
     counted = (np.bincount(y) + 1) / (ROWS + 3)
     np.testing.assert_allclose(np.load(out), np.exp(cs.fuse(said, counted, present=there)), atol=1e-9)
-    assert "prior counted from the labels that are also scored" in done.out
+    assert "prior counted from the labels that are also used for the scores" in done.out
     done = run(*words, "--target-prior", "em")
     shares = cs.estimate_target_prior(said, np.full(3, 1 / 3), present=there)
     np.testing.assert_allclose(np.load(out), np.exp(cs.fuse(said, target_prior=shares, present=there)), atol=1e-6)
@@ -183,7 +183,7 @@ def test_fitted_on_other_files(run, folder, tmp_path, monkeypatch, opinions):
     np.testing.assert_allclose(np.load("fused.npy"), wanted, atol=1e-9)
     assert done.code == 0
     assert "Fitted on fit_image.npy, fit_audio.npy: κ gaussian, calibration temperature" in done.out
-    assert "Scored on all 100 rows: nothing was fitted on them." in done.out
+    assert "Scored on all 100 rows: none was used in the fit." in done.out
 
 
 def test_labels_in_sorted_order_are_said(run, folder, monkeypatch):
@@ -214,7 +214,7 @@ def test_rows_that_nobody_has_an_opinion_on_are_counted(run, tmp_path, monkeypat
         logits[[4, 9] if name == "a" else [4, 9, 20]] = np.nan
         np.save(f"{name}.npy", logits)
     done = run("fuse", "a.npy", "b.npy", "--prior", "0.5", "0.3", "0.2", "--out", "fused.npy")
-    assert "2 of 30 rows have no opinion at all: there the prior answers." in done.out
+    assert "2 of 30 rows have no opinion at all: their posterior is the prior." in done.out
     np.testing.assert_allclose(np.load("fused.npy")[[4, 9]], [[0.5, 0.3, 0.2]] * 2)
 
 
@@ -243,7 +243,7 @@ def test_a_share_that_is_fitted_on_is_not_scored(run, folder, tmp_path, monkeypa
     scores = table_of(done.out)
     assert scores["image"][0] == scores["fused"][0] == (~fitted).sum()
     assert scores["fused"][2] == pytest.approx(nll(y[~fitted], wanted[~fitted]), abs=0.0006)
-    assert f"Scored on the {(~fitted).sum()} rows of {ROWS} that had no part in the fit" in done.out
+    assert f"scored on the {(~fitted).sum()} of {ROWS} rows that were not used in the fit" in done.out
 
 
 def test_folds_fuse_each_row_by_the_others(run, folder, tmp_path, monkeypatch, opinions):
@@ -258,7 +258,7 @@ def test_folds_fuse_each_row_by_the_others(run, folder, tmp_path, monkeypatch, o
         model = cs.BayesFusion("none").fit({"a": image[fold != one], "b": audio[fold != one]}, y[fold != one])
         wanted[fold == one] = model.predict_proba({"a": image[fold == one], "b": audio[fold == one]})
     np.testing.assert_allclose(np.load(tmp_path / "fused.npy"), wanted, atol=1e-9)
-    assert f"Scored on all {ROWS} rows: each by a fusion that was not fitted on it." in done.out
+    assert f"Scored on all {ROWS} rows: each was fused by a model that was not fitted on it." in done.out
 
 
 def test_opinions_that_were_not_out_of_fold_are_warned_of(run, tmp_path, monkeypatch, opinions):
@@ -283,7 +283,7 @@ def test_rounded_probabilities(run, folder, tmp_path, monkeypatch):
     refused = run(*words)
     assert refused.code == 2
     assert refused.err.rstrip().endswith(
-        "Logits need no --probabilities. If they were rounded, to two decimals say: --rounded 2)"
+        "Logits need no --probabilities. If they were rounded to two decimals, give --rounded 2)"
     )
     assert run(*words, "--rounded", "2").code == 0
     logs = []
@@ -301,7 +301,7 @@ def test_probabilities_taken_as_logits_are_warned_of(run, folder, monkeypatch):
     monkeypatch.chdir(folder)
     done = run("fuse", "image_p.npy", "audio.npy", "--labels", "y.npy")
     assert done.code == 0
-    assert "the rows of 'image_p' sum to one and are taken as logits" in done.err
+    assert "the rows of 'image_p' sum to one and are read as logits" in done.err
 
 
 def test_report(run, folder, tmp_path, monkeypatch):
@@ -355,10 +355,10 @@ OUT = ("--out", "{tmp}/fused.npy")
     [
         ((), "fuse: files must be given"),
         (("image.npy", *OUT), "holds the opinions of one expert, 'image'; a fusion needs two"),
-        (TWO, "fuse: nothing to do: give --out"),
+        (TWO, "fuse: there is no output: give --out"),
         ((*TWO, "--out", "fused.txt"), "--out must end in .npy, .npz, .csv, .parquet, got 'fused.txt'"),
-        ((*TWO, "--out", "audio.npy"), "--out audio.npy would overwrite a file that is read"),
-        ((*TWO, "--labels", "y.npy", "--report", "y.npy"), "--report y.npy would overwrite a file that is read"),
+        ((*TWO, "--out", "audio.npy"), "--out audio.npy would overwrite an input file"),
+        ((*TWO, "--labels", "y.npy", "--report", "y.npy"), "--report y.npy would overwrite an input file"),
         ((*TWO, "--report", "{tmp}/r.html", *OUT), "--report needs --labels"),
         (("imag.npy", "audio.npy", *OUT), "there is no file or folder 'imag.npy'; did you mean 'image.npy'?"),
         (("bad.mat", "audio.npy", *OUT), "cannot read 'bad.mat': the endings known here are .npy, .npz, .csv"),
@@ -393,7 +393,7 @@ OUT = ("--out", "{tmp}/fused.npy")
         ),
         (("both.npz", "--probabilities", *OUT), "both.npz, expert 'image': probabilities must be"),
         ((*TWO, "--rounded", "2", *OUT), "--rounded 2 must be given with --probabilities"),
-        ((*TWO, "--probabilities", "--rounded", "0", *OUT), "--rounded 0 must be a number of decimals from 1 to 9"),
+        ((*TWO, "--probabilities", "--rounded", "0", *OUT), "--rounded must be a whole number ≥ 1 and ≤ 9, got 0"),
         (
             ("part.npy", "audio.npy", *OUT),
             "part.npy: opinions are NaN in part; a row that is all NaN or empty is missing (row 290",
@@ -409,12 +409,12 @@ OUT = ("--out", "{tmp}/fused.npy")
         ((*TWO, "--kappa", "gausian", *OUT), "unknown kappa 'gausian': did you mean 'gaussian'?"),
         ((*TWO, "--reliability", "auto", *OUT), "--reliability auto is learned from labelled opinions"),
         ((*TWO, "--folds", "3", *OUT), "--folds needs --labels"),
-        ((*TWO, "--labels", "y.npy", "--folds", "1"), "--folds must be at least 2, got 1"),
-        ((*TWO, "--labels", "y.npy", "--fit-share", "1.5"), "--fit-share must lie between 0 and 1, got 1.5"),
+        ((*TWO, "--labels", "y.npy", "--folds", "1"), "--folds must be a whole number ≥ 2, got 1"),
+        ((*TWO, "--labels", "y.npy", "--fit-share", "1.5"), "--fit-share must be a number > 0 and < 1, got 1.5"),
         ((*TWO, "--labels", "y.npy", "--fit-share", ".5", "--folds", "3"), "choose one of --fit-share and --folds"),
-        ((*TWO, "--fit", *TWO, "--fit-labels", "y.npy", *OUT), "--fit image.npy is also what is fused"),
+        ((*TWO, "--fit", *TWO, "--fit-labels", "y.npy", *OUT), "--fit image.npy is also fused"),
         ((*TWO, "--fit", "four.npy", *OUT), "--fit needs --fit-labels"),
-        ((*TWO, "--fit-labels", "y.npy", *OUT), "--fit-labels belong to --fit, which is not given"),
+        ((*TWO, "--fit-labels", "y.npy", *OUT), "--fit-labels needs --fit, which is not given"),
         ((".", "audio.npy", *OUT), "'.' is a folder: give a file (.npy"),
         (
             (*TWO, "--labels", "y.npy", "--report", "page.pdf"),

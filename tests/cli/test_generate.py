@@ -57,8 +57,8 @@ def test_a_model_from_python_and_arrays_of_ones_own(run, tmp_path):
         assert arrays["b"].shape == (4, 5, 2)
     assert "--data" in run("generate", tmp_path / "model", "--given", "a", "--out", tmp_path / "x").err
     words = ("--given", "b", "--data", tmp_path / "new.npz", "--out", tmp_path / "x")
-    assert "b is to be given, and " in run("generate", tmp_path / "model", *words).err
-    assert "has learned no target" in run("predict", tmp_path / "model", tmp_path / "new.npz").err
+    assert "--given b, but " in run("generate", tmp_path / "model", *words).err
+    assert "has no target to predict" in run("predict", tmp_path / "model", tmp_path / "new.npz").err
     assert load(tmp_path / "model").latent == 2
 
 

@@ -35,7 +35,7 @@ def test_every_set_is_listed(run):
 
 def test_a_set_is_described(run):
     shown = run("data", "describe", "digits").out
-    assert "1797 samples (1079 train, 359 validation, 359 test; split drawn here, with a seed), classification" in shown
+    assert "1797 samples (1079 train, 359 validation, 359 test; split drawn at random), classification" in shown
     assert shown.count(" vector ") == 4
     assert shown.count("  class ") == 10
 
@@ -46,7 +46,7 @@ def test_a_table_is_described(run, table):
     assert described["modalities"][0]["missing"] == pytest.approx(0.2, abs=0.07)
     assert sum(one["samples"] for one in described["classes"]) == described["samples"] == 240
     shown = run("data", "describe", table, *COLUMNS).out
-    assert "machines: a set of your own" in shown
+    assert "machines: data of your own" in shown
     assert f"{described['modalities'][0]['missing']:.1%} missing" in shown
 
 

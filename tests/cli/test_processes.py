@@ -91,7 +91,7 @@ def test_ctrl_c_and_the_same_command_again(table, tmp_path, jobs):
     assert running.returncode == 130
     assert printed == ""
     assert said.splitlines()[-1] == (
-        "consilience: stopped. What is finished is kept: the same command goes on from there"
+        "consilience: stopped. Finished work is kept: the same command continues from there"
     )
     assert "Traceback" not in said
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "jobs").glob("*.npz")}

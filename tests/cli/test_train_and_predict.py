@@ -90,7 +90,7 @@ def test_new_rows_without_target(run, model, new):
 def test_a_sensor_whose_columns_are_gone(run, model, new, tmp_path):
     pl.read_csv(new).drop("vibration_0", "vibration_1", "vibration_2").write_csv(tmp_path / "fewer.csv")
     done = run("predict", model, tmp_path / "fewer.csv")
-    assert "has nothing of vibration: missing throughout" in done.err
+    assert "has no values of vibration: missing in every row" in done.err
     assert read(done.out)["trust_heat"].to_list() == [1.0] * 20
 
 
@@ -100,7 +100,7 @@ def test_rows_of_which_nothing_is_there_are_named(run, model, new, tmp_path):
     ).write_csv(tmp_path / "gone.csv")
     done = run("predict", model, tmp_path / "gone.csv")
     assert done.code == 0
-    assert "gone.csv has nothing of any modality in rows 4, 7: the prediction there is what" in done.err
+    assert "gone.csv has no modality at all in rows 4, 7: these predictions do not depend" in done.err
     assert "nothing of any modality" not in run("predict", model, new).err
 
 
@@ -132,7 +132,7 @@ def test_the_best_model_of_a_comparison_predicts(run, finished, new):
     [
         (("--out", "predictions.xls"), "--out must end in .csv or .parquet"),
         (("--out", "{file}/predictions.csv"), "is a file"),
-        (("--out", "{new}"), "would overwrite a file that is read"),
+        (("--out", "{new}"), "would overwrite an input file"),
     ],
 )
 def test_where_predictions_cannot_go(run, model, new, tmp_path, words, said):
@@ -160,7 +160,7 @@ def test_training_is_not_begun_where_the_model_cannot_be_saved(run, table, tmp_p
 def test_settings_of_another_method_are_refused(run, table, tmp_path):
     done = run("train", table, *COLUMNS, "--method", "late", "--setting", "concat.width=8", "--out", tmp_path / "m")
     assert done.code == 2
-    assert "another method than the one trained, late" in done.err
+    assert "--setting concat.… is not a setting of late" in done.err
 
 
 def test_a_model_that_is_none(run, new, tmp_path):

@@ -82,7 +82,7 @@ def test_tensors_of_any_precision_are_read():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (([[1.0]], [[2.0]]), r"one number a sample \[n\], got shapes \[1, 1\]"),
+        (([[1.0]], [[2.0]]), r"one number per sample \[n\], got shapes \[1, 1\]"),
         (([1.0, 2.0], [1.0]), r"got shapes \[2\], \[1\] and \[2\]"),
         (([1.0, np.nan], [1.0, 2.0]), "must be finite, unlike row 1"),
     ],

@@ -188,7 +188,7 @@ class TestText:
             read(np.array([b"a", b"b"]))
 
     def test_several_strings_a_sample(self):
-        with pytest.raises(InputError, match=r"modality 'm': text must be one string a sample, got shape \[2, 2\]"):
+        with pytest.raises(InputError, match=r"modality 'm': text must be one string per sample, got shape \[2, 2\]"):
             read([["a", "b"], ["c", "d"]])
         with pytest.raises(InputError, match="modality 'm' holds values of type <U1"):
             read([["a", "b"], ["c"]])

@@ -95,7 +95,7 @@ class TestClassification:
 
     @pytest.mark.parametrize("y", [np.eye(3), np.ones((3, 1, 1))])
     def test_multi_label_arrays(self, y):
-        with pytest.raises(InputError, match=r"one label a sample, shape \[n\], got shape \[3.*multi-label"):
+        with pytest.raises(InputError, match=r"one label per sample, shape \[n\], got shape \[3.*multi-label"):
             Task.of_labels(y)
 
     @pytest.mark.parametrize("rows", [[[1], [2, 3]], [["a"], ["b", "c"]], [(1, 2), (3, 4)], [{1}, {1, 2}]])

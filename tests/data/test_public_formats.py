@@ -248,7 +248,7 @@ def test_saved_predictions(predictions_dir):
     assert tuple(data.modalities) == ("audio", "image")
     assert (data.samples["audio"] == arrays["audio_2"]).all()
     assert not data.official_split
-    with pytest.raises(InputError, match="run must be 1 or 2 or 3, got 4"):
+    with pytest.raises(InputError, match="run must be 1, 2 or 3, got 4"):
         load_data("avmnist-predictions", data_dir=folder, run=4)
     arrays["image_1"][5] *= 2
     np.savez(folder / "avmnist_predictions" / "test_probabilities.npz", y=np.arange(100) % 10, **arrays)

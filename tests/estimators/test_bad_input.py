@@ -48,17 +48,17 @@ def test_unknown_names_suggest_the_nearest(parameters, message):
     [
         ({"method": None}, "method must be the name of a registered method, got None"),
         ({"settings": "wide"}, "settings must be a mapping or None, got 'wide'"),
-        ({"training": {"lr": 1}}, "'lr' is a parameter of its own; give lr=1"),
-        ({"training": {"seed": 1}}, "'seed' is a parameter of its own; give random_state=1"),
+        ({"lr": 0.1, "training": {"lr": 1}}, "'lr' is given twice"),
+        ({"training": {"seed": 1}}, "the seed is the parameter random_state; give random_state=1"),
         ({"settings": {"width": -3}}, "method 'concat': width must be"),
-        ({"lr": -1}, "lr must be > 0, got -1"),
+        ({"lr": -1}, "lr must be a number > 0, got -1"),
         ({"epochs": 0}, "epochs must be a whole number ≥ 1, got 0"),
         ({"random_state": -1}, "random_state must be a whole number ≥ 0"),
         ({"validation": 1}, "validation must be a share ≥ 0 and < 1.*got 1"),
         ({"validation": "tenth"}, "validation must be a share.*got 'tenth'"),
         ({"validation": IMAGE}, "validation must be a share.*got ndarray"),
         ({"class_weight": "balancd"}, "class_weight must be 'balanced'"),
-        ({"class_weight": {7: 1.0}}, "class_weight names 7, which is no class"),
+        ({"class_weight": {7: 1.0}}, "class_weight names 7, which is not a class"),
     ],
     ids=str,
 )
@@ -150,7 +150,7 @@ def test_validation_sets_that_cannot_be(validation, message):
 @pytest.mark.parametrize(
     ("given", "columns", "message"),
     [
-        (X, COLUMNS, "columns= is for one 2-D array or DataFrame; a mapping names its modalities itself"),
+        (X, COLUMNS, "columns= is for one 2-D array or DataFrame; a mapping has the modalities as its keys"),
         (Samples.of(X), COLUMNS, "columns= is for one 2-D array"),
         (TABLE, {"a": slice(9, None)}, "columns of modality 'a': .* selects no column"),
         (TABLE, {"a": [0, 1], "b": [1]}, "column 1 is in two modalities, 'a' and 'b'"),
@@ -164,7 +164,7 @@ def test_columns_that_cannot_be(given, columns, message):
 
 
 def test_samples_already_know_their_kinds():
-    with pytest.raises(InputError, match="samples already know their kinds"):
+    with pytest.raises(InputError, match="Samples have kinds and lengths already"):
         FusionClassifier(kinds={"image": "vector"}).fit(Samples.of(X), Y)
 
 

@@ -114,7 +114,7 @@ def test_tables_say_which_column_is_which_class(frame):
     np.testing.assert_array_equal(model.predict_proba(tables), plain.predict_proba(opinions))
     np.testing.assert_array_equal(model.predict_proba(opinions), plain.predict_proba(opinions))
     reordered = {name: table[names[::-1]] for name, table in tables.items()}
-    with pytest.raises(InputError, match=r"columns must be \('dog', 'cat', 'cow'\), as in fitting, got \('cow'"):
+    with pytest.raises(InputError, match=r"columns of the opinions must be \('dog', 'cat', 'cow'\), got \('cow'"):
         model.predict(reordered)
     with pytest.raises(InputError, match="must name the same classes in the same order"):
         model.predict({**tables, "sound": reordered["sound"]})
@@ -309,7 +309,7 @@ OPINIONS, Y, _ = dependent(60)
         ({"classes": [0, 1]}, OPINIONS, Y, "name the opinions' 3 columns"),
         ({"classes": [0, 1, 1]}, OPINIONS, Y, "name each class once"),
         ({"classes": [0, 1, 1], "experts": LogisticRegression()}, OPINIONS, Y, "name each class once"),
-        ({"classes": [0, 1, 5]}, OPINIONS, Y, "label 2 .* none of the classes"),
+        ({"classes": [0, 1, 5]}, OPINIONS, Y, "label 2 .* is not one of the classes"),
         ({"from_probabilities": True}, OPINIONS, Y, "sum to one"),
         ({"prior": [0.5, 0.5]}, OPINIONS, Y, "3 classes"),
         ({"prior": [1.2, -0.1, -0.1]}, OPINIONS, Y, "≥ 0"),
@@ -322,7 +322,7 @@ OPINIONS, Y, _ = dependent(60)
         ({"kappa": "gauss"}, OPINIONS, Y, "did you mean 'gaussian'"),
         ({"reliability": "atuo"}, OPINIONS, Y, "did you mean 'auto'"),
         ({"calibration": "temp"}, OPINIONS, Y, "did you mean 'temperature'"),
-        ({"experts": {"m1": LogisticRegression()}}, OPINIONS, Y, "none for modality 'm2'"),
+        ({"experts": {"m1": LogisticRegression()}}, OPINIONS, Y, "modality 'm2' has none"),
         ({"experts": {"m9": LogisticRegression()}}, OPINIONS, Y, "unknown modality 'm9'"),
         ({"experts": LogisticRegression(), "folds": 1}, OPINIONS, Y, "folds must be between 2 and 60"),
     ],
@@ -337,7 +337,7 @@ def test_bad_input_is_named(settings, opinions, y, message):
     [
         ([np.nan, 0.0, 1.0], "opinions of 'm2' are NaN in part.*row 4"),
         ([np.inf, 0.0, 1.0], "opinions of 'm2' hold .inf.*row 4"),
-        ([-np.inf] * 3, "opinions of 'm2' rule out every class .row 4."),
+        ([-np.inf] * 3, "opinions of 'm2' exclude every class .row 4."),
     ],
 )
 def test_opinions_that_are_none_are_named(fitted, value, message):

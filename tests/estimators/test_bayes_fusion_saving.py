@@ -274,7 +274,7 @@ def test_it_is_not_taken_for_something_else(saved, tmp_path, capsys):
     write(saved, tmp_path)
     with pytest.raises(InputError, match="has no encoders"):
         cs.load(tmp_path, encoders={"image": "mlp"})
-    with pytest.raises(SavedModelError, match="holds a BayesFusion, no trained method"):
+    with pytest.raises(SavedModelError, match="holds a BayesFusion, not a trained method"):
         load_model(tmp_path)
     assert main(["predict", str(tmp_path), "new.csv"]) == 2
     assert "is a BayesFusion" in capsys.readouterr().err

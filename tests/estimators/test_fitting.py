@@ -7,13 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.utils import compute_sample_weight
 
 from consilience import Samples
 from consilience.core.errors import InputError
-from consilience.estimators import hold_out_rows
+from consilience.estimators import hold_out_rows, load
 from consilience.methods import Method
-from consilience.training import Model
+from consilience.training import Callback, Model
 
 
 @pytest.fixture
@@ -208,3 +209,32 @@ def test_ctrl_c_leaves_a_usable_estimator_and_warns(toy, classifier, monkeypatch
     monkeypatch.setattr(Method, "objective", impatient)
     with pytest.raises(KeyboardInterrupt):
         classifier(epochs=100, training={"on_interrupt": "raise"}).fit(toy.X, toy.y)
+
+
+class CountEpochs(Callback):
+    def __init__(self):
+        self.epochs = 0
+
+    def on_epoch_end(self, run, row):
+        self.epochs += 1
+
+
+def test_callbacks_are_called_and_not_saved(toy, classifier, tmp_path):
+    count = CountEpochs()
+    model = classifier(epochs=3, callbacks=[count]).fit(toy.X, toy.y)
+    assert count.epochs == 3
+    assert clone(model).callbacks is not None
+    assert load(model.save(tmp_path / "model")).callbacks is None
+    with pytest.raises(InputError, match="callback"):
+        classifier(callbacks=["progress"]).fit(toy.X, toy.y)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("warmup", 2.0), ("clip", 1.0), ("schedule", "cosine"), ("average", "mean"), ("momentum", 0.5)]
+)
+def test_a_setting_of_training_is_the_same_as_a_parameter_and_in_training(toy, classifier, name, value):
+    optimizer = {"optimizer": "sgd"} if name == "momentum" else {}
+    by_name = classifier(**{name: value}, **optimizer).fit(toy.X, toy.y).predict_proba(toy.X)
+    by_mapping = classifier(training={name: value}, **optimizer).fit(toy.X, toy.y).predict_proba(toy.X)
+    np.testing.assert_array_equal(by_name, by_mapping)
+    assert not np.array_equal(by_name, classifier(**optimizer).fit(toy.X, toy.y).predict_proba(toy.X))

@@ -30,11 +30,11 @@ def evidence(tmp_path_factory):
     return Evidence(opinions, labels=labels, place_of=match_labels(labels.count(), 3, None))
 
 
-def test_lots_do_not_depend_on_the_batches(evidence, monkeypatch):
+def test_draws_do_not_depend_on_the_batches(evidence, monkeypatch):
     lots = []
     for cells in (1 << 21, 6 * 100, 6 * 7):
         monkeypatch.setattr(opinion_files, "CELLS", cells)
-        lots.append(np.concatenate([batch.lot for batch in evidence.batches()]))
+        lots.append(np.concatenate([batch.draw for batch in evidence.batches()]))
     np.testing.assert_array_equal(lots[0], lots[1])
     np.testing.assert_array_equal(lots[0], lots[2])
 

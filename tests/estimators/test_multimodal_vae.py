@@ -257,7 +257,7 @@ def test_sequences_and_texts_are_filled(everything):
         ({"likelihoods": {"a": "bernoulli"}}, r"modality 'a' does not fit the likelihood 'bernoulli'.*\[0, 1\]"),
         ({"likelihoods": {"c": "gaussian"}}, "unknown modality 'c'"),
         ({"validation": 1.5}, "validation must be a share"),
-        ({"training": {"epochs": 3}}, "is a parameter of its own"),
+        ({"epochs": 2, "training": {"epochs": 3}}, "'epochs' is given twice"),
     ],
 )
 def test_wrong_parameters(pair, changed, message):

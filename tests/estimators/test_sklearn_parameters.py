@@ -1,25 +1,33 @@
 """Parameters by single settings, seeds, and parameters as JSON and back."""
 
+import inspect
 import json
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from consilience import FusionClassifier, FusionRegressor, MultimodalVAE
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import settings_of
 from consilience.estimators.sklearn_parameters import (
-    NestedParameters,
+    DeclaredParameters,
     describe_parameters,
     draw_seed,
     restore_parameters,
 )
+from consilience.training.settings import TrainingSettings
 
 
-class Nested(NestedParameters):
+class Nested(DeclaredParameters):
+    first = "settings"
     nested = ("settings", "training")
 
-    def __init__(self, settings=None, training=None, lr=0.1):
-        self.settings, self.training, self.lr = settings, training, lr
+    settings: Any = None
+    training: Any = None
+    lr: float = 0.1
 
 
 def test_entries_are_listed_only_when_deep():
@@ -30,6 +38,40 @@ def test_entries_are_listed_only_when_deep():
 
 def test_what_is_no_mapping_has_no_entries():
     assert set(Nested(settings=3, training="x").get_params()) == {"settings", "training", "lr"}
+
+
+def test_parameters_are_stored_as_given_and_listed_in_the_signature():
+    settings = {}
+    assert Nested(settings).settings is settings
+    assert list(inspect.signature(Nested).parameters) == ["settings", "training", "lr"]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rate'"):
+        Nested(rate=1)
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        Nested(settings, None)
+
+
+class Child(Nested):
+    trains = True
+    training_defaults = MappingProxyType({"epochs": 7})
+
+    depth: int = 2
+
+
+def test_every_setting_of_training_is_a_parameter():
+    declared = settings_of(TrainingSettings)
+    parameters = Child().get_params(deep=False)
+    assert set(parameters) == {"settings", "training", "lr", "depth"} | (set(declared) - {"seed"})
+    assert (parameters["epochs"], parameters["batch_size"]) == (7, declared["batch_size"].default)
+
+
+@pytest.mark.parametrize("estimator", [FusionClassifier, FusionRegressor, MultimodalVAE])
+def test_help_lists_every_setting_of_training(estimator):
+    signature = inspect.signature(estimator).parameters
+    for name, setting in settings_of(TrainingSettings).items():
+        if name != "seed":
+            assert signature[name].default == setting.default
+            if estimator is not FusionRegressor:  # whose parameters are those of the classifier
+                assert f"\n        {name} (" in estimator.__doc__
 
 
 def test_entries_are_added_to_none():

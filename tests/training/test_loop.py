@@ -220,7 +220,7 @@ def test_without_patience_every_epoch_runs_and_the_best_weights_still_win():
     run = trainer(preparation, epochs=12, patience=None, lr=0.5, batch_size=8, optimizer="sgd")
     log = run.run(module, samples, validation)
     assert len(log.rows) == 12
-    again = validate(module, module, run.feed(validation, torch.device("cpu")), 256)
+    again = validate(module, module, run.loader(validation, torch.device("cpu")), 256)
     assert again["validation_loss"] == pytest.approx(min(row["validation_loss"] for row in log.rows), rel=1e-6)
 
 

@@ -53,7 +53,7 @@ def test_a_mapping_multiplies():
     ("class_weight", "message"),
     [
         ("balance", "class_weight must be 'balanced'"),
-        ({"rear": 2}, "names 'rear', which is no class; the classes are .*'rare'"),
+        ({"rear": 2}, "names 'rear', which is not a class; the classes are .*'rare'"),
         ({"rare": -1}, "class_weight of 'rare' must be a number ≥ 0"),
         ({"rare": float("nan")}, "class_weight of 'rare' must be a number ≥ 0"),
     ],
@@ -97,7 +97,7 @@ def test_a_trainer_can_serve_several_models():
     first = Model.fit("late", SAMPLES, trainer=trainer)
     second = Model.fit("best-unimodal", SAMPLES, SAMPLES, trainer=trainer)
     assert (len(first.logs), len(second.logs), trainer.logs, trainer.preparation) == (1, 2, [], None)
-    assert not trainer._feeds
+    assert not trainer._loaders
 
 
 def test_errors_come_before_training():

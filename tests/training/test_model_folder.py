@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from consilience.core import files
 from consilience.core.errors import InputError, SavedModelError
 from consilience.core.samples import Samples
 from consilience.training import Model, Trainer, load_model, model_folder
@@ -116,7 +117,7 @@ def test_an_existing_model_is_replaced(model, folder):
 
 
 def test_a_failure_while_replacing_keeps_the_old_model(model, folder, monkeypatch):
-    replace, calls = model_folder.os.replace, []
+    replace, calls = files.os.replace, []
 
     def failing(source, target):
         calls.append(source)
@@ -124,7 +125,7 @@ def test_a_failure_while_replacing_keeps_the_old_model(model, folder, monkeypatc
             raise OSError("no space left")
         replace(source, target)
 
-    monkeypatch.setattr(model_folder.os, "replace", failing)
+    monkeypatch.setattr(files.os, "replace", failing)
     with pytest.raises(OSError, match="no space left"):
         fit("late").save(folder)
     monkeypatch.undo()
@@ -135,11 +136,11 @@ def test_a_failure_while_replacing_keeps_the_old_model(model, folder, monkeypatc
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"thesis.tex": "years of work"}, "holds 'thesis.tex', no part of a model"),
-        ({DESCRIPTION: '{"library": "keras"}'}, "no model saved by consilience"),
-        ({DESCRIPTION: "not json"}, "no model saved by consilience"),
-        ({DESCRIPTION: "[1]"}, "no model saved by consilience"),
-        ({WEIGHTS: "someone else's"}, "no model saved by consilience"),
+        ({"thesis.tex": "years of work"}, "holds 'thesis.tex', which is no part of a model"),
+        ({DESCRIPTION: '{"library": "keras"}'}, "is not a model saved by consilience"),
+        ({DESCRIPTION: "not json"}, "is not a model saved by consilience"),
+        ({DESCRIPTION: "[1]"}, "is not a model saved by consilience"),
+        ({WEIGHTS: "someone else's"}, "is not a model saved by consilience"),
     ],
 )
 def test_a_foreign_folder_is_not_overwritten(model, tmp_path, files, message):
@@ -233,8 +234,8 @@ def test_an_edited_description_is_noticed(folder):
     ("changes", "message"),
     [
         ({"settings": ...}, "'settings' is missing"),
-        ({"format": "one"}, "'format' is missing, or is no int"),
-        ({"encoders": []}, "'encoders' is missing, or is no dict"),
+        ({"format": "one"}, "'format' is missing, or is not an? int"),
+        ({"encoders": []}, "'encoders' is missing, or is not a dict"),
         ({"method": "conct"}, "'conct'.*did you mean 'concat'"),
         ({"method": "late"}, "do not fit the method"),
         ({"settings": {"wdth": 3}}, "did you mean 'width'"),

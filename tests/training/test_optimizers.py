@@ -1,12 +1,13 @@
 import copy
 import math
+from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 
-from consilience.core.errors import UnknownNameError
-from consilience.training.optimizers import OPTIMIZERS, Schedule, build_optimizer, restore_optimizer
+from consilience.training.optimizers import OPTIMIZERS, LearningRate, build_optimizer, restore_optimizer
+from consilience.training.settings import Optimizer, TrainingSettings
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -16,7 +17,9 @@ def test_each_optimizer_takes_torchs_own_steps(name, fused, dtype):
     torch.manual_seed(0)
     start, momentum = torch.rand(37, dtype=dtype), 0.5 if name in ("sgd", "rmsprop") else 0.0
     mine, reference = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    optimizer = build_optimizer(name, [mine], 0.05, 0.01, momentum, fused=fused)
+    optimizer = build_optimizer(
+        TrainingSettings(optimizer=name, lr=0.05, weight_decay=0.01, momentum=momentum), [mine], fused=fused
+    )
     plain = OPTIMIZERS[name]([reference], lr=0.05, weight_decay=0.01, **({"momentum": momentum} if momentum else {}))
     for _ in range(4):
         gradient = torch.rand(37, dtype=dtype)
@@ -35,11 +38,11 @@ def test_a_state_saved_elsewhere_is_gone_on_from_in_this_ones_way(name):
         optimizer.step()
 
     first, second = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
-    saving = build_optimizer(name, [first], 0.1, 0.0)
+    saving = build_optimizer(TrainingSettings(optimizer=name), [first], 0.1)
     stepped(saving, first)
     state = copy.deepcopy(saving.state_dict())
     state["param_groups"][0]["capturable"] = True  # as steps recorded on a GPU would have left it
-    going_on = build_optimizer(name, [second], 0.1, 0.0)
+    going_on = build_optimizer(TrainingSettings(optimizer=name), [second], 0.1)
     restore_optimizer(going_on, state)
     assert not going_on.param_groups[0]["capturable"]
     with torch.no_grad():
@@ -49,11 +52,8 @@ def test_a_state_saved_elsewhere_is_gone_on_from_in_this_ones_way(name):
     assert torch.equal(first, second)
 
 
-def test_unknown_names_are_suggested():
-    with pytest.raises(UnknownNameError, match="unknown optimizer 'sdg': did you mean 'sgd'"):
-        build_optimizer("sdg", [], 0.1, 0.0)
-    with pytest.raises(UnknownNameError, match="unknown schedule 'plato': did you mean 'plateau'"):
-        Schedule("plato", 0, 1, 1)
+def test_every_declared_optimizer_exists():
+    assert set(OPTIMIZERS) == set(get_args(Optimizer))
 
 
 def factors(schedule, steps):
@@ -65,18 +65,18 @@ def factors(schedule, steps):
 
 
 def test_warm_up_is_linear_and_ends_at_one():
-    assert factors(Schedule("constant", 4, 10, 1), 6) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert factors(Schedule("constant", 0, 10, 1), 2) == [1.0, 1.0]
+    assert factors(LearningRate(0.1, "constant", 4, 10, 1), 6) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert factors(LearningRate(0.1, "constant", 0, 10, 1), 2) == [1.0, 1.0]
 
 
 def test_cosine_comes_down_after_the_warm_up():
-    found = factors(Schedule("cosine", 2, 6, 1), 7)
+    found = factors(LearningRate(0.1, "cosine", 2, 6, 1), 7)
     expected = [0.5, 1.0, *(0.5 * (1 + math.cos(math.pi * step / 4)) for step in range(4)), 0.0]
     assert found == pytest.approx(expected)
 
 
 def test_plateau_halves_whenever_the_score_stood_still():
-    schedule = Schedule("plateau", 0, 100, patience=2)
+    schedule = LearningRate(0.1, "plateau", 0, 100, patience=2)
     reductions = []
     for score in [5, 4, 4, 6, 4, 4, 3, 3, 3]:
         schedule.end_epoch(score)
@@ -85,14 +85,14 @@ def test_plateau_halves_whenever_the_score_stood_still():
 
 
 def test_a_constant_rate_ignores_scores():
-    schedule = Schedule("constant", 0, 100, patience=1)
+    schedule = LearningRate(0.1, "constant", 0, 100, patience=1)
     for score in (1, 2, 3):
         schedule.end_epoch(score)
     assert schedule.factor() == 1
 
 
 def test_the_rate_moves_within_an_epoch_only_where_it_must():
-    warm = Schedule("plateau", 2, 10, 1)
+    warm = LearningRate(0.1, "plateau", 2, 10, 1)
     moves, factors = [], []
     for _ in range(5):
         moves.append(warm.moves)
@@ -100,12 +100,18 @@ def test_the_rate_moves_within_an_epoch_only_where_it_must():
         warm.step += 1
     assert factors == [0.5, 1, 1, 1, 1]
     assert moves == [True, True, False, False, False]
-    assert not Schedule("constant", 0, 10, 1).moves
-    assert Schedule("cosine", 0, 10, 1).moves
+    assert not LearningRate(0.1, "constant", 0, 10, 1).moves
+    assert LearningRate(0.1, "cosine", 0, 10, 1).moves
+
+
+def test_the_rate_is_set_in_every_group():
+    optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.ones(1))]}, {"params": [nn.Parameter(torch.ones(2))]}])
+    LearningRate.of(TrainingSettings(lr=0.2, warmup=1), epochs=3, steps=4).set(optimizer)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.05]
 
 
 def test_state_goes_on():
-    first, second = (Schedule("plateau", 3, 20, patience=2) for _ in range(2))
+    first, second = (LearningRate(0.1, "plateau", 3, 20, patience=2) for _ in range(2))
     first.step = 2
     for score in (3.0, 4.0, 5.0, 6.0):
         first.end_epoch(score)

@@ -3,9 +3,10 @@ import logging
 import sys
 
 import pytest
+import rich.progress
 
-from consilience.training import progress
-from training.toys import Straight, make, make_samples, prepare, trainer
+from consilience.core.errors import TrainingError
+from training.toys import Explosive, Straight, make, make_samples, prepare, trainer
 
 
 class Terminal(io.StringIO):
@@ -52,7 +53,16 @@ def test_a_bar_on_a_terminal(caplog, monkeypatch):
 
 def test_the_bar_goes_away_when_training_fails(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    bar = progress.Progress("title", 3, verbose=1)
-    with pytest.raises(RuntimeError, match="boom"), bar:
-        raise RuntimeError("boom")
-    assert not bar._bar.live.is_started
+    bars = []
+    monkeypatch.setattr(rich.progress, "Progress", lambda *a, bar=rich.progress.Progress, **k: keep(bars, bar(*a, **k)))
+    samples = make_samples()
+    preparation = prepare(samples)
+    with pytest.raises(TrainingError):
+        trainer(preparation, verbose=1).run(make(Explosive, preparation), samples)
+    assert len(bars) == 1
+    assert not bars[0].live.is_started
+
+
+def keep(bars, bar):
+    bars.append(bar)
+    return bar

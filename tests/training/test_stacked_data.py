@@ -8,7 +8,7 @@ from consilience.core.targets import Task
 from consilience.preparation import Preparation
 from consilience.training.batch_plan import plan_epoch
 from consilience.training.seeding import epoch_seed
-from consilience.training.stacked_data import Trials, own_orders
+from consilience.training.stacked_data import Trials, plan_own_orders
 
 BASE = np.random.default_rng(0).integers(0, 256, size=(6, 1, 4, 4), dtype=np.uint8)
 
@@ -61,8 +61,50 @@ def test_what_all_trials_share_is_there_once():
 
 
 def test_samples_come_as_a_trainer_orders_them():
-    batches = own_orders(23, 5, seeds=[3, 8], epoch=2)
-    for trial, seed in enumerate((3, 8)):
-        order = torch.randperm(23, generator=torch.Generator().manual_seed(epoch_seed(seed, 0, 2)))
-        plans = plan_epoch(order, torch.ones(23), 5)
-        assert [batch[trial].tolist() for batch in batches] == [plan.rows.tolist() for plan in plans]
+    weight = np.random.default_rng(0).random(23)
+    for weighted in (None, weight):
+        samples = Samples.of(drawn(0, 23), weight=weighted)
+        trials = Trials.of([samples] * 2, [prepare(samples)] * 2)
+        batches = list(plan_own_orders(trials, 5, 2, seeds=[3, 8], epoch=2))
+        for trial, seed in enumerate((3, 8)):
+            order = torch.randperm(23, generator=torch.Generator().manual_seed(epoch_seed(seed, 0, 2)))
+            plans = plan_epoch(order, torch.ones(23) if weighted is None else torch.tensor(weight), 5, 2)
+            assert [batch.rows[trial].tolist() for batch in batches] == [plan.rows.tolist() for plan in plans]
+            assert [batch.ends_step for batch in batches] == [plan.ends_step for plan in plans]
+            for name in ("share", "of_epoch"):
+                values = [getattr(batch, name) for batch in batches]
+                values = values if weighted is None else torch.stack(values)[:, trial]
+                np.testing.assert_allclose(values, [getattr(plan, name) for plan in plans], rtol=1e-5)
+
+
+def test_missing_modalities_and_weights_are_each_trials_own():
+    random = np.random.default_rng(5)
+    masks = [random.random((20, 2)) < 0.7, np.ones((20, 2), dtype=bool)]
+    masks[0][:, 1] = True  # no sample of either trial lacks the image
+    sets = [drawn(0).replaced({}, present=masks[0]), Samples.of(drawn(2), weight=random.random(20))]
+    prepared = [prepare(samples) for samples in sets]
+    trials = Trials.of(sets, prepared)
+    assert trials.complete == {"image"}
+    rows = torch.tensor([4, 1, 1])
+    some = trials.rows(rows)
+    for trial, (samples, preparation) in enumerate(zip(sets, prepared)):
+        whole = preparation.batch(samples)
+        assert_trial(some, trial, samples, preparation, rows)
+        assert torch.equal(some.present[trial], whole.present[rows])
+        torch.testing.assert_close(some.weight[trial], whole.weight[rows])
+    hidden = torch.rand(2, 3, 2) < 0.5
+    fewer = some.hiding(lambda present: hidden)
+    assert torch.equal(fewer.present, some.present & ~hidden)
+    assert not fewer.complete
+    assert (fewer.values["image"][hidden[..., 1]] == 0).all()
+    torch.testing.assert_close(fewer.values["vector"][~hidden[..., 0]], some.values["vector"][~hidden[..., 0]])
+    assert Trials.of([sets[1]] * 2, [prepared[1]] * 2).present is None
+
+
+def test_a_modality_that_only_some_trials_share_rows_of():
+    alone = Samples.of({"vector": drawn(1)["vector"], "image": drawn(1).read("image", slice(None))}, drawn(1).y)
+    sets = [drawn(0), alone]
+    prepared = [prepare(samples) for samples in sets]
+    trials = Trials.of(sets, prepared)
+    for trial, (samples, preparation) in enumerate(zip(sets, prepared)):
+        assert_trial(trials.rows(slice(None)), trial, samples, preparation)

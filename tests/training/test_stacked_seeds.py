@@ -10,7 +10,7 @@ import torch
 from consilience.core.errors import TrainingError, UnsupportedError
 from consilience.core.samples import MappedRows, Samples
 from consilience.methods.fusion.concat import Concat
-from consilience.training import Log, Model, Trainer
+from consilience.training import Callback, Log, Model, Trainer
 from consilience.training.stacked_seeds import check_finite, fit_together, reason_alone
 
 SEEDS = (0, 3)
@@ -42,16 +42,21 @@ def test_they_are_the_models_of_single_trainings(name, settings, clip, parts):
     models = fit_together(name, parts, SEEDS, settings=settings, trainer=trainer)
     for model, seed, (train, validation) in zip(models, SEEDS, parts):
         alone = Model.fit(name, train, validation, settings=settings, trainer=replace(trainer, seed=seed))
-        expected = alone.method.state_dict()
-        assert any("running_mean" in key for key in expected)
-        for key, weight in model.method.state_dict().items():
-            torch.testing.assert_close(weight, expected[key], atol=1e-4, rtol=1e-3)
-        log, other = model.logs[0], alone.logs[0]
-        assert (log.best_epoch, log.finished) == (other.best_epoch, True)
-        for row, wanted in zip(log.rows, other.rows, strict=True):
-            assert row.keys() == wanted.keys()
-            for key in row.keys() - {"phase", "seconds"}:
-                assert row[key] == pytest.approx(wanted[key], rel=1e-3)
+        assert any("running_mean" in key for key in alone.method.state_dict())
+        assert_same(model, alone, 1e-3)
+
+
+def assert_same(model, alone, tolerance):
+    """The same weights, the same best epoch and the same figures in every epoch."""
+    expected = alone.method.state_dict()
+    for key, weight in model.method.state_dict().items():
+        torch.testing.assert_close(weight, expected[key], atol=tolerance / 10, rtol=tolerance)
+    log, other = model.logs[0], alone.logs[0]
+    assert (log.best_epoch, log.finished) == (other.best_epoch, True)
+    for row, wanted in zip(log.rows, other.rows, strict=True):
+        assert row.keys() == wanted.keys()
+        for key in row.keys() - {"phase", "seconds"}:
+            assert row[key] == pytest.approx(wanted[key], rel=tolerance)
 
 
 def test_a_loss_that_broke_is_said_with_its_seed():
@@ -60,6 +65,56 @@ def test_a_loss_that_broke_is_said_with_its_seed():
     check_finite("concat", SEEDS, [Log([fine]), Log([fine])], lr=0.1)
     with pytest.raises(TrainingError, match="with seed 3 the loss term 'task' became nan in epoch 2"):
         check_finite("concat", SEEDS, [Log([fine]), Log([fine, broken])], lr=0.1)
+
+
+def vectors(n, seed):
+    """Three vectors of which a quarter of the samples lack each, never all, and weights."""
+    random = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    values = {name: random.normal(y[:, None], 2, size=(n, 3)) for name in "abc"}
+    present = random.random((n, 3)) < 0.75
+    present[~present.any(axis=1), 0] = True
+    return Samples.of(values, y, present=present, weight=random.random(n) + 0.1)
+
+
+ENCODER = {"name": "mlp", "hidden": [6], "dropout": 0.0}
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=("shared data", "each its own data"))
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("concat", {}),
+        ("late", {"schedule": "cosine", "warmup": 1.5, "clip": 0.5}),
+        ("tmc", {"average": "mean"}),
+        ("pro:concat", {"average": 0.8, "optimizer": "adam", "momentum": 0.0}),
+        ("tensor", {"accumulate": 2}),
+        ("lowrank", {"patience": 1, "epochs": 6, "lr": 0.05}),
+    ],
+)
+def test_missing_modalities_and_weights_give_the_models_of_single_trainings(name, changed, shared):
+    parts = [(vectors(30, 1), vectors(20, 2)), (vectors(30, 1 if shared else 3), vectors(20, 2 if shared else 4))]
+    parts = [parts[0], parts[0]] if shared else parts
+    trainer = replace(TRAINER, **{"epochs": 3, **changed})
+    settings = {"dropout": 0.0} if name not in ("late", "tmc") else {}
+    encoders = dict.fromkeys("abc", ENCODER)
+    models = fit_together(name, parts, SEEDS, settings=settings, encoders=encoders, trainer=trainer)
+    for model, seed, (train, validation) in zip(models, SEEDS, parts):
+        alone = Model.fit(
+            name, train, validation, settings=settings, encoders=encoders, trainer=replace(trainer, seed=seed)
+        )
+        assert_same(model, alone, 1e-4)
+
+
+def test_hidden_modalities_train(monkeypatch):
+    parts = [(vectors(30, 1), vectors(20, 2))] * 2
+    trainer = replace(TRAINER, modality_dropout=0.5)
+    hidden = fit_together("concat", parts, SEEDS, trainer=trainer)
+    whole = fit_together("concat", parts, SEEDS, trainer=TRAINER)
+    assert hidden[0].logs[0].rows[0]["task"] != whole[0].logs[0].rows[0]["task"]
+    monkeypatch.setattr("consilience.training.stacked_training.hide_some", lambda present, _: torch.zeros_like(present))
+    none = fit_together("concat", parts, SEEDS, trainer=trainer)
+    assert none[0].logs[0].rows[-1]["task"] == pytest.approx(whole[0].logs[0].rows[-1]["task"], rel=1e-4)
 
 
 def lacking(samples):
@@ -73,16 +128,22 @@ def lacking(samples):
     [
         ("gradient-blend", TRAIN, {}, "its training is more than one run of the loop"),
         ("qmf", TRAIN, {}, "its training is more than one run"),
-        ("concat", TRAIN, {"accumulate": 2}, "accumulate = 2 is for one training at a time"),
-        ("concat", TRAIN, {"average": "mean"}, "average = 'mean' is for one training at a time"),
-        ("concat", TRAIN, {"precision": "64"}, "precision must be '32' or 'bf16', not '64'"),
-        ("concat", lacking(TRAIN), {}, "some of its samples lack a modality"),
-        ("concat", Samples.of(TRAIN, weight=np.ones(24)), {}, "weights or lengths of their own"),
+        ("concat", TRAIN, {"strategy": "ddp"}, "strategy must be 'auto', got 'ddp'"),
+        ("concat", TRAIN, {"schedule": "plateau"}, "schedule must be 'constant' or 'cosine', got 'plateau'"),
+        ("concat", TRAIN, {"precision": "64"}, "precision must be '32' or 'bf16' or 'bf16-mixed', got '64'"),
+        ("concat", TRAIN, {"callbacks": [Callback()]}, "callbacks and checkpoints belong to one model"),
+        ("concat", lacking(TRAIN), {}, "lack modality 'image', whose encoder normalises over the samples of a batch"),
+        ("concat", TRAIN, {"modality_dropout": 0.2}, "lack modality 'image', whose encoder normalises"),
     ],
 )
 def test_what_needs_a_training_of_its_own_is_refused(name, train, changed, reason):
     with pytest.raises(UnsupportedError, match=f"method '{name}' cannot be trained side by side: .*{reason}"):
         fit_together(name, [(train, VALIDATION)], [0], trainer=replace(TRAINER, **changed))
+
+
+def test_operations_that_cannot_be_stacked_are_named():
+    with pytest.raises(UnsupportedError, match=r"'mmtm' .*: torch.func cannot stack one of its operations \(vmap"):
+        fit_together("mmtm", [(vectors(30, 1), vectors(20, 2))], [0], trainer=TRAINER)
 
 
 def test_sets_of_different_sizes_are_no_trials():
@@ -91,6 +152,10 @@ def test_sets_of_different_sizes_are_no_trials():
     assert reason_alone("pro:concat", parts[:1], TRAINER) is None
 
 
-def test_a_method_that_stops_by_a_part_of_validation_is_trained_alone(monkeypatch):
-    monkeypatch.setattr(Concat, "ignored_worst", 0.01)
-    assert reason_alone("concat", [(TRAIN, VALIDATION)], TRAINER) == "its worst validation samples are not to stop it"
+def test_the_worst_validation_samples_are_ignored_as_in_a_single_training(monkeypatch):
+    monkeypatch.setattr(Concat, "ignored_worst", 0.05)
+    part = (vectors(30, 1), vectors(40, 2))
+    trainer = replace(TRAINER, epochs=4)
+    settings = {"settings": {"dropout": 0.0}, "encoders": dict.fromkeys("abc", ENCODER)}
+    models = fit_together("concat", [part, part], SEEDS, trainer=trainer, **settings)
+    assert_same(models[1], Model.fit("concat", *part, trainer=replace(trainer, seed=SEEDS[1]), **settings), 1e-4)

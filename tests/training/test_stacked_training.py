@@ -11,12 +11,17 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.core.modalities import Modality
 from consilience.core.targets import Task
 from consilience.methods import Spec, Step, build
-from consilience.training.stacked_data import Trials, whole_batch
+from consilience.training.settings import TrainingSettings
+from consilience.training.stacked_data import Trials, trial_batch
 from consilience.training.stacked_training import train_side_by_side
 
 TRIALS = 3
 SHAPE = {"name": "mlp", "hidden": [4, 4], "dropout": 0.0, "normalise": False}
 TRAINING = {"epochs": 12, "batch_size": 10, "lr": 0.05, "patience": 2, "seed": 5}
+
+
+def training(**changed):
+    return TrainingSettings(**{**TRAINING, **changed})
 
 
 def made(name="pro:concat", **settings):
@@ -40,7 +45,7 @@ TRAIN, VALIDATION = drawn(24, 0), drawn(12, 1)
 
 
 def one_batch(trials, trial, rows=slice(None)):
-    return whole_batch({name: value[trial][rows] for name, value in trials.values.items()}, trials.y[trial][rows])
+    return trial_batch({name: value[trial][rows] for name, value in trials.values.items()}, trials.y[trial][rows])
 
 
 def alone(method, trial, schedule):
@@ -78,7 +83,7 @@ def alone(method, trial, schedule):
 )
 def test_it_is_a_loop_over_single_trainings(name, settings, schedule):
     methods = made(name, **settings)
-    together = train_side_by_side(methods, TRAIN, VALIDATION, schedule=schedule, **TRAINING)
+    together = train_side_by_side(methods, TRAIN, VALIDATION, training(schedule=schedule))
     lasted = set()
     for trial, method in enumerate(methods):
         loss, epoch, weights = alone(method, trial, schedule)
@@ -92,7 +97,7 @@ def test_it_is_a_loop_over_single_trainings(name, settings, schedule):
 
 def test_half_precision_learns_about_the_same():
     whole, half = (
-        train_side_by_side(made("concat"), TRAIN, VALIDATION, **TRAINING, precision=precision)
+        train_side_by_side(made("concat"), TRAIN, VALIDATION, training(precision=precision))
         for precision in ("32", "bf16")
     )
     assert not torch.equal(whole.losses, half.losses)
@@ -100,15 +105,15 @@ def test_half_precision_learns_about_the_same():
 
 
 def test_without_patience_no_trial_ends():
-    together = train_side_by_side(made("concat"), TRAIN, VALIDATION, **{**TRAINING, "patience": None, "epochs": 9})
-    assert [row["trials"] for row in together.log] == [[0, 1, 2]] * 9
-    validation = torch.tensor([row["values"]["validation_loss"] for row in together.log])
+    together = train_side_by_side(made("concat"), TRAIN, VALIDATION, training(patience=None, epochs=9))
+    validation = torch.tensor([[row["validation_loss"] for row in log.rows] for log in together.logs]).T
+    assert validation.shape == (9, TRIALS)
     torch.testing.assert_close(together.losses, validation.min(dim=0).values)
     assert together.epochs.tolist() == (validation.argmin(dim=0) + 1).tolist()
 
 
 def test_errors_are_measured_trial_by_trial():
-    trained = train_side_by_side(made(), TRAIN, VALIDATION, **TRAINING)
+    trained = train_side_by_side(made(), TRAIN, VALIDATION, training())
     torch.testing.assert_close(trained.measure(VALIDATION), trained.losses)
     test = drawn(2500, 2)  # more than are measured at once
     for trial, error in enumerate(trained.measure(test)):
@@ -121,7 +126,7 @@ def test_errors_are_measured_trial_by_trial():
 def test_the_methods_themselves_are_left_as_they_were():
     methods = made()
     before = copy.deepcopy(methods[1].state_dict())
-    train_side_by_side(methods, TRAIN, VALIDATION, **TRAINING)
+    train_side_by_side(methods, TRAIN, VALIDATION, training())
     for key, weight in methods[1].state_dict().items():
         assert torch.equal(weight, before[key])
 
@@ -130,23 +135,18 @@ def test_what_does_not_fit_is_refused():
     methods = made("concat")
     with pytest.raises(InputError, match="got 2 methods, data of 3 trials"):
         train_side_by_side(methods[:2], TRAIN, VALIDATION)
-    with pytest.raises(InputError, match="schedule must be 'constant' or 'cosine', got 'linear'"):
-        train_side_by_side(methods, TRAIN, VALIDATION, schedule="linear")
-    with pytest.raises(InputError, match="precision must be '32' or 'bf16', got '64'"):
-        train_side_by_side(methods, TRAIN, VALIDATION, precision="64")
-    with pytest.raises(InputError, match="one for each of 3 trials, got 2"):
-        train_side_by_side(methods, TRAIN, VALIDATION, seed=[0, 1])
+    with pytest.raises(InputError, match="schedule must be 'constant' or 'cosine', got 'plateau'"):
+        train_side_by_side(methods, TRAIN, VALIDATION, training(schedule="plateau"))
+    with pytest.raises(InputError, match="precision must be '32' or 'bf16' or 'bf16-mixed', got '64'"):
+        train_side_by_side(methods, TRAIN, VALIDATION, training(precision="64"))
+    with pytest.raises(InputError, match="one seed for each of 3 trials, got 2"):
+        train_side_by_side(methods, TRAIN, VALIDATION, seeds=[0, 1])
+    with pytest.raises(InputError, match="accumulate needs a seed for each trial"):
+        train_side_by_side(methods, TRAIN, VALIDATION, training(accumulate=2))
 
 
 def test_a_loss_that_is_never_finite_is_said():
     broken = Trials(TRAIN.values, TRAIN.y.clone())
     broken.y[1] = math.inf
     with pytest.raises(TrainingError, match=r"trials \[1\] was never finite"):
-        train_side_by_side(made("concat"), broken, VALIDATION, **TRAINING)
-
-
-def test_a_method_that_stops_by_a_part_of_validation_is_refused(monkeypatch):
-    methods = made("concat")
-    monkeypatch.setattr(type(methods[0]), "ignored_worst", 0.01)
-    with pytest.raises(InputError, match="trials stop by all validation samples, Concat not by its worst"):
-        train_side_by_side(methods, TRAIN, VALIDATION, **TRAINING)
+        train_side_by_side(made("concat"), broken, VALIDATION, training())

@@ -349,7 +349,7 @@ def test_folds():
 def test_a_trainer_prepares_each_set_once_and_lets_go():
     run = trainer(PREPARATION)
     device = torch.device("cpu")
-    assert run.feed(SAMPLES, device) is run.feed(SAMPLES, device)
-    assert run.feed(SAMPLES, device) is not run.feed(VALIDATION, device)
+    assert run.loader(SAMPLES, device) is run.loader(SAMPLES, device)
+    assert run.loader(SAMPLES, device) is not run.loader(VALIDATION, device)
     run.forget()
-    assert not run._feeds
+    assert not run._loaders

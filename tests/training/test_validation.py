@@ -28,7 +28,7 @@ def test_the_loss_is_a_weighted_mean_and_the_accuracy_counts_all(method, batch_s
     samples = make_samples(90, weight=np.random.default_rng(0).random(90) + 0.1)
     preparation = prepare(samples)
     module = make(method, preparation)
-    found = validate(module, module, trainer(preparation).feed(samples, torch.device("cpu")), batch_size)
+    found = validate(module, module, trainer(preparation).loader(samples, torch.device("cpu")), batch_size)
     batch = preparation.batch(samples)
     with torch.no_grad():
         output = module(batch).output.double().numpy()
@@ -67,5 +67,5 @@ def test_a_loss_that_is_not_a_number_is_not_ignored():
     samples = make_samples(90)
     preparation = prepare(samples)
     module = make(Hopeless, preparation)
-    feed = trainer(preparation).feed(samples, torch.device("cpu"))
+    feed = trainer(preparation).loader(samples, torch.device("cpu"))
     assert np.isnan(validate(module, module, feed, 1000)["validation_loss"])

@@ -1,12 +1,14 @@
-"""Which fusion method should I use on my data? Trains methods over seeds, corrupts the test set, and says."""
+"""Compare fusion methods on your data: train each over several seeds, and test it on clean and corrupted data."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
+from consilience.core.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -18,26 +20,31 @@ EXAMPLES = """  consilience compare digits
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Data, methods and protocol."""
+    """Add data, methods and protocol."""
     parser.add_argument("data", nargs="+", type=str, help="names of data sets, or files")
     group = parser.add_argument_group("protocol")
-    group.add_argument("--methods", nargs="+", type=str, metavar="NAME", help="all that serve the data unless given")
+    group.add_argument(
+        "--methods", nargs="+", type=str, metavar="NAME", help="methods; all that support the data if absent"
+    )
     group.add_argument(
         "--corruption",
         nargs="+",
         type=str,
         metavar="NAME",
-        help="what goes wrong: by default noise or blanks, and missing; also image=gaussian,text=blank",
+        help="corruptions of the test set, such as gaussian or image=gaussian,text=blank; if absent, noise (blanks in "
+        "text) and missing modalities",
     )
-    group.add_argument("--levels", nargs="+", type=float, default=[0.0, 5.0, 10.0], metavar="L", help="how badly")
-    group.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions")
-    group.add_argument("--repeats", type=int, default=1, metavar="N", help="draws of the noise for every seed")
+    add = partial(options.add_option, group)
+    levels = [0.0, 5.0, 10.0]
+    add("levels", NonNegativeFloat, "levels of corruption", default=levels, nargs="+", metavar="L")
+    add("seeds", PositiveInt, "number of seeds", default=10)
+    add("repeats", PositiveInt, "draws of the corruption per seed", default=1)
+    add("probability", Fraction, "probability that a modality of a test sample is corrupted", default=0.5, metavar="P")
+    group.add_argument("--metric", type=str, metavar="NAME", help="accuracy, or mse for regression, if absent")
     group.add_argument(
-        "--probability", type=float, default=0.5, metavar="P", help="that a modality of a test sample is hit"
+        "--reference", type=str, metavar="NAME", help="method that the others are compared with; late if absent"
     )
-    group.add_argument("--metric", type=str, help="accuracy, or mse for a regression, unless given")
-    group.add_argument("--reference", type=str, metavar="NAME", help="what the others are compared with; late")
-    group.add_argument("--tune", type=int, default=0, metavar="N", help="trials of random search for every method")
+    add("tune", NonNegativeInt, "trials of random search per method; 0: no search", default=0)
     options.add_loading(parser)
     options.add_training(parser)
     options.add_running(parser)
@@ -45,14 +52,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Compare, print the table, say where the rest is."""
+    """Compare, and print the table and the paths of the report and the best model."""
     from consilience.comparison import compare
 
-    options.check_format(chosen)
     comparison = compare(
         chosen.data,
         chosen.methods,
-        corruption=None if chosen.corruption is None else [read_corruption(one) for one in chosen.corruption],
+        corruption=None if chosen.corruption is None else [read_corruption(text) for text in chosen.corruption],
         levels=chosen.levels,
         seeds=chosen.seeds,
         repeats=chosen.repeats,
@@ -70,11 +76,11 @@ def run(chosen: Namespace, command: list[str]) -> None:
         command=shlex.join(command),
         **options.loading(chosen),
     )
-    say(comparison, chosen.format, chosen.worst)
+    show(comparison, chosen.format, chosen.worst)
 
 
 def read_corruption(text: str) -> Any:
-    """A name, or a mapping modality → name.
+    """Return a name, or a mapping modality → name.
 
     >>> read_corruption("image=gaussian,text=blank")
     {'image': 'gaussian', 'text': 'blank'}
@@ -82,8 +88,8 @@ def read_corruption(text: str) -> Any:
     return dict(options.each_pair("corruption", text.split(","))) if "=" in text else text
 
 
-def say(comparison: Any, format: str, worst: bool = False) -> None:
-    """The table; on a console also the answer in words, and where the report and the best model are."""
+def show(comparison: Any, format: str, worst: bool = False) -> None:
+    """Print the table; on a console also a summary, and the paths of the report and the best model."""
     from rich.console import Console
 
     table = comparison.table(format, worst=worst)

@@ -19,15 +19,15 @@ EXAMPLES = """  consilience data list
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What to do, and with which set."""
+    """Add the action and the data set."""
     parser.add_argument("action", type=str, help="list or describe")
-    parser.add_argument("data", type=str, nargs="?", default=None)
-    parser.add_argument("--json", action="store_true", help="plain JSON for other programs")
+    parser.add_argument("data", type=str, nargs="?", default=None, help="name of a data set, or a file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     options.add_loading(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """List or describe."""
+    """List the data sets, or describe one."""
     from consilience.data import list_sets, load_data
 
     if chosen.action == "list" and chosen.data is None:
@@ -37,33 +37,33 @@ def run(chosen: Namespace, command: list[str]) -> None:
         described = load_data(chosen.data, **options.loading(chosen)).describe()
         print(json.dumps(described, indent=1) if chosen.json else in_words(described))
     else:
-        raise InputError("data: say 'consilience data list', or 'consilience data describe NAME_OR_FILE'")
+        raise InputError("data: use 'consilience data list' or 'consilience data describe NAME_OR_FILE'")
 
 
-def in_one_line(one: Mapping[str, Any]) -> str:
-    """A set's entry in the list."""
-    where = "built in" if one["built_in"] else "found" if one["available"] else "needs files"
-    return f"{one['name']:22} {where:12} {one['description']}"
+def in_one_line(entry: Mapping[str, Any]) -> str:
+    """Return the line of a data set in the list."""
+    where = "built in" if entry["built_in"] else "found" if entry["available"] else "needs files"
+    return f"{entry['name']:22} {where:12} {entry['description']}"
 
 
 def in_words(described: dict[str, Any]) -> str:
-    """A set's description for people."""
+    """Return the description of a data set as text."""
     sizes = ", ".join(f"{count} {part}" for part, count in described["split"].items())
-    drawn = "the data's own split" if described["official_split"] else "split drawn here, with a seed"
+    drawn = "the data's own split" if described["official_split"] else "split drawn at random"
     lines = [
-        f"{described['name']}: {described['description'] or 'a set of your own'}",
+        f"{described['name']}: {described['description'] or 'data of your own'}",
         *([f"licence: {described['licence']}"] if described["licence"] else []),
         f"{described['samples']} samples ({sizes}; {drawn}), {described['task']}",
     ]
-    for one in described["modalities"]:
-        shape = "×".join(map(str, one["shape"]))
-        lines.append(f"  {one['name']:20} {one['kind']:9} {shape:12} {one['missing']:6.1%} missing")
+    for modality in described["modalities"]:
+        shape = "×".join(map(str, modality["shape"]))
+        lines.append(f"  {modality['name']:20} {modality['kind']:9} {shape:12} {modality['missing']:6.1%} missing")
     lines += [
-        f"  class {one['class']!r:14} {one['samples']:7} samples {one['share']:6.1%}"
-        for one in described.get("classes", ())
+        f"  class {label['class']!r:14} {label['samples']:7} samples {label['share']:6.1%}"
+        for label in described.get("classes", ())
     ]
     lines += [
-        "  target " + "  ".join(f"{name} {value:.4g}" for name, value in one.items())
-        for one in described.get("targets", ())
+        "  target " + "  ".join(f"{name} {value:.4g}" for name, value in target.items())
+        for target in described.get("targets", ())
     ]
     return "\n".join(lines)

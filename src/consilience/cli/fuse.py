@@ -1,4 +1,4 @@
-"""Fuse the opinions of models that are trained already: files of logits or probabilities into one posterior."""
+"""Fuse the predictions of trained models: files of logits or probabilities become one posterior."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.cli import options
 from consilience.cli.fuse_arguments import (
@@ -19,7 +20,8 @@ from consilience.cli.fuse_arguments import (
     read_numbers,
     read_prior,
 )
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError
+from consilience.core.settings import Interval, NonNegativeInt
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,50 +34,60 @@ EXAMPLES = """  consilience fuse image.npy audio.npy --labels y.npy --out fused.
   consilience fuse image.csv audio.csv --probabilities --labels y.csv --prior 0.6 0.3 0.1 --out fused.csv
   consilience fuse all.parquet --expert image=img_* audio=aud_* --target label --folds 5 --report fused.html
   consilience fuse a.npy b.npy --fit val_a.npy val_b.npy --fit-labels val_y.npy --target-prior em --out fused.npy"""
-KAPPAS, CALIBRATIONS = ("gaussian", "copula", "none"), ("temperature", "robust", "bias", "none")
-_TEACHING = "give --fit FILES with --fit-labels FILE, --fit-share 0.5, or --folds 5"
+Kappa = Literal["gaussian", "copula", "none"]
+Calibration = Literal["temperature", "robust", "bias", "none"]
+Decimals = Annotated[int, Interval(1, 9)]
+Share = Annotated[float, Interval(0, 1, above=True, below=True)]
+_HOW_TO_FIT = "give --fit FILES with --fit-labels FILE, --fit-share 0.5, or --folds 5"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The opinions, the labels, how to fuse, and where to write."""
+    """Add opinions, labels, fusion, fitting and output."""
     several: dict[str, Any] = {"nargs": "+", "type": str}
     shares: dict[str, Any] = {"nargs": "+", "type": float | str, "metavar": "P"}
-    parser.add_argument("files", **several, help="opinions: .npy, .npz, .csv, .tsv or .parquet, a row per sample")
+    parser.add_argument("files", **several, help="opinions: .npy, .npz, .csv, .tsv or .parquet, one row per sample")
     group = parser.add_argument_group("opinions")
-    group.add_argument("--probabilities", action="store_true", help="they are probabilities, not logits")
+    group.add_argument("--probabilities", action="store_true", help="the files hold probabilities, not logits")
+    help = "decimals that probabilities were rounded to: their sums may be off by that, and 0 means small"
+    options.add_option(group, "rounded", Decimals, help, metavar="D")
     group.add_argument(
-        "--rounded", type=int, metavar="D", help="to so many decimals: sums may be off by that, and 0 rules nothing out"
+        "--expert", action="extend", **several, metavar="NAME=GLOB", help="columns of each expert in a file of several"
     )
     group.add_argument(
-        "--expert", action="extend", **several, metavar="NAME=GLOB", help="where one file holds several experts"
+        "--columns", **several, metavar="GLOB", help="columns of the opinions in each table; all if absent"
     )
-    group.add_argument("--columns", **several, metavar="GLOB", help="of the opinions in each table; all unless given")
-    group.add_argument("--names", **several, metavar="NAME", help="of the experts; the files' names unless given")
-    group.add_argument("--classes", **several, metavar="NAME", help="in the order of the columns")
+    group.add_argument("--names", **several, metavar="NAME", help="names of the experts; the file names if absent")
+    group.add_argument("--classes", **several, metavar="NAME", help="classes in the order of the columns")
+    group.add_argument("--labels", type=str, metavar="FILE", help="true classes, to score the experts and the fusion")
     group.add_argument(
-        "--labels", type=str, metavar="FILE", help="the true classes: then experts and fusion are scored"
+        "--target", type=str, metavar="COLUMN", help="column or array of the labels, in --labels or FILE"
     )
-    group.add_argument("--target", type=str, metavar="COLUMN", help="the labels' column or array, in --labels or FILE")
     group = parser.add_argument_group("fusion")
-    group.add_argument("--prior", **shares, help="class shares the experts learned from: numbers, a file, or empirical")
-    group.add_argument("--target-prior", **shares, help="class shares where it is used: numbers, a file, or em")
-    group.add_argument("--kappa", type=str, metavar="HOW", help="their dependence: gaussian if fitted, copula, or none")
-    group.add_argument("--calibration", type=str, metavar="HOW", help=f"if fitted: {', '.join(CALIBRATIONS)}")
-    group.add_argument("--reliability", type=str, default="none", metavar="HOW", help="auto, if fitted, or none")
+    group.add_argument(
+        "--prior", **shares, help="class shares that the experts were trained with: numbers, a file, or empirical"
+    )
+    group.add_argument("--target-prior", **shares, help="class shares of the new data: numbers, a file, or em")
+    add = partial(options.add_option, group)
+    add("kappa", Kappa, "dependence of the experts: gaussian (if fitted), copula or none", metavar="HOW")
+    calibrations = "of the experts, if fitted: temperature (default), robust, bias or none"
+    add("calibration", Calibration, calibrations, metavar="HOW")
+    add("reliability", Literal["auto", "none"], "auto (only if fitted) or none", default="none", metavar="HOW")
     group = parser.add_argument_group("fitting", "on opinions that the experts were not trained on; one of")
     group.add_argument("--fit", **several, metavar="FILE", help="other opinions of the same experts")
-    group.add_argument("--fit-labels", type=str, metavar="FILE", help="the labels of --fit")
-    group.add_argument("--fit-share", type=float, metavar="S", help="a random share of the rows; the others are scored")
-    group.add_argument("--folds", type=int, metavar="K", help="each row by a fusion fitted on the other folds")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the share and the folds")
+    group.add_argument("--fit-labels", type=str, metavar="FILE", help="labels of --fit")
+    add = partial(options.add_option, group)
+    add("fit_share", Share, "share of the rows to fit on, drawn at random; the other rows are scored", metavar="S")
+    folds = "number of folds; each row is fused by a model that was fitted on the other folds"
+    add("folds", Annotated[int, Interval(2)], folds, metavar="K")
+    add("seed", NonNegativeInt, "of the share and the folds", default=0)
     group = parser.add_argument_group("output")
     group.add_argument("--out", type=str, metavar="FILE", help="posteriors: .npy, .npz, .csv or .parquet")
-    group.add_argument("--log", action="store_true", help="write their logarithms")
-    group.add_argument("--report", type=str, metavar="FILE", help="an HTML page with reliability diagrams")
+    group.add_argument("--log", action="store_true", help="write log-posteriors")
+    group.add_argument("--report", type=str, metavar="FILE", help="HTML page with reliability diagrams")
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Open, fit if asked to, fuse, write, score."""
+    """Read, fit if requested, fuse, write and score."""
     from consilience.data.files.posterior_writer import writing
     from consilience.estimators.fuse_files import fuse_files
 
@@ -84,27 +96,27 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if evidence.labels is None and chosen.report is not None:
         raise InputError("fuse: --report needs --labels, or --target in the file itself")
     if evidence.labels is None and chosen.out is None:
-        raise InputError("fuse: nothing to do: give --out for the posteriors, --labels for the scores, or both")
+        raise InputError("fuse: there is no output: give --out for posteriors, --labels for scores, or both")
     names = class_names(chosen, evidence)
     doubt = None
     if read_classes(chosen, evidence.opinions) is None:
         doubt = doubt_about_labels(evidence.place_of, names)
     if doubt is not None:
-        print(f"consilience: {doubt}; --classes says otherwise", file=sys.stderr)
+        print(f"consilience: {doubt}; --classes sets another order", file=sys.stderr)
     if not chosen.probabilities:
         warn_of_probabilities(evidence)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         rule, remarks = make_rule(chosen, evidence)
-    for one in {str(warning.message) for warning in warned if issubclass(warning.category, UserWarning)}:
-        print(f"consilience: {one}", file=sys.stderr)
-    target, told = find_target(chosen, evidence, rule)
+    for message in {str(warning.message) for warning in warned if issubclass(warning.category, UserWarning)}:
+        print(f"consilience: {message}", file=sys.stderr)
+    target, remark = find_target(chosen, evidence, rule)
     out = None if chosen.out is None else Path(chosen.out)
     with nullcontext() if out is None else writing(out, names, chosen.log) as write:
-        experts, fused, rows, unheard = fuse_files(evidence, rule, target, write)
-    remarks = [*remarks, *told]
-    if unheard:
-        remarks.append(f"{unheard} of {rows} rows have no opinion at all: there the prior answers.")
+        experts, fused, rows, empty = fuse_files(evidence, rule, target, write)
+    remarks = [*remarks, *remark]
+    if empty:
+        remarks.append(f"{empty} of {rows} rows have no opinion at all: their posterior is the prior.")
     if evidence.labels is not None:
         remarks += scored_on(chosen, fused.samples, rows)
         from rich.console import Console
@@ -126,71 +138,63 @@ def run(chosen: Namespace, command: list[str]) -> None:
 
 
 def check(chosen: Namespace) -> None:
-    """Refuse what cannot be, before any file is read."""
+    """Check how options combine, before any file is read."""
     from consilience.data.files.posterior_writer import ENDINGS
 
-    teachers = [name for name in ("fit", "fit_share", "folds") if chosen[name] is not None]
-    if len(teachers) > 1:
-        raise InputError(f"fuse: choose one of {' and '.join('--' + name.replace('_', '-') for name in teachers)}")
-    for option, known in (("kappa", KAPPAS), ("calibration", CALIBRATIONS), ("reliability", ("auto", "none"))):
-        given = chosen[option]
-        if given is not None and given not in known:
-            raise unknown_name(option, given, known)
-        if given not in (None, "none") and not teachers:
-            raise InputError(f"fuse: --{option} {given} is learned from labelled opinions: {_TEACHING}")
-    if chosen.rounded is not None and not (chosen.probabilities and 1 <= chosen.rounded <= 9):
-        wanted = "a number of decimals from 1 to 9" if chosen.probabilities else "given with --probabilities"
-        raise InputError(f"fuse: --rounded {chosen.rounded} must be {wanted}")
-    if chosen.fit_share is not None and not 0 < chosen.fit_share < 1:
-        raise InputError(f"fuse: --fit-share must lie between 0 and 1, got {chosen.fit_share:g}")
-    if chosen.folds is not None and chosen.folds < 2:
-        raise InputError(f"fuse: --folds must be at least 2, got {chosen.folds}")
+    fitting = [name for name in ("fit", "fit_share", "folds") if chosen[name] is not None]
+    if len(fitting) > 1:
+        raise InputError(f"fuse: choose one of {' and '.join('--' + name.replace('_', '-') for name in fitting)}")
+    for option in ("kappa", "calibration", "reliability"):
+        if chosen[option] not in (None, "none") and not fitting:
+            raise InputError(f"fuse: --{option} {chosen[option]} is learned from labelled opinions: {_HOW_TO_FIT}")
+    if chosen.rounded is not None and not chosen.probabilities:
+        raise InputError(f"fuse: --rounded {chosen.rounded} must be given with --probabilities")
     labelled = chosen.labels is not None or chosen.target is not None
     if chosen.fit_labels is not None and chosen.fit is None:
-        raise InputError("fuse: --fit-labels belong to --fit, which is not given")
+        raise InputError("fuse: --fit-labels needs --fit, which is not given")
     if chosen.fit is not None and chosen.fit_labels is None and chosen.target is None:
         raise InputError("fuse: --fit needs --fit-labels, or --target where the labels are in the same file")
     for option in ("fit_share", "folds"):
         if chosen[option] is not None and not labelled:
             raise InputError(f"fuse: --{option.replace('_', '-')} needs --labels, or --target in the file itself")
-    if chosen.prior == ["empirical"] and not labelled and not teachers:
+    if chosen.prior == ["empirical"] and not labelled and not fitting:
         raise InputError("fuse: --prior empirical is counted from --labels, which are not given")
     if chosen.out is not None and Path(chosen.out).suffix.lower() not in ENDINGS:
         raise InputError(f"fuse: --out must end in {', '.join(ENDINGS)}, got {Path(chosen.out).name!r}")
     for path in chosen.fit or ():
-        if any(Path(path).exists() and Path(one).exists() and Path(path).samefile(one) for one in chosen.files):
+        if any(Path(path).exists() and Path(file).exists() and Path(path).samefile(file) for file in chosen.files):
             raise InputError(
-                f"fuse: --fit {path} is also what is fused: use --fit-share or --folds, which keep rows apart"
+                f"fuse: --fit {path} is also fused: use --fit-share or --folds, which fit and score on different rows"
             )
-    read = [*chosen.files, chosen.labels, *(chosen.fit or ()), chosen.fit_labels, *(chosen.prior or ())]
-    read = [one for one in (*read, *(chosen.target_prior or ())) if isinstance(one, str)]
+    inputs = [*chosen.files, chosen.labels, *(chosen.fit or ()), chosen.fit_labels, *(chosen.prior or ())]
+    inputs = [file for file in (*inputs, *(chosen.target_prior or ())) if isinstance(file, str)]
     for option in ("out", "report"):
         if chosen[option] is not None:
-            options.check_out_file("fuse", option, Path(chosen[option]), read)
+            options.check_out_file("fuse", option, Path(chosen[option]), inputs)
     if chosen.report is not None and not chosen.report.lower().endswith((".html", ".htm")):
         raise InputError(f"fuse: --report writes an HTML page, FILE.html, got {chosen.report!r}")
 
 
 def warn_of_probabilities(evidence: Evidence) -> None:
-    """Say so where logits look like probabilities: taken as logits they would hardly tell the classes apart."""
+    """Warn if logits look like probabilities: read as logits they would hardly separate the classes."""
     if suspects := evidence.look_like_probabilities():
         print(
-            f"consilience: the rows of {', '.join(map(repr, suspects))} sum to one and are taken as logits; if they "
+            f"consilience: the rows of {', '.join(map(repr, suspects))} sum to one and are read as logits; if they "
             "are probabilities, give --probabilities",
             file=sys.stderr,
         )
 
 
 def make_rule(chosen: Namespace, evidence: Evidence) -> tuple[Rule, list[str]]:
-    """How to fuse, and that in words."""
+    """Return the fusion rule and its description."""
     from consilience.data.files.opinion_files import renamed
     from consilience.estimators.fuse_files import Theorem, fit
 
     opinions = evidence.opinions
     if chosen.fit is None and chosen.fit_share is None and chosen.folds is None:
-        prior, told = read_prior(chosen, evidence)
-        independent = "Fused by the theorem with κ = 1: experts as they are, independent given the class"
-        return Theorem(prior), [f"{independent}; {told}."]
+        prior, description = read_prior(chosen, evidence)
+        independent = "Fused by Bayes' theorem with κ = 1: uncalibrated experts, independent given the class"
+        return Theorem(prior), [f"{independent}; {description}."]
     given = read_numbers("prior", chosen.prior, evidence, "empirical")
     settings: dict[str, Any] = {
         "kappa": chosen.kappa or "gaussian",
@@ -203,17 +207,19 @@ def make_rule(chosen: Namespace, evidence: Evidence) -> tuple[Rule, list[str]]:
         learned = replace(learned, opinions=renamed(learned.opinions, opinions.names, opinions.classes))
         rule, where = fit(learned, **settings), f"on {', '.join(chosen.fit)}"
     elif chosen.folds is not None:
-        rule, where = fit(evidence, folds=chosen.folds, **settings), f"in {chosen.folds} folds, each row by the others"
+        rule, where = fit(evidence, folds=chosen.folds, **settings), f"in {chosen.folds} folds, each on the other folds"
     else:
         rule = fit(evidence, share=chosen.fit_share, **settings)
         where = f"on a random {100 * chosen.fit_share:g} % of the rows"
-    said = f"κ {settings['kappa']}, calibration {settings['calibration'] or 'none'}, reliability {chosen.reliability}"
-    shares = "given" if given is not None else "that of the labels fitted on"
-    return rule, [f"Fitted {where}: {said}; prior {shares}."]
+    chosen_settings = (
+        f"κ {settings['kappa']}, calibration {settings['calibration'] or 'none'}, reliability {chosen.reliability}"
+    )
+    shares = "given" if given is not None else "from the labels of the fit"
+    return rule, [f"Fitted {where}: {chosen_settings}; prior {shares}."]
 
 
 def find_target(chosen: Namespace, evidence: Evidence, rule: Rule) -> tuple[np.ndarray | None, list[str]]:
-    """The class shares to decide under, None for those of the prior, and that in words."""
+    """Return the class shares of the new data, None for those of the prior, and a description."""
     from consilience.estimators.fuse_files import estimate_target
 
     if chosen.target_prior != ["em"]:
@@ -224,10 +230,10 @@ def find_target(chosen: Namespace, evidence: Evidence, rule: Rule) -> tuple[np.n
 
 
 def scored_on(chosen: Namespace, scored: int, rows: int) -> list[str]:
-    """On which rows the scores are."""
+    """Return a sentence about the rows that were scored."""
     if scored < rows:
-        return [f"Scored on the {scored} rows of {rows} that had no part in the fit, experts and fusion alike."]
-    why = "each by a fusion that was not fitted on it" if chosen.folds else "nothing was fitted on them"
+        return [f"Experts and fusion scored on the {scored} of {rows} rows that were not used in the fit."]
+    why = "each was fused by a model that was not fitted on it" if chosen.folds else "none was used in the fit"
     return [f"Scored on all {rows} rows: {why}."]
 
 

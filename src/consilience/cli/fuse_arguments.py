@@ -1,4 +1,4 @@
-"""What `consilience fuse` is given: opinions with their labels, the classes' names, priors."""
+"""Reads the arguments of `consilience fuse`: opinions with their labels, class names, priors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def open_evidence(chosen: Namespace, paths: list[str], labels: str | None) -> Evidence:
-    """The files of opinions with their labels, if there are any."""
+    """Open the files of opinions, and of their labels if there are any."""
     from consilience.data.files.opinion_files import open_opinions
     from consilience.data.files.opinion_labels import holds_labels, match_labels, open_labels
     from consilience.estimators.fuse_files import Evidence
 
     own = chosen.target is not None and labels is None
     if own and paths is chosen.files and chosen.fit is not None:
-        # --target may be the column of the labels to fit on; what is fused then needs none.
+        # --target may be the column of labels in --fit; the opinions to fuse need no labels then.
         own = len(paths) == 1 and holds_labels(Path(paths[0]), chosen.target)
     if own and len(paths) > 1:
         raise InputError(f"fuse: --target {chosen.target} without --labels needs one file, got {len(paths)}")
@@ -39,7 +39,7 @@ def open_evidence(chosen: Namespace, paths: list[str], labels: str | None) -> Ev
     if len(opened.names) < 2:
         raise InputError(
             f"fuse: {paths[0]} holds the opinions of one expert, {opened.names[0]!r}; a fusion needs two: give another "
-            "file, or say whose columns are whose with --expert NAME=GLOB NAME=GLOB"
+            "file, or name the columns of each expert with --expert NAME=GLOB NAME=GLOB"
         )
     if not own and labels is None:
         return Evidence(opened, chosen.probabilities, chosen.rounded, seed=chosen.seed)
@@ -49,21 +49,21 @@ def open_evidence(chosen: Namespace, paths: list[str], labels: str | None) -> Ev
 
 
 def read_experts(given: list[str] | None) -> dict[str, list[str]] | None:
-    """NAME=GLOB[,GLOB…], or the NAME alone of an array.
+    """Read NAME=GLOB[,GLOB…], or only the NAME of an array.
 
     >>> read_experts(["image=img_*", "audio"])
     {'image': ['img_*'], 'audio': ['audio']}
     """
-    found: dict[str, list[str]] = {}
-    for name, globs in options.each_pair("expert", [one if "=" in one else f"{one}={one}" for one in given or ()]):
-        if name in found:
+    columns: dict[str, list[str]] = {}
+    for name, globs in options.each_pair("expert", [text if "=" in text else f"{text}={text}" for text in given or ()]):
+        if name in columns:
             raise InputError(f"fuse: --expert {name} is given twice: give all its columns at once, {name}=GLOB,GLOB")
-        found[name] = globs.split(",")
-    return found or None
+        columns[name] = globs.split(",")
+    return columns or None
 
 
 def read_classes(chosen: Namespace, opened: OpinionFiles) -> tuple[str, ...] | None:
-    """What the classes are called, in the order of the columns: as the user says, or as the files do."""
+    """Return the class names in the order of the columns: those given, or those of the files; None if neither."""
     if chosen.classes is None:
         return opened.classes
     names = tuple(chosen.classes)
@@ -73,7 +73,7 @@ def read_classes(chosen: Namespace, opened: OpinionFiles) -> tuple[str, ...] | N
 
 
 def doubt_about_labels(place_of: Mapping[Any, int], names: Sequence[str]) -> str | None:
-    """How labels were read, label → column, where the files name no classes and it could be meant otherwise.
+    """Describe how labels were matched to columns, if the files do not name the classes and it is ambiguous.
 
     >>> doubt_about_labels({0: 0, 2: 2}, ["0", "1", "2"])
     >>> doubt_about_labels({1: 1, 2: 2}, ["0", "1", "2"])
@@ -97,17 +97,21 @@ def _is_number(label: Any, number: int) -> bool:
 
 
 def class_names(chosen: Namespace, evidence: Evidence) -> list[str]:
-    """What the classes are called in the output: by their names, else their labels, else their numbers."""
+    """Return the class names of the output: their names, else their labels, else their numbers."""
     named = read_classes(chosen, evidence.opinions)
     if named is not None:
         return list(named)
     label_of = {place: str(label) for label, place in evidence.place_of.items()}
     width = evidence.opinions.width
-    return [label_of[place] for place in range(width)] if len(label_of) == width else [str(one) for one in range(width)]
+    return (
+        [label_of[place] for place in range(width)]
+        if len(label_of) == width
+        else [str(place) for place in range(width)]
+    )
 
 
 def read_prior(chosen: Namespace, evidence: Evidence) -> tuple[np.ndarray, str]:
-    """The experts' priors `[1 or expert, class]` where nothing is fitted, and that in words."""
+    """Return the priors of experts that are not fitted, `[1 or expert, class]`, and a description."""
     import numpy as np
 
     from consilience.bayes import opinion_inputs as opinions
@@ -115,22 +119,22 @@ def read_prior(chosen: Namespace, evidence: Evidence) -> tuple[np.ndarray, str]:
 
     experts, width = len(evidence.opinions.names), evidence.opinions.width
     if chosen.prior is None:
-        told = "prior uniform (--prior says otherwise where the experts learned from unequal classes)"
-        return opinions.read_prior(None, experts, width), told
+        uniform = "prior uniform (give --prior if the experts were trained with unequal class shares)"
+        return opinions.read_prior(None, experts, width), uniform
     if chosen.prior != ["empirical"]:
         given = read_numbers("prior", chosen.prior, evidence, "empirical")
         return opinions.read_prior(given, experts, width), "prior given"
     assert evidence.labels is not None
     counts = np.zeros(width)
-    for label, often in evidence.labels.count().items():
-        counts[evidence.place_of[label]] += often
+    for label, count in evidence.labels.count().items():
+        counts[evidence.place_of[label]] += count
     return priors.empirical_prior(np.arange(width), width, weight=counts)[None], (
-        "prior counted from the labels that are also scored"
+        "prior counted from the labels that are also used for the scores"
     )
 
 
-def read_numbers(what: str, given: list[float | str] | None, evidence: Evidence, word: str) -> np.ndarray | None:
-    """Shares `[class]` as numbers or from a file; None where there are none, or the word for an estimate."""
+def read_numbers(name: str, given: list[float | str] | None, evidence: Evidence, word: str) -> np.ndarray | None:
+    """Return class shares `[class]` from numbers or a file; None if not given, or if `word` asks for an estimate."""
     import numpy as np
 
     from consilience.bayes.opinion_inputs import read_distribution
@@ -139,8 +143,8 @@ def read_numbers(what: str, given: list[float | str] | None, evidence: Evidence,
 
     if given is None or given == [word]:
         return None
-    option, width = f"--{what.replace('_', '-')}", evidence.opinions.width
-    if not any(isinstance(one, str) for one in given):
+    option, width = f"--{name.replace('_', '-')}", evidence.opinions.width
+    if not any(isinstance(value, str) for value in given):
         return read_distribution(option, np.array(given), width)
     path = Path(str(given[0]))
     if len(given) > 1 or not path.suffix:
@@ -155,5 +159,5 @@ def read_numbers(what: str, given: list[float | str] | None, evidence: Evidence,
     if len(rows) != 1:
         raise InputError(f"fuse: {option} {path.name} must be a table of one row with a column for each class")
     if opened.classes and evidence.opinions.classes and set(opened.classes) == set(evidence.opinions.classes):
-        rows = rows[:, [opened.classes.index(name) for name in evidence.opinions.classes]]
+        rows = rows[:, [opened.classes.index(label) for label in evidence.opinions.classes]]
     return read_distribution(f"{option} {path.name}", rows[0], width)

@@ -1,12 +1,14 @@
-"""Generate modalities from others with a saved latent model: arrays, and a picture of true ones beside them."""
+"""Generate modalities from others with a saved latent model: arrays, and a picture beside the true values."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
 from consilience.core.errors import InputError, unknown_name
+from consilience.core.settings import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -19,38 +21,38 @@ USAGE = "MODEL [--given NAME …] [--of NAME …] [options]"
 EXAMPLES = """  consilience generate model --given top_left top_right --of bottom_left bottom_right --out generated
   consilience generate model --of top_left top_right --number 5"""
 ARRAYS, PICTURE = "generated.npz", "generated.png"
-MOST_ROWS = 40  # of the picture, each of them a few panels: more take minutes to draw, and nobody looks at them
+MOST_ROWS = 40  # rows of the picture; more would take minutes to draw
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The model, what from what, and where to write."""
-    parser.add_argument("model", type=str, help="a folder with a model of method m2vae, or a saved MultimodalVAE")
-    parser.add_argument("--given", type=str, nargs="+", metavar="NAME", help="modalities to start from; none: made up")
+    """Add model, modalities, data and output folder."""
+    parser.add_argument("model", type=str, help="folder with a model of method m2vae, or a saved MultimodalVAE")
     parser.add_argument(
-        "--of", type=str, nargs="+", metavar="NAME", help="modalities to generate; the others if absent"
+        "--given", type=str, nargs="+", metavar="NAME", help="modalities to condition on; none if absent"
+    )
+    parser.add_argument(
+        "--of", type=str, nargs="+", metavar="NAME", help="modalities to generate; all others if absent"
     )
     parser.add_argument(
         "--data",
         type=str,
         metavar="DATA",
-        help="a set's name (its test part) or a file; if absent, the set of training",
+        help="name of a data set (its test part) or a file; if absent, the training data set",
     )
-    parser.add_argument("--samples", type=int, metavar="K", help="draws of each sample instead of the expected one")
-    parser.add_argument("--number", type=int, default=8, metavar="N", help="rows of the picture; samples to make up")
-    parser.add_argument("--out", type=str, default="generated", metavar="FOLDER", help="where to write")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn")
+    add = partial(options.add_option, parser)
+    add("samples", PositiveInt, "draws per sample; if absent, the expected value", metavar="K")
+    add("number", PositiveInt, "rows of the picture; samples to generate without --given", default=8)
+    parser.add_argument("--out", type=str, default="generated", metavar="FOLDER", help="output folder")
+    add("seed", NonNegativeInt, "of the draws", default=0)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Generate, and write arrays and picture."""
+    """Generate, and write the arrays and the picture."""
     import numpy as np
 
     from consilience.estimators import load
     from consilience.report.sample_pictures import Column, draw_samples
 
-    for name in ("number", "samples"):
-        if chosen[name] is not None and chosen[name] < 1:
-            raise InputError(f"generate: --{name} must be a whole number ≥ 1, got {chosen[name]}")
     folder = Path(chosen.out)
     options.check_out(folder)
     model = load(chosen.model)
@@ -63,14 +65,14 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if given:
         samples = read(model, trained, chosen.data)
         if lacking := [name for name in given if name not in samples.names]:
-            raise InputError(f"generate: {', '.join(lacking)} is to be given, and {chosen.data} has none of it")
+            raise InputError(f"generate: --given {' '.join(lacking)}, but {chosen.data} has no values of it")
         made = trained.generate(samples, of, given, draws=chosen.samples, seed=chosen.seed)
         columns = beside_true(trained, samples, made, given, rows, chosen.samples or 0)
     else:
         made = trained.sample(chosen.number, of, seed=chosen.seed)
         columns = [Column(name, trained.preparation.raw[name], values[:rows]) for name, values in made.items()]
     folder.mkdir(parents=True, exist_ok=True)
-    arrays: Any = {name: one.astype(str) if one.dtype == object else one for name, one in made.items()}
+    arrays: Any = {name: values.astype(str) if values.dtype == object else values for name, values in made.items()}
     np.savez(folder / ARRAYS, **arrays)
     draw_samples(columns).savefig(folder / PICTURE, dpi=150)
     shown = f" (the first {rows})" if rows < chosen.number else ""
@@ -78,7 +80,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
 
 
 def latent_of(model: Any, path: str) -> TrainedLatent:
-    """The latent model in whatever was loaded."""
+    """Return the latent model of a loaded model."""
     from consilience.estimators import MultimodalVAE
     from consilience.methods.latent.latent_method import LatentFusion
     from consilience.methods.latent.trained_latent_model import TrainedLatent
@@ -96,7 +98,7 @@ def latent_of(model: Any, path: str) -> TrainedLatent:
 
 
 def checked(trained: TrainedLatent, names: list[str]) -> list[str]:
-    """Names of modalities that the model knows, each once."""
+    """Check names of modalities, and return each once."""
     for name in names:
         if name not in trained.names:
             raise unknown_name("modality", name, trained.names)
@@ -104,17 +106,16 @@ def checked(trained: TrainedLatent, names: list[str]) -> list[str]:
 
 
 def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
-    """The test part of a named set, by default of the one that the model was trained on, or a file's samples."""
+    """Read the test part of a named data set, by default the one of training, or a file."""
     from consilience.data import load_data
     from consilience.data.named_sets import DATA_SETS
-    from consilience.estimators.estimator_inputs import without_targets
 
     recipe = getattr(getattr(model, "model_", None), "recipe", None) or {}
     name = data or recipe.get("data")
     if name is not None and name in DATA_SETS:
         samples = load_data(name).test
     elif data is None:
-        raise InputError("generate: say what to start from with --data, a set's name or a file")
+        raise InputError("generate: give the data to condition on with --data, the name of a data set or a file")
     elif recipe:
         samples = model.read(data)
     else:
@@ -122,19 +123,19 @@ def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
     known = [name for name in samples.names if name in trained.names]
     if not known:
         raise InputError(f"generate: {name} has none of the model's modalities, {', '.join(trained.names)}")
-    return without_targets(samples.only(known))
+    return samples.only(known).without_targets()
 
 
 def read_arrays(trained: TrainedLatent, path: Path) -> Samples:
-    """One array for each modality from an .npz file."""
+    """Read one array per modality from an .npz file."""
     import numpy as np
 
     from consilience.core.samples import Samples
 
     if path.suffix != ".npz" or not path.exists():
         raise InputError(
-            "generate: of a model that was not trained on a file or set, --data must be the name of a set or an .npz "
-            f"file that exists, with an array for each modality, got {path}"
+            "generate: this model was not trained on a file or a named data set, so --data must be the name of a data "
+            f"set or an .npz file with an array per modality, got {path}"
         )
     with np.load(path) as arrays:
         values = {name: arrays[name] for name in arrays.files if name in trained.names}
@@ -146,7 +147,7 @@ def read_arrays(trained: TrainedLatent, path: Path) -> Samples:
 def beside_true(
     trained: TrainedLatent, samples: Samples, made: dict[str, Any], given: list[str], number: int, draws: int
 ) -> list[Column]:
-    """The first samples: what was given, then each generated modality beside the true one, where there is one."""
+    """Return the columns of the picture: what was given, then each true modality and what was generated."""
     from consilience.report.sample_pictures import Column
 
     rows = slice(min(number, len(samples)))
@@ -158,8 +159,9 @@ def beside_true(
     for name, values in made.items():
         columns += [true(name, f"{name},\ntrue")] if name in samples else []
         each = values[:3] if draws else values[None]
-        titles = [f"draw {one + 1}" for one in range(len(each))] if draws else ["generated"]
+        titles = [f"draw {draw + 1}" for draw in range(len(each))] if draws else ["generated"]
         columns += [
-            Column(f"{name},\n{title}", trained.preparation.raw[name], one[rows]) for title, one in zip(titles, each)
+            Column(f"{name},\n{title}", trained.preparation.raw[name], drawn[rows])
+            for title, drawn in zip(titles, each)
         ]
     return columns

@@ -1,4 +1,4 @@
-"""`consilience COMMAND …`: finds the command, runs it, and turns what goes wrong into one line and an exit code."""
+"""`consilience COMMAND …`: runs a command; an error becomes one line and an exit code."""
 
 from __future__ import annotations
 
@@ -27,13 +27,20 @@ COMMANDS: dict[str, ModuleType] = {
     "methods": methods,
     "data": data,
 }
-# Exit codes: 2 for what the user can mend, 130 for Ctrl-C, as shells have it.
-MENDABLE, INTERRUPTED = 2, 130
-_GOES_ON = ("compare", "reproduce")
+# Exit codes, as shells use them.
+USER_ERROR, INTERRUPTED = 2, 130
+_RESUMABLE = ("compare", "reproduce")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line.
+
+    Args:
+        arguments: The words after `consilience`; None: those of the process.
+
+    Returns:
+        The exit code: 0, 2 for an error that the user can fix, 130 for Ctrl-C.
+    """
     from consilience.cli.parser import parse
 
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -43,27 +50,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         name, chosen = parse(given, COMMANDS)
         with warnings.catch_warnings():
-            warnings.showwarning = _say_warning
+            warnings.showwarning = _show_warning
             COMMANDS[name].run(chosen, ["consilience", *given])
         sys.stdout.flush()
     except KeyboardInterrupt:
-        if arguments is None:  # a program of its own, which now ends: pressed again, nothing is to be left half done
+        if arguments is None:  # the process ends now; a second Ctrl-C must not interrupt its cleanup
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        kept = ". What is finished is kept: the same command goes on from there" if name in _GOES_ON else ""
+        kept = ". Finished work is kept: the same command continues from there" if name in _RESUMABLE else ""
         print(f"consilience: stopped{kept}", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output went away, as `head` does; exiting would flush once more
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does; a flush at exit would raise again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ConsilienceError, OSError) as error:
         if "--debug" in given:
             traceback.print_exc()
         print(f"consilience: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return MENDABLE
+        return USER_ERROR
     return 0
 
 
-def _say_warning(
+def _show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -71,8 +78,8 @@ def _say_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What is meant for the user is one line, like an error; what is meant for programmers stays as Python has it."""
-    told = warnings.formatwarning(message, category, filename, lineno, line)
+    """Print a UserWarning as one line, and other warnings as Python does."""
+    text = warnings.formatwarning(message, category, filename, lineno, line)
     if issubclass(category, UserWarning):
-        told = f"consilience: {' '.join(str(message).split())}\n"
-    print(told, end="", file=file or sys.stderr)
+        text = f"consilience: {' '.join(str(message).split())}\n"
+    print(text, end="", file=file or sys.stderr)

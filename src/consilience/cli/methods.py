@@ -18,12 +18,12 @@ EXAMPLES = """  consilience methods
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """How to print."""
-    parser.add_argument("--json", action="store_true", help="plain JSON for other programs")
+    """Add the output format."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Print the registry."""
+    """Print all methods."""
     from consilience.methods import registry
 
     listed = [describe(name, cls) for name, cls in registry().items()]
@@ -34,16 +34,16 @@ def run(chosen: Namespace, command: list[str]) -> None:
     from rich.padding import Padding
 
     console = Console(highlight=False, markup=False)
-    for one in listed:
-        console.print(one["name"], style="bold")
-        reads = "all kinds" if set(one["reads"]) == set(get_args(Kind)) else ", ".join(one["reads"])
-        serves = f"{', '.join(one['tasks'])}; reads {reads}"
-        for line in filter(None, (one["does"], serves, one["paper"])):
+    for method in listed:
+        console.print(method["name"], style="bold")
+        reads = "all kinds" if set(method["reads"]) == set(get_args(Kind)) else ", ".join(method["reads"])
+        serves = f"{', '.join(method['tasks'])}; reads {reads}"
+        for line in filter(None, (method["does"], serves, method["paper"])):
             console.print(Padding(line, (0, 0, 0, 4)))
 
 
 def describe(name: str, cls: type[Method]) -> dict[str, Any]:
-    """A method in plain values; a family stands for one method an argument, such as a modality's name."""
+    """Return a method as plain values; a family is listed once, as `family:NAME`."""
     about = " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
     return {
         "name": f"{name}NAME" if name.endswith(":") else name,

@@ -1,101 +1,132 @@
-"""Options that several commands share, and how NAME=VALUE on a command line becomes what the library takes."""
+"""Options of the command line: derived from declared settings, and shared by several commands."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError
+from consilience.core.settings import PositiveInt, Setting, accepts, check_value, settings_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-# The settings of `consilience.training.Trainer` that a command line may give, with their types and what they are.
-_TRAINING: dict[str, tuple[Any, str]] = {
-    "epochs": (int, "at most so many; fewer where validation stops improving"),
-    "batch_size": (int, "samples per step"),
-    "lr": (float, "learning rate"),
-    "optimizer": (str, "adam, adamw, sgd, adagrad or rmsprop"),
-    "weight_decay": (float, "pull of the weights towards 0"),
-    "patience": (int, "epochs without improvement on validation before training stops"),
-    "warmup": (float, "epochs over which the learning rate rises"),
-    "schedule": (str, "of the learning rate: constant, plateau or cosine"),
-    "average": (float | str, "keep averaged weights: mean, or the decay of a moving average such as 0.99"),
-    "modality_dropout": (float, "probability of hiding a modality of a training sample"),
-    "precision": (str, "32, bf16, bf16-true, 16 or 64"),
-    "device": (str, "auto, cpu, cuda, cuda:1, …"),
-    "devices": (int, "how many of them train one model"),
-    "nodes": (int, "machines that train one model"),
-    "strategy": (str, "how they share it, as Lightning Fabric has it: ddp, fsdp, …"),
-}
-# Not "append": of a list in a YAML file, that would make one string.
+Format = Literal["console", "markdown", "latex"]
+# Settings of training that a command decides or has its own option for.
+_NOT_OFFERED = ("seed", "verbose", "on_interrupt", "checkpoint_seconds")
+# Not "append": that would make one string of a list in a YAML file.
 _REPEATABLE: dict[str, Any] = {"action": "extend", "nargs": 1, "type": str}
-FORMATS = ("console", "markdown", "latex")
+
+
+def add_option(group: Any, name: str, annotation: Any, help: str, *, default: Any = None, **further: Any) -> None:
+    """Add an option whose values are checked against an annotation.
+
+    Args:
+        group: The parser, or a group of it.
+        name: Name in Python; the option is `--` and the name with hyphens.
+        annotation: What is allowed, such as `PositiveInt` or `float | None`; "none" stands for None.
+        help: One line of help.
+        default: Value if the option is not given.
+        **further: Such as `nargs` and `metavar`, which is "N" for numbers and "NAME" for others by default.
+    """
+    option = f"--{name.replace('_', '-')}"
+    number = accepts(annotation, 1) or accepts(annotation, 0.5)
+    further.setdefault("metavar", "N" if number else "true|false" if accepts(annotation, True) else "NAME")
+    group.add_argument(option, type=_reader(option, annotation), default=default, help=help, **further)
+
+
+def _reader(option: str, annotation: Any) -> Callable[[Any], Any]:
+    """A function that makes a value of the text of an option, or of what a YAML file has."""
+
+    def read(value: Any) -> Any:
+        if value == "none" and accepts(annotation, None):
+            return value  # None would mean that the option is not given
+        for reading in _readings(value):
+            if accepts(annotation, reading):
+                return check_value(option, reading, annotation)
+        try:
+            return check_value(option, value_of(value) if isinstance(value, str) else value, annotation)
+        except InputError as error:
+            raise ArgumentTypeError(str(error).replace("unknown --", "unknown ")) from error
+
+    return read
+
+
+def _readings(value: Any) -> list[Any]:
+    """What a text may mean: a number, true or false, or the text itself."""
+    if not isinstance(value, str):
+        return [value, str(value)]
+    readings: list[Any] = []
+    for kind in (int, float):
+        try:
+            readings.append(kind(value))
+        except ValueError:
+            continue
+    return [*readings, *({"true": [True], "false": [False]}.get(value.lower(), [])), value]
 
 
 def add_loading(parser: ArgumentParser) -> None:
-    """How to read a data set."""
+    """Add the options of `load_data`."""
+    from consilience.data.loading import load_data
+
     group = parser.add_argument_group("data")
-    group.add_argument("--target", type=str, metavar="COLUMN", help="the column to predict")
-    group.add_argument(
-        "--modality", **_REPEATABLE, metavar="NAME=GLOB[,GLOB…]", help="once for each modality; NAME alone for arrays"
-    )
-    group.add_argument(
-        "--kind", **_REPEATABLE, metavar="NAME=KIND", help="where it does not follow, such as review=text"
-    )
-    group.add_argument("--split", type=str, metavar="COLUMN", help="says train, validation or test; drawn unless given")
-    group.add_argument("--fill", type=str, metavar="HOW", help="median, mean or zero for single empty cells")
-    group.add_argument("--task", type=str, help="classification or regression, where the target does not say")
-    group.add_argument("--data-dir", type=str, metavar="FOLDER", help="where the files of named sets lie")
-    group.add_argument("--option", **_REPEATABLE, metavar="NAME=VALUE", help="of a named set; repeatable")
+    declared = settings_of(load_data)
+    for name, metavar in (("target", "COLUMN"), ("split", "COLUMN"), ("fill", "HOW"), ("task", "TASK")):
+        group.add_argument(f"--{name}", type=str, metavar=metavar, help=declared[name].help)
+    group.add_argument("--data-dir", type=str, metavar="FOLDER", help=declared["data_dir"].help)
+    columns = f"{declared['modalities'].help}; repeatable"
+    group.add_argument("--modality", **_REPEATABLE, metavar="NAME=GLOB[,GLOB…]", help=columns)
+    group.add_argument("--kind", **_REPEATABLE, metavar="NAME=KIND", help=f"{declared['kinds'].help}; repeatable")
+    group.add_argument("--option", **_REPEATABLE, metavar="NAME=VALUE", help="option of a named data set; repeatable")
+
+
+def training_settings() -> dict[str, Setting]:
+    """Return the settings of training that have an option, by name."""
+    from consilience.training.settings import TrainingSettings
+
+    return {name: setting for name, setting in settings_of(TrainingSettings).items() if name not in _NOT_OFFERED}
 
 
 def add_training(parser: ArgumentParser) -> None:
-    """How to train, as `consilience.training.Trainer` has it."""
+    """Add the options of encoders, of methods, and every setting of training."""
     group = parser.add_argument_group("training")
     group.add_argument(
         "--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help="name, name:value or JSON; repeatable"
     )
     group.add_argument("--setting", **_REPEATABLE, metavar="METHOD.NAME=VALUE", help="of a method; repeatable")
-    for name, (kind, said) in _TRAINING.items():
-        group.add_argument(
-            f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind in (int, float) else "NAME", help=said
-        )
+    for name, setting in training_settings().items():
+        default = "none" if setting.default is None else str(setting.default).lower()
+        add_option(group, name, setting.annotation, f"{setting.help} (default: {default})")
 
 
 def add_running(parser: ArgumentParser) -> None:
-    """Where and with how many processes a comparison runs."""
+    """Add the run folder, the number of processes and the format of the table."""
     group = parser.add_argument_group("running")
-    group.add_argument("--out", type=str, metavar="FOLDER", help="the run folder; runs/… unless given")
-    group.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
+    group.add_argument("--out", type=str, metavar="FOLDER", help="run folder; a new one in runs/ if absent")
+    add_option(group, "jobs", PositiveInt, "number of processes", default=1)
     group.add_argument(
-        "--side-by-side", action="store_true", help="train a method's seeds as one batched model where it allows that"
+        "--side-by-side", action="store_true", help="train the seeds of a method as one batched model where possible"
     )
-    group.add_argument("--cluster", type=str, metavar="ray", help="work on a Ray cluster, found by RAY_ADDRESS")
+    group.add_argument("--cluster", type=str, metavar="ray", help="run on a Ray cluster, found by RAY_ADDRESS")
     add_format(parser)
 
 
 def add_format(parser: ArgumentParser) -> None:
-    """How to print the table."""
-    parser.add_argument("--format", type=str, default=FORMATS[0], help=f"of the table: {', '.join(FORMATS)}")
+    """Add the format of the printed table."""
+    add_option(parser, "format", Format, "of the table: console, markdown or latex", default="console")
 
 
 def add_worst(parser: ArgumentParser) -> None:
-    """Whether the table of a comparison tells the worst seed."""
+    """Add the option that shows the worst seed."""
     parser.add_argument("--worst", action="store_true", help="add the worst seed to every cell of the table")
 
 
-def check_format(chosen: Namespace) -> None:
-    """Refuse a wrong format before the work, not after it."""
-    if chosen.format not in FORMATS:
-        raise unknown_name("format", chosen.format, FORMATS)
-
-
 def check_out(path: Path) -> None:
-    """Refuse to begin where the result could not be written."""
+    """Raise an error if a path cannot be written to, before the work is done."""
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if existing != path and not existing.is_dir():
         raise InputError(f"cannot write to {path}: {existing} is a file")
@@ -103,17 +134,17 @@ def check_out(path: Path) -> None:
         raise InputError(f"cannot write to {path}: {existing} is read-only")
 
 
-def check_out_file(command: str, option: str, path: Path, read: Iterable[str | Path]) -> None:
-    """Refuse to begin where a file could not be written, or would take the place of one that is read."""
+def check_out_file(command: str, option: str, path: Path, inputs: Iterable[str | Path]) -> None:
+    """Raise an error if a file cannot be written, or if it is one of the inputs."""
     check_out(path)
     if path.is_dir():
         raise InputError(f"{command}: --{option} {path} is a folder")
-    if path.exists() and any(Path(one).exists() and path.samefile(one) for one in read):
-        raise InputError(f"{command}: --{option} {path} would overwrite a file that is read")
+    if path.exists() and any(Path(file).exists() and path.samefile(file) for file in inputs):
+        raise InputError(f"{command}: --{option} {path} would overwrite an input file")
 
 
 def loading(chosen: Namespace) -> dict[str, Any]:
-    """The arguments of `load_data`."""
+    """Return the arguments of `load_data`."""
     given = {
         "target": chosen.target,
         "modalities": modalities(chosen.modality or []),
@@ -128,12 +159,12 @@ def loading(chosen: Namespace) -> dict[str, Any]:
 
 
 def modalities(given: Sequence[str]) -> dict[str, list[str]] | list[str] | None:
-    """Each modality's columns in a table; names alone say which modalities of arrays to keep.
+    """Return the columns of each modality in a table, or the names of modalities if there are only names.
 
     >>> modalities(["temp=TS*,hall"]), modalities(["image", "sound"])
     ({'temp': ['TS*', 'hall']}, ['image', 'sound'])
     """
-    if given and not any("=" in one for one in given):
+    if given and not any("=" in pair for pair in given):
         return list(given)
     columns: dict[str, list[str]] = {}
     for name, globs in each_pair("modality", given):
@@ -144,43 +175,44 @@ def modalities(given: Sequence[str]) -> dict[str, list[str]] | list[str] | None:
 
 
 def training(chosen: Namespace) -> dict[str, Any]:
-    """The settings of `Trainer` that were given."""
-    return {name: chosen[name] for name in _TRAINING if chosen[name] is not None}
+    """Return the settings of training that were given."""
+    given = {name: chosen[name] for name in training_settings() if chosen[name] is not None}
+    return {name: None if value == "none" else value for name, value in given.items()}
 
 
 def encoders(chosen: Namespace) -> dict[str, Any]:
-    """Modality → encoder: a name, a name with its main setting, or settings as JSON."""
+    """Return modality → encoder: a name, a name with its main setting, or settings as JSON."""
     return {name: value_of(text) for name, text in each_pair("encoder", chosen.encoder)}
 
 
 def settings(chosen: Namespace) -> dict[str, dict[str, Any]]:
-    """Method → its settings."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return method → its settings."""
+    by_method: dict[str, dict[str, Any]] = {}
     for place, text in each_pair("setting", chosen.setting):
         method, dot, name = place.rpartition(".")
         if not dot:
-            raise InputError(f"--setting must read METHOD.NAME=VALUE, got {place}={text}")
-        found.setdefault(method, {})[name] = value_of(text)
-    return found
+            raise InputError(f"--setting must have the form METHOD.NAME=VALUE, got {place}={text}")
+        by_method.setdefault(method, {})[name] = value_of(text)
+    return by_method
 
 
 def each_pair(option: str, given: Sequence[str] | None) -> list[tuple[str, str]]:
-    """NAME=VALUE, each split at its first equals sign.
+    """Split every NAME=VALUE at its first equals sign.
 
     >>> each_pair("modality", ["temp=TS*"])
     [('temp', 'TS*')]
     """
     pairs = []
-    for one in given or ():
-        name, equals, value = one.partition("=")
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
         if not equals or not name or not value:
-            raise InputError(f"--{option} must read NAME=VALUE, got {one!r}")
+            raise InputError(f"--{option} must have the form NAME=VALUE, got {pair!r}")
         pairs.append((name, value))
     return pairs
 
 
 def value_of(text: str) -> Any:
-    """Numbers, true, false and lists as JSON reads them; everything else is a string.
+    """Read numbers, true, false and lists as JSON; everything else is a string.
 
     >>> value_of("0.5"), value_of("[64, 32]"), value_of("adam")
     (0.5, [64, 32], 'adam')
@@ -189,5 +221,5 @@ def value_of(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         if text.lstrip().startswith("{"):
-            raise InputError(f"{text!r} begins like JSON, and is none: {error}") from error
+            raise InputError(f"{text!r} is not valid JSON: {error}") from error
         return text

@@ -1,9 +1,9 @@
-"""From the words of a command line to a command's options, and from a parser's complaint to one sentence."""
+"""Parses the command line, and turns the errors of the parser into one sentence."""
 
 from __future__ import annotations
 
 import re
-from argparse import RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import ModuleType
@@ -19,19 +19,16 @@ if TYPE_CHECKING:
 
     from jsonargparse import Namespace
 
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-
 
 class _Help(RawDescriptionHelpFormatter, DefaultHelpFormatter):
-    """Examples stay as they are written, and only a default that says something is shown."""
+    """Keeps the line breaks of examples; shows a default only where there is one."""
 
     def _get_help_string(self, action: Action) -> str:
-        said = action.help or ""
-        default = action.default
+        text, default = action.help or "", action.default
         if default in (None, False, "==SUPPRESS==") or not action.option_strings:
-            return said
-        shown = " ".join(f"{one:g}" for one in default) if isinstance(default, list) else f"{default}"
-        return f"{said} (default: {shown})".strip()
+            return text
+        shown = " ".join(f"{value:g}" for value in default) if isinstance(default, list) else f"{default}"
+        return f"{text} (default: {shown})".strip()
 
 
 def build_parser(commands: Mapping[str, ModuleType], chosen: str | None = None) -> ArgumentParser:
@@ -73,7 +70,11 @@ def build_parser(commands: Mapping[str, ModuleType], chosen: str | None = None) 
 
 
 def parse(given: Sequence[str], commands: Mapping[str, ModuleType]) -> tuple[str, Namespace]:
-    """The command and its options; a wrong word is one sentence that suggests the right one."""
+    """Return the command and its options.
+
+    Raises:
+        InputError: If the command, an option or a value is wrong; the message suggests the nearest name.
+    """
     from jsonargparse import ArgumentError
 
     named = next((word for word in given if not word.startswith("-")), None)
@@ -82,42 +83,40 @@ def parse(given: Sequence[str], commands: Mapping[str, ModuleType]) -> tuple[str
     parser = build_parser(commands, named)
     try:
         chosen = parser.parse_args(list(given))
-    except ArgumentError as error:
-        raise InputError(_complaint(str(error), named, given, commands)) from error
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise InputError(_message(str(error), named, commands)) from error
     return chosen.command, chosen[chosen.command]
 
 
-def _complaint(message: str, command: str | None, given: Sequence[str], commands: Mapping[str, ModuleType]) -> str:
+def _message(error: str, command: str | None, commands: Mapping[str, ModuleType]) -> str:
     if command is None:
-        return f"say what to do: consilience COMMAND, one of {', '.join(commands)}; consilience --help says more"
+        return f"a command is missing: consilience COMMAND, one of {', '.join(commands)}. See consilience --help"
     advice = f"See consilience {command} --help"
     options = _options(commands[command])
-    if unknown := re.search(r"[Uu]nrecognized arguments: (\S+)", message):
+    if unknown := re.search(r"[Uu]nrecognized arguments: (\S+)", error):
         word = unknown[1].partition("=")[0]
         close = get_close_matches(word, options, n=1)
         hint = f": did you mean {close[0]!r}?" if close else "."
         return f"{command}: unknown {'option' if word.startswith('-') else 'argument'} {word!r}{hint} {advice}"
-    said = in_words(message, command)
-    if absent := re.fullmatch(r"the following arguments are required: (.*)", said):
-        named = [f"--{name}" if f"--{name}" in options else name for name in absent[1].split(", ")]
-        said = f"{' and '.join(named)} must be given"
-    return f"{command}: {said}. {advice}"
+    text = plain_error(error, command)
+    if absent := re.fullmatch(r"the following arguments are required: (.*)", text):
+        names = [f"--{name}" if f"--{name}" in options else name for name in absent[1].split(", ")]
+        text = f"{' and '.join(names)} must be given"
+    return f"{command}: {text}. {advice}"
 
 
-def in_words(message: str, command: str) -> str:
-    """A parser's complaint as a sentence.
+def plain_error(error: str, command: str) -> str:
+    """Return the error of a parser without its technical parts.
 
-    >>> in_words("Parser key \\"seeds\\":\\n  Expected a <class 'int'>. Got value: x", "compare")
-    '--seeds: expected a whole number, got x'
-    >>> in_words("the following arguments are required: compare.data", "compare")
+    >>> plain_error("argument --seeds: --seeds must be a whole number ≥ 1, got 'x'", "compare")
+    "--seeds must be a whole number ≥ 1, got 'x'"
+    >>> plain_error("the following arguments are required: compare.data", "compare")
     'the following arguments are required: data'
     """
-    message = " ".join(message.split()).replace(f"{command}.", "").removeprefix("error: ")
-    message = re.sub(r'Parser key "(\w+)"(?: element \d+)?:', lambda found: f"--{found[1].replace('_', '-')}:", message)
-    message = re.sub(
-        r"Expected an? <class '(\w+)'>", lambda found: f"expected {_KINDS.get(found[1], found[1])}", message
-    )
-    return message.replace(". Got value:", ", got").rstrip(".")
+    text = " ".join(error.split()).replace(f"{command}.", "").removeprefix("error: ")
+    text = re.sub(r"^argument \S+: ", "", text)
+    text = re.sub(r'Parser key "(\w+)"(?: element \d+)?:', lambda key: f"--{key[1].replace('_', '-')}:", text)
+    return text.rstrip(".")
 
 
 def _options(command: ModuleType) -> list[str]:

@@ -1,4 +1,4 @@
-"""Apply a saved model to new data: labels with probabilities or numbers, and trust where the method has it."""
+"""Predict new data with a saved model: labels with probabilities, or numbers, and trust where the method has it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EXAMPLES = """  consilience predict model new.csv --out predictions.csv
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The model, the data, and where to write."""
-    parser.add_argument("model", type=str, help="a folder that train or compare wrote")
-    parser.add_argument("data", type=str, help="a file laid out as in training, with or without the target")
-    parser.add_argument("--out", type=str, metavar="FILE", help="a .csv or .parquet file; printed as CSV unless given")
+    """Add model, data and output file."""
+    parser.add_argument("model", type=str, help="folder written by train or compare")
+    parser.add_argument("data", type=str, help="file with the columns of the training data; the target may be absent")
+    parser.add_argument("--out", type=str, metavar="FILE", help=".csv or .parquet file; if absent, CSV is printed")
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Predict every row."""
+    """Predict every row, and write or print the table."""
     import numpy as np
 
     from consilience.estimators import BayesFusion, MultimodalVAE, load
@@ -42,24 +42,24 @@ def run(chosen: Namespace, command: list[str]) -> None:
     model = load(chosen.model)
     if isinstance(model, BayesFusion):
         raise InputError(
-            f"predict: {chosen.model} is a BayesFusion, which was not trained from a file; use it in Python: "
+            f"predict: {chosen.model} is a BayesFusion, which does not read data files; use it in Python: "
             "consilience.load(path).predict(opinions)"
         )
     if isinstance(model, MultimodalVAE | SingleEncoder):
         raise InputError(
-            f"predict: {chosen.model} is a {type(model).__name__}, which has learned no target; consilience generate "
-            "fills in modalities, and consilience.load(path).encode(X) gives latents"
+            f"predict: {chosen.model} is a {type(model).__name__}, which has no target to predict; use consilience "
+            "generate to generate modalities, or consilience.load(path).encode(X) for latents"
         )
     samples = model.model_.read(chosen.data)
     absent = [name for name in model.modalities_ if name not in samples]
     if absent:
-        print(f"consilience: {chosen.data} has nothing of {', '.join(absent)}: missing throughout", file=sys.stderr)
+        print(f"consilience: {chosen.data} has no values of {', '.join(absent)}: missing in every row", file=sys.stderr)
     known = [name for name in model.modalities_ if name in samples]
     empty = np.flatnonzero(~samples.only(known).present.any(axis=1))
     if len(empty):
         print(
-            f"consilience: {chosen.data} has nothing of any modality in {name_rows(empty)}: the prediction there is "
-            "what the model answers to nothing",
+            f"consilience: {chosen.data} has no modality at all in {name_rows(empty)}: these predictions do not depend "
+            "on the data",
             file=sys.stderr,
         )
     table = predictions(model, samples)
@@ -71,7 +71,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
 
 
 def predictions(model: Any, samples: Samples) -> polars.DataFrame:
-    """One row per sample: prediction, each class's probability, each modality's trust."""
+    """Return one row per sample: prediction, probability of each class, trust of each modality."""
     import polars
 
     columns: dict[str, Any] = {}

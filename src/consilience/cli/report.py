@@ -1,11 +1,11 @@
-"""Draw a comparison's report again, or print its table in another format."""
+"""Draw the report of a comparison again, and print its table in any format."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from consilience.cli import options
-from consilience.cli.compare import say
+from consilience.cli.compare import show
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -16,17 +16,16 @@ EXAMPLES = """  consilience report runs/sensors
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The run folder and the format."""
-    parser.add_argument("folder", type=str, help="a run folder")
+    """Add the run folder and the format."""
+    parser.add_argument("folder", type=str, help="run folder of a comparison")
     options.add_format(parser)
     options.add_worst(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Redraw and print."""
+    """Draw the report and print the table."""
     from consilience.comparison import reopen
 
-    options.check_format(chosen)
     comparison = reopen(chosen.folder)
     comparison.report()
-    say(comparison, chosen.format, chosen.worst)
+    show(comparison, chosen.format, chosen.worst)

@@ -34,7 +34,6 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """List, or run one by its protocol."""
     from consilience.comparison.experiments import Experiment, experiments, find_experiment
 
-    options.check_format(chosen)
     if chosen.list or chosen.name is None:
         listed = experiments()
         width = max(map(len, listed))

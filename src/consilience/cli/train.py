@@ -1,4 +1,4 @@
-"""Train one method, say how good it is on the test part, and save it."""
+"""Train one method, print its scores on the test part, and save it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
 from consilience.core.errors import InputError
+from consilience.core.settings import NonNegativeInt
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -17,20 +18,20 @@ EXAMPLES = """  consilience train digits --method late --out model
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Data, method, and where to save."""
-    parser.add_argument("data", type=str, help="a data set's name, or a file")
-    parser.add_argument("--method", type=str, default="concat", metavar="NAME", help="consilience methods lists them")
-    parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="where to save the model")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights and shuffling")
+    """Add data, method and output folder."""
+    parser.add_argument("data", type=str, help="name of a data set, or a file")
+    parser.add_argument("--method", type=str, default="concat", metavar="NAME", help="see consilience methods")
+    parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="folder of the saved model")
+    options.add_option(parser, "seed", NonNegativeInt, "of initial weights, batches and dropout", default=0)
     options.add_loading(parser)
     options.add_training(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Fit on train with early stopping on validation, measure on test, save.
+    """Fit on train with early stopping on validation, score on test, save.
 
-    Ctrl-C in training ends in the same way, with the best weights so far, and is raised after that: the exit code is
-    that of a command that was stopped.
+    After Ctrl-C in training the best weights so far are scored and saved; then KeyboardInterrupt is raised, so that
+    the exit code is that of an interrupted command.
     """
     from consilience.data import load_data
     from consilience.estimators import FusionClassifier, FusionRegressor
@@ -40,12 +41,11 @@ def run(chosen: Namespace, command: list[str]) -> None:
     settings = options.settings(chosen)
     for method in settings:
         if method != chosen.method:
-            raise InputError(f"train: --setting {method}.… is of another method than the one trained, {chosen.method}")
+            raise InputError(f"train: --setting {method}.… is not a setting of {chosen.method}")
     options.check_out(Path(chosen.out))
-    check_replaceable(Path(chosen.out))  # again before it is saved; but training may take a day
+    check_replaceable(Path(chosen.out))  # saving checks it too, but only after training
     data = load_data(chosen.data, **options.loading(chosen))
     kind: Any = FusionClassifier if data.task == "classification" else FusionRegressor
-    training, own = options.training(chosen), kind().get_params()
     estimator = kind(
         chosen.method,
         settings=settings.get(chosen.method),
@@ -53,8 +53,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         validation=data.validation,
         random_state=chosen.seed,
         verbose=1,
-        training={name: value for name, value in training.items() if name not in own} or None,
-        **{name: value for name, value in training.items() if name in own},
+        **options.training(chosen),
     )
     estimator.fit(data.train, data.train.y)
     probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None

@@ -242,11 +242,6 @@ _LOADED: dict[str, DataSet] = {}
 _ON_DISK_ROWS = 4096
 # Draws of noise have whole numbers: the seed, then this much further for every repeat, so that no two seeds share one.
 _MOST_SEEDS = 1_000_000
-# The settings of training that the estimators take by name.
-_ESTIMATOR_PARAMETERS = (
-    *("epochs", "batch_size", "lr", "optimizer", "weight_decay", "patience", "modality_dropout"),
-    *("device", "precision", "verbose"),
-)
 
 
 def load(plan: Plan, job: Job) -> DataSet:
@@ -269,7 +264,5 @@ def _as_estimator(model: Model, plan: Plan, gives_weights: bool) -> dict[str, An
     """What makes the saved model readable by `consilience.load`."""
     kind = "FusionClassifier" if model.task.classification else "FusionRegressor"
     learned = {"gives_weights_": gives_weights, "n_iter_": max(1, sum(len(log.rows) for log in model.logs))}
-    own = {name: value for name, value in plan.training.items() if name in _ESTIMATOR_PARAMETERS}
-    rest = {name: value for name, value in plan.training.items() if name not in own}
-    parameters = {"method": model.name, "settings": model.settings, "columns": None, "training": rest or None, **own}
+    parameters = {"method": model.name, "settings": model.settings, "columns": None, **plan.training}
     return {"estimator": kind, "parameters": parameters, "learned": learned}

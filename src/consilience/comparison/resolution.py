@@ -94,7 +94,7 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
     from consilience.comparison.job import label_of
     from consilience.corruption import Corruptor
-    from consilience.training import Trainer
+    from consilience.training import TrainingSettings
     from consilience.training.devices import resolve_device
 
     tasks = {data.task for data in loaded.values()}
@@ -109,11 +109,11 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
         labels = [label_of(corruption, data.modalities) for corruption in plan.corruptions]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: two of the corruptions are the same: {', '.join(labels)}")
-    fields = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "seed", "on_interrupt", "checkpoint"}
+    fields = TrainingSettings.__dataclass_fields__.keys() - {"seed", "on_interrupt"}
     for name in plan.training:
         if name not in fields:
             raise unknown_name("training setting", name, fields)
-    resolve_device(Trainer(**plan.training).device)
+    resolve_device(TrainingSettings(**plan.training).device)
     modalities = {name for data in loaded.values() for name in data.modalities}
     for name in plan.encoders:
         if name not in modalities:

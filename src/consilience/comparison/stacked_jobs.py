@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from consilience.comparison.job import examine, import_training, load
 from consilience.comparison.plan import Job, Plan, registered_name
 from consilience.comparison.store import Store
-from consilience.core.errors import TrainingError, TrustWarning
+from consilience.core.errors import TrainingError, TrustWarning, UnsupportedError
 from consilience.data import DataSet
 
 if TYPE_CHECKING:
@@ -72,14 +72,12 @@ def split_for(jobs: Sequence[Job], plan: Plan) -> list[DataSet]:
 def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model] | None:
     """The jobs' models, or None where they are to be trained one by one."""
     from consilience.training import Trainer
-    from consilience.training.stacked_seeds import fit_together, reason_alone
+    from consilience.training.stacked_seeds import fit_together
 
     name = registered_name(jobs[0].method)
     settings: dict[str, Any] = {**plan.training, "on_interrupt": "raise"}
     trainer = Trainer(**settings)
     parts = [(one.train, one.validation) for one in data]
-    if reason_alone(name, parts, trainer) is not None:
-        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # the report says it, once for all seeds
@@ -92,6 +90,8 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
                 task=data[0].task,
                 trainer=trainer,
             )
+    except UnsupportedError:
+        return None
     except TrainingError as error:
         logger.warning("%s; its seeds are trained one by one", error)
         return None

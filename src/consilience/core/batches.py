@@ -1,8 +1,8 @@
-"""A batch: what a method sees. Tensors with the batch first, who is present, lengths, who is who, targets, weights."""
+"""A batch: the samples that a method receives, as tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -13,17 +13,22 @@ from consilience.core.errors import InputError
 class Batch:
     """Some samples as tensors on one device.
 
-    values: name → `[batch, *shape]`, rows of missing samples are zeros · present: `[batch, modality]` booleans ·
-    lengths: name → `[batch]` for sequences and tokens · index: `[batch]`, who is who in the training set ·
-    y: `[batch]` class indices or `[batch, target]` numbers, or None · weight: `[batch]`.
+    Args:
+        values: Name → `[batch, *shape]`; the rows of missing samples are zeros.
+        present: Booleans `[batch, modality]`.
+        index: Position of each sample in the training set `[batch]`.
+        weight: `[batch]`.
+        lengths: Name → `[batch]`, for sequences and tokens.
+        y: Class indices `[batch]`, numbers `[batch, target]`, or None.
+        complete: Modalities that no sample lacks. This is known on the host, so that the usual case needs neither
+            masks nor a wait for the device.
+        stacked: Whether this is one of many batches computed at once by `torch.func.vmap`, where rows cannot be
+            selected by a mask.
 
-    `complete` names the modalities known to be there for every sample. It is known on the host, so that the usual
-    case needs neither masks nor a wait for the device.
-
-    Not a dataclass on purpose: Fabric walks through dataclasses at every step, and this one is made at every step.
+    It is not a dataclass because Fabric walks through dataclasses at every step.
     """
 
-    __slots__ = ("complete", "index", "lengths", "names", "present", "values", "weight", "y")
+    __slots__ = ("complete", "index", "lengths", "names", "present", "stacked", "values", "weight", "y")
 
     def __init__(
         self,
@@ -35,13 +40,14 @@ class Batch:
         lengths: Mapping[str, Tensor] | None = None,
         y: Tensor | None = None,
         complete: frozenset[str] = frozenset(),
+        stacked: bool = False,
     ):
         self.values = dict(values)
         self.names = tuple(self.values)
         self.present = present
         self.lengths = dict(lengths or {})
         self.index, self.weight, self.y = index, weight, y
-        self.complete = complete
+        self.complete, self.stacked = complete, stacked
 
     def __len__(self) -> int:
         return len(self.index)
@@ -51,56 +57,45 @@ class Batch:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors live."""
+        """The device of the tensors."""
         return self.index.device
 
     @property
     def whole(self) -> bool:
-        """Whether every modality is known to be there for every sample."""
+        """Whether no sample lacks a modality."""
         return len(self.complete) == len(self.names)
 
     def present_in(self, name: str) -> Tensor:
-        """Who has this modality: booleans `[batch]`."""
+        """Return which samples have a modality, booleans `[batch]`."""
         return self.present[:, self.names.index(name)]
 
     def select(self, rows: Tensor) -> Batch:
-        """The samples of these rows, a tensor of integers on the same device."""
-        return Batch(
-            {name: value.index_select(0, rows) for name, value in self.values.items()},
-            self.present.index_select(0, rows),
-            index=self.index.index_select(0, rows),
-            weight=self.weight.index_select(0, rows),
-            lengths={name: length.index_select(0, rows) for name, length in self.lengths.items()},
-            y=None if self.y is None else self.y.index_select(0, rows),
-            complete=self.complete,
-        )
+        """Return the samples of some rows, given as integers on the same device."""
+        return self._each(lambda tensor: tensor.index_select(0, rows))
 
     def part(self, start: int, stop: int) -> Batch:
-        """The samples from `start` up to `stop`, as views: nothing is copied."""
-        return Batch(
-            {name: value[start:stop] for name, value in self.values.items()},
-            self.present[start:stop],
-            index=self.index[start:stop],
-            weight=self.weight[start:stop],
-            lengths={name: length[start:stop] for name, length in self.lengths.items()},
-            y=None if self.y is None else self.y[start:stop],
-            complete=self.complete,
-        )
+        """Return the samples from `start` up to `stop` as views."""
+        return self._each(lambda tensor: tensor[start:stop])
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device."""
+        """Return the batch on another device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with a function applied to every tensor."""
         return Batch(
-            {name: value.to(device, non_blocking=True) for name, value in self.values.items()},
-            self.present.to(device, non_blocking=True),
-            index=self.index.to(device, non_blocking=True),
-            weight=self.weight.to(device, non_blocking=True),
-            lengths={name: length.to(device, non_blocking=True) for name, length in self.lengths.items()},
-            y=None if self.y is None else self.y.to(device, non_blocking=True),
+            {name: change(value) for name, value in self.values.items()},
+            change(self.present),
+            index=change(self.index),
+            weight=change(self.weight),
+            lengths={name: change(length) for name, length in self.lengths.items()},
+            y=None if self.y is None else change(self.y),
             complete=self.complete,
+            stacked=self.stacked,
         )
 
     def hiding(self, hidden: Tensor) -> Batch:
-        """The same batch with some modalities taken away (as zeros): hidden is `[batch, modality]` booleans."""
+        """Return the batch with some modalities missing: hidden is `[batch, modality]` booleans."""
         if hidden.shape != self.present.shape or hidden.dtype != torch.bool:
             raise InputError(
                 f"what to hide must be booleans [batch, modality] = {list(self.present.shape)}, got {hidden.dtype} of "
@@ -117,4 +112,5 @@ class Batch:
             weight=self.weight,
             lengths={name: length.masked_fill(column[name], 0) for name, length in self.lengths.items()},
             y=self.y,
+            stacked=self.stacked,
         )

@@ -1,4 +1,4 @@
-"""Pearson's correlation between a modality's weights and its own loss, with Fisher's confidence interval."""
+"""Pearson correlation between the weights of a modality and its own loss, with Fisher's confidence interval."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from consilience.core.errors import InputError, name_rows
 
-# Of numbers that stand for one constant, rounding makes a spread of about this share of their size, in float32.
+# Relative spread that rounding to float32 gives to a constant.
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
 
 
 class Correlation(NamedTuple):
-    """r, its confidence interval low … high, and the number of samples n it was measured on.
+    """A correlation r, its confidence interval low … high, and the number of samples n.
 
-    r is nan where it does not exist: weights or losses are constant, or there are fewer than two samples.
+    r is NaN if weights or losses are constant, or if there are fewer than two samples.
     """
 
     r: float
@@ -27,21 +27,26 @@ class Correlation(NamedTuple):
 
     @property
     def defined(self) -> bool:
-        """Whether there is a correlation at all: constant weights have none."""
+        """Whether r is not NaN."""
         return not math.isnan(self.r)
 
     @property
     def positive(self) -> bool:
-        """Whether the whole interval lies above 0, so that chance is no explanation."""
+        """Whether the whole interval lies above 0."""
         return self.low > 0
 
 
 def correlation(weights: Any, losses: Any, mask: Any = None, *, confidence: float = 0.95) -> Correlation:
-    """Pearson's r(weights, losses) `[n]` over the samples in mask, with Fisher's interval tanh(atanh r ± z/√(n − 3)).
+    """Return Pearson's r of weights and losses with Fisher's interval tanh(atanh r ± z/√(n − 3)).
 
-    Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data, theorem 2, want r ≤ 0 for every modality.
-    The interval is exact in the limit for bivariate normal samples; with three samples or fewer it is −1 … 1.
-    NumPy or torch; what is outside the mask is never read, so it may be nan.
+    Theorem 2 of Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data, requires r ≤ 0 for every
+    modality. The interval is asymptotically exact for bivariate normal samples; with n ≤ 3 it is −1 … 1.
+
+    Args:
+        weights: NumPy or torch `[n]`.
+        losses: NumPy or torch `[n]`.
+        mask: Booleans `[n]`; values outside the mask are ignored and may be NaN.
+        confidence: Between 0 and 1.
 
     >>> correlation([3.0, 1.0, 2.0, 0.5], [0.1, 2.0, 0.9, 1.7])
     Correlation(r=-0.94..., low=-0.99..., high=0.16..., n=4)
@@ -54,7 +59,7 @@ def correlation(weights: Any, losses: Any, mask: Any = None, *, confidence: floa
     seen = np.ones(x.shape, dtype=bool) if mask is None else _numbers(mask) != 0
     if x.ndim != 1 or not x.shape == y.shape == seen.shape:
         raise InputError(
-            "correlation: weights, losses and mask must be one number a sample [n], got shapes "
+            "correlation: weights, losses and mask must be one number per sample [n], got shapes "
             f"{list(x.shape)}, {list(y.shape)} and {list(seen.shape)}"
         )
     broken = seen & ~(np.isfinite(x) & np.isfinite(y))
@@ -69,7 +74,7 @@ def correlation(weights: Any, losses: Any, mask: Any = None, *, confidence: floa
 
 
 def fisher_interval(r: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Fisher's confidence interval of a correlation r measured on n samples.
+    """Return Fisher's confidence interval of a correlation r of n samples.
 
     >>> [round(end, 3) for end in fisher_interval(-0.5, 28)]
     [-0.736, -0.156]
@@ -85,7 +90,7 @@ def fisher_interval(r: float, n: int, confidence: float = 0.95) -> tuple[float, 
 
 
 def is_constant(values: np.ndarray) -> bool:
-    """Whether numbers `[n]` are one number but for rounding in 32 bits.
+    """Return whether numbers `[n]` are equal up to rounding in float32.
 
     >>> is_constant(np.float32([1 / 3, 1 / 3])), is_constant(np.array([1.0, 1.001]))
     (True, False)
@@ -94,10 +99,9 @@ def is_constant(values: np.ndarray) -> bool:
 
 
 def static_weights(weights: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Which modalities' weights `[n, modality]` depend on nothing but who is present: booleans `[modality]`.
+    """Return which modalities' weights `[n, modality]` depend only on which modalities are present, `[modality]`.
 
-    Equal weights over what is present are not constant where modalities are missing, and yet nothing that the method
-    has learned of a sample moves them.
+    Equal weights over the present modalities vary where modalities are missing, but do not depend on the values.
 
     >>> static_weights(np.array([[0.5, 0.5], [1.0, 0.0], [0.5, 0.5]]), np.array([[1, 1], [1, 0], [1, 1]], dtype=bool))
     array([ True,  True])
@@ -119,7 +123,7 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def _unit(values: np.ndarray) -> np.ndarray:
-    """Centred and of length 1; divided by the largest first, so that no square overflows or vanishes."""
+    """Centre and scale to length 1; dividing by the largest value first avoids overflow and underflow."""
     centred = values - values.mean()
     centred /= np.abs(centred).max()
     return centred / np.linalg.norm(centred)

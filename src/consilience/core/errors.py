@@ -1,4 +1,4 @@
-"""One base error. A message says which operation, which modality, which value, what is allowed and what to do."""
+"""Errors and warnings, all with one base class. Messages name the operation, the value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 
 class ConsilienceError(Exception):
-    """Everything this library raises on purpose."""
+    """Base class of all errors of this library."""
 
 
 class InputError(ConsilienceError, ValueError):
-    """What came in at the door does not fit: a shape, a value, a label, a combination of arguments."""
+    """An argument is wrong: a shape, a value, a label, a combination of arguments."""
 
 
 class UnknownNameError(InputError):
@@ -22,19 +22,19 @@ class UnknownNameError(InputError):
 
 
 class UnsupportedError(InputError):
-    """A method met a task, a kind of modality or a number of modalities that it does not serve."""
+    """A method does not support a task, a kind of modality or a number of modalities."""
 
 
 class MissingDataError(ConsilienceError, FileNotFoundError):
-    """The files of a data set are not there; the message says what to get, from whom, and where to put it."""
+    """The files of a data set are missing; the message says where to get them and where to put them."""
 
 
 class SavedModelError(ConsilienceError, ValueError):
-    """A saved model is truncated, tampered with, foreign, or needs something it was not given."""
+    """A saved model is damaged, is not a saved model, or needs a module that was not given."""
 
 
 class TrainingError(ConsilienceError, RuntimeError):
-    """Training cannot go on: a loss that is not finite, or no memory left."""
+    """Training failed: a loss is not finite, or memory is exhausted."""
 
 
 class TrustWarning(UserWarning):
@@ -42,38 +42,38 @@ class TrustWarning(UserWarning):
 
 
 class CollapseWarning(UserWarning):
-    """A trained latent model's z says nothing of the data; the message says what to do."""
+    """The latent variables of a trained model carry no information about the data; the message says what to do."""
 
 
 def unknown_name(what: str, name: object, known: Iterable[str], advice: str = "") -> UnknownNameError:
-    """Build the error for a name that does not exist, with the near miss first.
+    """Return the error for an unknown name; the message suggests the nearest known one.
 
     >>> str(unknown_name("method", "conct", ["concat", "late"]))
     "unknown method 'conct': did you mean 'concat'? Known: concat, late"
     >>> str(unknown_name("modality", "vib", ["temperature", "vibration"]))
     "unknown modality 'vib': did you mean 'vibration'? Known: temperature, vibration"
-    >>> str(unknown_name("method", "x", ["late", *(f"pro:{one}" for one in ("align", "concat", "mag", "mim"))]))
+    >>> str(unknown_name("method", "x", ["late", *(f"pro:{base}" for base in ("align", "concat", "mag", "mim"))]))
     "unknown method 'x': Known: late, pro:… (4)"
     """
-    names = sorted({str(one) for one in known})
-    by_lower = {one.lower(): one for one in names}
+    names = sorted({str(known_name) for known_name in known})
+    by_lower = {known_name.lower(): known_name for known_name in names}
     wanted = str(name).lower()
     close = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.6)
-    close = close or [one for one in by_lower if wanted and one.startswith(wanted)]
+    close = close or [lower for lower in by_lower if wanted and lower.startswith(wanted)]
     hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
     listing = f"Known: {', '.join(_without_families(names))}" if names else "There are none"
     return UnknownNameError(f"unknown {what} {name!r}: {hint}{listing}" + (f". {advice}" if advice else ""))
 
 
 def _without_families(names: Sequence[str], most: int = 3) -> list[str]:
-    """Names of which more than `most` begin with the same `family:` are one entry, so that a line stays a line."""
+    """Replace more than `most` names of one `family:` by one entry, so that the message stays short."""
     sizes = Counter(name.partition(":")[0] for name in names if ":" in name)
     short = {family: f"{family}:… ({size})" for family, size in sizes.items() if size > most}
     return list(dict.fromkeys(short.get(name.partition(":")[0], name) if ":" in name else name for name in names))
 
 
 def name_rows(rows: Sequence[int] | np.ndarray, limit: int = 5) -> str:
-    """Say which rows, without printing thousands of them.
+    """Name some rows in words; at most `limit` are listed.
 
     >>> name_rows([3, 17])
     'rows 3, 17'

@@ -1,4 +1,4 @@
-"""One modality: its kind and shape, and how what the user has (arrays, tensors, columns, lists) becomes one array."""
+"""One modality: its kind and shape; arrays, tensors, columns and lists are read into one array."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 # Values are scanned in pieces of this many bytes, so that a memory-mapped array is never held in memory whole.
 SCAN_BYTES = 64 * 2**20
 
-# How one sample of each kind is laid out.
+# The shape of one sample of each kind.
 _LAYOUT = {
     "vector": "[feature]",
     "image": "[channel, height, width]",
@@ -31,11 +31,15 @@ _TIMED = ("sequence", "tokens")
 
 @dataclass(frozen=True)
 class Modality:
-    """A named stream of one kind, and the shape of one sample of it.
+    """The name, kind and shape of one modality.
 
-    vector `(feature,)` · image `(channel, height, width)` · sequence `(time, feature)` · tokens `(time,)` · text `()`.
-    `vocabulary` is the number of different token ids, for tokens only; `words` are those of the ids 2, 3, …, where text
-    was split into words.
+    Args:
+        name: The name.
+        kind: "vector", "image", "sequence", "tokens" or "text".
+        shape: vector `(feature,)`, image `(channel, height, width)`, sequence `(time, feature)`, tokens `(time,)`,
+            text `()`.
+        vocabulary: Number of token ids, for tokens only.
+        words: The words of the ids 2, 3, …, if text was split into words.
     """
 
     name: str
@@ -46,11 +50,11 @@ class Modality:
 
     @property
     def timed(self) -> bool:
-        """Whether samples have a length of their own: sequences and tokens."""
+        """Whether each sample has its own length: sequences and tokens."""
         return self.kind in _TIMED
 
     def describe(self) -> str:
-        """Name, kind and shape in one phrase, for messages.
+        """Return name, kind and shape as text, for messages.
 
         >>> Modality("audio", "sequence", (20, 3)).describe()
         'audio (sequence 20×3)'
@@ -60,7 +64,7 @@ class Modality:
 
 
 class RowSource(Protocol):
-    """What rows `[rows, *shape]` are read from: a memory-mapped array, files, a recipe that makes them."""
+    """A source of rows `[rows, *shape]`: a memory-mapped array, files, or a generator of values."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,13 +76,13 @@ class RowSource(Protocol):
 
     @property
     def ndim(self) -> int:
-        """How many dimensions they have, the rows' one included."""
+        """The number of dimensions, including the rows."""
 
     def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 class MappedRows:
-    """Some rows of a memory-mapped array, or of another source, read only when asked for."""
+    """Some rows of a memory-mapped array or another source, which are read when they are indexed."""
 
     def __init__(self, base: RowSource, rows: np.ndarray):
         self.base, self.rows = base, rows
@@ -108,10 +112,10 @@ def is_missing(value: Any) -> bool:
 
 
 def to_numpy(what: str, values: Any) -> np.ndarray:
-    """An array of what came as an array, a tensor, a pandas or polars column or table, or nested lists."""
+    """Convert an array, a tensor, a pandas or polars column or table, or nested lists to an array."""
     if isinstance(values, np.ma.MaskedArray):
         cells = np.array(values.data, dtype=object)
-        cells[np.ma.getmaskarray(values)] = None  # masked means missing, whatever lies under the mask
+        cells[np.ma.getmaskarray(values)] = None  # a masked value is missing
         return cells
     if isinstance(values, np.ndarray):  # a memory-mapped array stays one
         return values
@@ -122,16 +126,16 @@ def to_numpy(what: str, values: Any) -> np.ndarray:
         values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()  # numpy has no bfloat16
     elif hasattr(values, "to_numpy"):  # a pandas or polars column or table
         values = values.to_numpy()
-    strings = sum(isinstance(one, str) for one in values) if isinstance(values, list | tuple) else 0
+    strings = sum(isinstance(value, str) for value in values) if isinstance(values, list | tuple) else 0
     try:
-        # Left to itself, numpy makes strings of the numbers and NaNs among strings.
+        # Without a dtype, numpy would convert numbers and NaNs among strings to strings.
         return np.asarray(values, dtype=object if 0 < strings < len(values) else None)
     except ValueError as error:
         raise InputError(f"{what}: rows of different lengths do not make an array ({error})") from None
 
 
 def unbox(values: np.ndarray) -> np.ndarray:
-    """Numbers that came boxed as objects (a table of mixed columns, `None` for missing) as floats; the rest as it is.
+    """Convert an object array of numbers and missing values to floats; other arrays are returned unchanged.
 
     >>> unbox(np.array([1, True, None], dtype=object))
     array([ 1.,  1., nan])
@@ -145,7 +149,11 @@ def unbox(values: np.ndarray) -> np.ndarray:
 
 
 def read_modality(name: str, given: Any, kind: Kind | None, length: Any) -> tuple[Modality, Values, np.ndarray | None]:
-    """One modality's values as an array, what it is, and how long each sample is."""
+    """Read the values of one modality.
+
+    Returns:
+        The modality, its values `[n, *shape]`, and the length of each sample `[n]` for sequences and tokens.
+    """
     what = f"modality {name!r}"
     if kind is not None and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS, f"It was given for {what}")
@@ -171,7 +179,7 @@ def read_modality(name: str, given: Any, kind: Kind | None, length: Any) -> tupl
 
 
 def find_present(modality: Modality, values: Values, length: np.ndarray | None, present: np.ndarray) -> np.ndarray:
-    """Who is there `[n]`; raises where a present sample holds NaN or infinity in part of its values."""
+    """Return which samples are present `[n]`; NaN or infinity in part of a present sample raises an error."""
     if modality.kind == "text":
         return present & np.array([text is not None for text in np.asarray(values)], dtype=np.bool_)
     there = present.copy() if length is None else present & (length > 0)
@@ -179,12 +187,12 @@ def find_present(modality: Modality, values: Values, length: np.ndarray | None, 
         return there
     for piece in _pieces(values):
         part = np.asarray(values[piece])
-        # One pass decides the usual case: a finite sum of |x| leaves nothing to look for.
+        # A finite sum of |x| shows in one pass that there is no NaN and no infinity, which is the usual case.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.abs(part).sum(dtype=np.float64)):
                 continue
         finite, unknown = np.isfinite(part), np.isnan(part)
-        if length is not None:  # what lies beyond a sequence's end is padding, whatever it holds
+        if length is not None:  # values beyond the end of a sequence are padding
             beyond = (np.arange(part.shape[1]) >= length[piece, None])[..., None]
             finite, unknown = finite | beyond, unknown | beyond
         flat = (len(part), -1)
@@ -202,7 +210,7 @@ def find_present(modality: Modality, values: Values, length: np.ndarray | None, 
 
 
 def count_tokens(name: str, values: Values, length: np.ndarray, present: np.ndarray) -> int:
-    """How many ids an embedding needs: the largest token of a present sample, plus one; padding does not count."""
+    """Return the number of ids that an embedding needs: the largest token of a present sample, plus one."""
     largest = 0
     for piece in _pieces(values):
         part = np.asarray(values[piece])
@@ -252,7 +260,7 @@ def _is_array(row: Any) -> bool:
 
 
 def _stack_with_gaps(what: str, rows: list[np.ndarray | None], shape: tuple[int, ...]) -> np.ndarray:
-    """Rows of one shape, those that are None as NaN."""
+    """Stack rows of one shape, with NaN for None."""
     dtype = np.result_type(*(row.dtype for row in rows if row is not None))
     _check_numbers(what, dtype)
     gap = np.full(shape, np.nan, dtype=np.result_type(dtype, np.float32))
@@ -262,7 +270,7 @@ def _stack_with_gaps(what: str, rows: list[np.ndarray | None], shape: tuple[int,
 def _pad(
     what: str, rows: list[np.ndarray | None], shapes: set[tuple[int, ...]], kind: Kind | None
 ) -> tuple[np.ndarray, np.ndarray, Kind]:
-    """Sequences or token lists of different lengths as one array padded with zeros, and their lengths."""
+    """Pad sequences or token lists of different lengths with zeros; return the array and the lengths."""
     widths = {shape[1:] for shape in shapes}
     dimensions = {len(shape) for shape in shapes}
     if (
@@ -283,7 +291,7 @@ def _pad(
     if kind is None and not width and dtype.kind == "f":
         raise InputError(
             f"{what}: rows [time] of different lengths are tokens, which must be whole numbers, got {dtype}; for a "
-            "sequence of one feature say so (kinds={name: 'sequence'})"
+            "sequence of one feature give kinds={name: 'sequence'}"
         )
     lengths = np.array([0 if row is None else len(row) for row in rows], dtype=np.int64)
     padded = np.zeros((len(rows), max(int(lengths.max()), 1), *width), dtype=dtype)
@@ -295,11 +303,11 @@ def _pad(
 
 def _check_numbers(what: str, dtype: np.dtype) -> None:
     if dtype.kind not in "biuf":
-        raise InputError(f"{what} holds values of type {dtype}: numbers, or one string a sample for text, are allowed")
+        raise InputError(f"{what} holds values of type {dtype}: numbers, or one string per sample, are allowed")
 
 
 def _fit_layout(what: str, values: Values, kind: Kind | None) -> tuple[Values, Kind]:
-    """Values with every axis of their kind, and the kind that follows from the shape where none was given."""
+    """Add missing axes, and infer the kind from the shape if it is not given."""
     if values.ndim == 1 and kind in (None, "vector"):
         values = _with_axis(values, 1)
     elif values.ndim == 2 and kind == "sequence":
@@ -311,7 +319,7 @@ def _fit_layout(what: str, values: Values, kind: Kind | None) -> tuple[Values, K
         if values.ndim not in by_dimensions:
             raise InputError(
                 f"{what} has shape {list(values.shape)}: give [n, feature] for a vector, [n, time, feature] for a "
-                "sequence, [n, channel, height, width] for an image, or say its kind"
+                "sequence, [n, channel, height, width] for an image, or give its kind with kinds="
             )
         kind = by_dimensions[values.ndim]
     if values.ndim != _DIMENSIONS[kind] + 1:
@@ -343,7 +351,7 @@ def _read_text(what: str, values: Values) -> np.ndarray:
     if values.ndim == 2 and values.shape[1] == 1:  # a table of one column
         values = values[:, 0]
     if values.ndim != 1:
-        raise InputError(f"{what}: text must be one string a sample, got shape {list(values.shape)}")
+        raise InputError(f"{what}: text must be one string per sample, got shape {list(values.shape)}")
     texts = np.empty(len(values), dtype=object)
     for row, text in enumerate(np.asarray(values).tolist()):
         if is_missing(text):

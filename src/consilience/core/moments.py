@@ -1,4 +1,4 @@
-"""Mean, spread and range of a modality's values over samples, read piece by piece."""
+"""Mean, standard deviation and range of the values of a modality, computed piece by piece."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import numpy as np
 
 @dataclass
 class Moments:
-    """Weighted sums over values `[…, feature]`, about a value that occurs.
+    """Weighted sums over values `[…, feature]`, relative to one of the values.
 
-    So they lose no digits to a large mean, and a constant has exactly none. shift: that value · total: the weights' sum
-    · first, second: sums of differences to it and of their squares · low, high: the smallest and largest value; all
-    `[feature]` but total. The shift is None as long as nothing was counted.
+    Relative to such a shift no digits are lost to a large mean, and a constant has a standard deviation of exactly 0.
+
+    Attributes:
+        shift: One of the values `[feature]`; None if nothing was added.
+        total: Sum of the weights.
+        first: Weighted sum of the differences to the shift `[feature]`.
+        second: Weighted sum of their squares `[feature]`.
+        low: Smallest value `[feature]`.
+        high: Largest value `[feature]`.
     """
 
     shift: np.ndarray | None = None
@@ -25,11 +31,11 @@ class Moments:
     high: np.ndarray | float = -np.inf
 
     def add(self, values: np.ndarray, weight: np.ndarray) -> None:
-        """Count values `[n, feature]`, each with its weight `[n]`.
+        """Add values `[n, feature]` with weights `[n]`.
 
         >>> moments = Moments()
         >>> moments.add(np.array([[1.0], [3.0], [9.0]]), np.array([1.0, 1.0, 0.0]))
-        >>> [one.item() for one in moments.mean_and_std()]
+        >>> [moment.item() for moment in moments.mean_and_std()]
         [2.0, 1.0]
         """
         if not weight.any():
@@ -44,9 +50,9 @@ class Moments:
             self.second = self.second + weight @ (values - self.shift) ** 2
 
     def add_bytes(self, values: np.ndarray, weight: np.ndarray) -> None:
-        """Count all pixels of images of bytes `[n, channel, pixel]`, each image with its weight `[n]`.
+        """Add all pixels of images of bytes `[n, channel, pixel]`, each image with its weight `[n]`.
 
-        The same sums, of whole numbers within an image: exact, and several times as fast.
+        Sums within an image are of whole numbers: exact, and several times as fast.
         """
         values, weight = values[weight > 0], weight[weight > 0]
         if not values.size:
@@ -63,7 +69,7 @@ class Moments:
         self.second = self.second + weight @ (squares - 2 * shift * sums + pixels * shift**2)
 
     def mean_and_std(self) -> tuple[np.ndarray, np.ndarray]:
-        """`[feature]` each; what overflows is not finite."""
+        """Return mean and standard deviation, `[feature]` each; an overflow gives infinity or NaN."""
         assert self.shift is not None
         with np.errstate(over="ignore", invalid="ignore"):
             mean = self.first / self.total

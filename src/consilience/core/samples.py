@@ -1,4 +1,4 @@
-"""Samples: objects seen through named modalities, any of which may be missing; checked once, at the door."""
+"""Samples: named modalities, any of which may be missing, with targets and weights; checked when they are built."""
 
 from __future__ import annotations
 
@@ -27,16 +27,24 @@ __all__ = ["KINDS", "SCAN_BYTES", "Kind", "MappedRows", "Modality", "Samples", "
 
 
 class Samples:
-    """A set of samples: one array per modality, who is present, lengths, targets, weights, and who is who.
+    """A set of samples. Build one with `Samples.of`, which checks everything.
 
-    Indexing by name gives that modality's values; indexing by rows (a slice, integers, a boolean mask) gives a
-    smaller `Samples`, which is what scikit-learn's splitters need. `len` is the number of samples.
+    Indexing by name gives the values of a modality; indexing by rows (a slice, integers, a boolean mask) gives a
+    smaller `Samples`, as the splitters of scikit-learn need it. `len` is the number of samples.
 
-    Build one with `Samples.of`, which checks everything.
+    Attributes:
+        modalities: Name → `Modality`.
+        values: Name → array `[n, *shape]`.
+        present: Booleans `[n, modality]`.
+        lengths: Name → `[n]`, for sequences and tokens.
+        y: Targets `[n]` or `[n, target]`, or None.
+        weight: Sample weights `[n]`, or None.
+        index: Position of each sample in the whole set `[n]`.
 
-    >>> samples = Samples.of({"image": np.zeros((4, 1, 8, 8)), "audio": np.ones((4, 3))}, y=[0, 1, 0, 1])
-    >>> len(samples), samples.names, samples[1:3]["audio"].shape
-    (4, ('image', 'audio'), (2, 3))
+    Example:
+        >>> samples = Samples.of({"image": np.zeros((4, 1, 8, 8)), "audio": np.ones((4, 3))}, y=[0, 1, 0, 1])
+        >>> len(samples), samples.names, samples[1:3]["audio"].shape
+        (4, ('image', 'audio'), (2, 3))
     """
 
     def __init__(
@@ -69,15 +77,26 @@ class Samples:
     ) -> Samples:
         """Check a mapping name → values and make samples of it.
 
-        X: arrays, tensors or columns of a table with the samples first; lists of strings (text); lists of
-        `[time, feature]` arrays of different lengths (sequences) or of integer lists (tokens). The kind follows from
-        the shape (`[n, feature]` vector, `[n, time, feature]` sequence, `[n, channel, height, width]` image, strings
-        text) unless `kinds` says otherwise. A row that is all NaN, `None` in a list, a length of 0 and a False in
-        `present` (`[n, modality]`, or a mapping name → `[n]`) all mean missing. Any other NaN or infinity is an error.
+        A modality of a sample is missing if its row is all NaN, `None` in a list, of length 0, or False in `present`.
+        Any other NaN or infinity is an error.
+
+        Args:
+            X: Name → array, tensor or column with the samples first; list of strings (text), of `[time, feature]`
+                arrays of different lengths (sequences), or of lists of integers (tokens).
+            y: Targets `[n]` or `[n, target]`.
+            kinds: Name → kind. By default it follows from the shape: `[n, feature]` vector, `[n, time, feature]`
+                sequence, `[n, channel, height, width]` image, strings text.
+            lengths: Name → `[n]`, for padded sequences and tokens.
+            present: `[n, modality]`, or name → `[n]`.
+            weight: Sample weights `[n]`.
+            index: Whole numbers `[n]` that identify the samples; 0, 1, 2, … if absent.
+
+        Raises:
+            InputError: If something does not fit; the message names the modality and the rows.
         """
         if isinstance(X, Samples):
             if kinds or lengths:
-                raise InputError("samples already know their kinds and lengths: give neither with Samples")
+                raise InputError("Samples have kinds and lengths already: leave kinds= and lengths= out")
             return X._with(y=y, weight=weight, present=present, index=index)
         if not isinstance(X, Mapping):
             raise InputError(
@@ -109,19 +128,19 @@ class Samples:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The modalities' names, in the order of `present`'s columns."""
+        """The names of the modalities, in the order of the columns of `present`."""
         return tuple(self.modalities)
 
     @property
     def shape(self) -> tuple[int]:
-        """`(number of samples,)`: enough of an array for scikit-learn to slice."""
+        """`(number of samples,)`, which scikit-learn needs for slicing."""
         return (len(self),)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def __repr__(self) -> str:
-        return f"Samples: {len(self)} of {', '.join(one.describe() for one in self.modalities.values())}"
+        return f"Samples: {len(self)} of {', '.join(modality.describe() for modality in self.modalities.values())}"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.modalities)
@@ -130,7 +149,7 @@ class Samples:
         return name in self.modalities
 
     def keys(self) -> tuple[str, ...]:
-        """The modalities' names, so that `dict(samples)` works."""
+        """Return the names of the modalities; `dict(samples)` uses it."""
         return self.names
 
     def __getitem__(self, key: Any) -> Any:
@@ -140,31 +159,27 @@ class Samples:
         return self.select(key)
 
     def select(self, rows: Any) -> Samples:
-        """The samples of these rows: an integer, a slice, integers or a boolean mask `[n]`."""
+        """Return the samples of some rows: an integer, a slice, integers or a boolean mask `[n]`."""
         rows = as_rows(rows, len(self))
-        return Samples(
-            self.modalities,
-            {name: _rows_of(value, rows) for name, value in self.values.items()},
-            self.present[rows],
-            {name: length[rows] for name, length in self.lengths.items()},
-            None if self.y is None else self.y[rows],
-            None if self.weight is None else self.weight[rows],
-            self.index[rows],
+        return self._copy(
+            values={name: _rows_of(value, rows) for name, value in self.values.items()},
+            present=self.present[rows],
+            lengths={name: length[rows] for name, length in self.lengths.items()},
+            y=None if self.y is None else self.y[rows],
+            weight=None if self.weight is None else self.weight[rows],
+            index=self.index[rows],
         )
 
     def only(self, names: Sequence[str]) -> Samples:
-        """The same samples seen through fewer modalities, in the order of `names`."""
+        """Return the samples with fewer modalities, in the order of `names`."""
         if not len(names) or len(set(names)) < len(names):
-            raise InputError(f"samples are seen through at least one modality, each once, got {list(names)}")
+            raise InputError(f"choose at least one modality, each once, got {list(names)}")
         columns = [self._position(name) for name in names]
-        return Samples(
-            {name: self.modalities[name] for name in names},
-            {name: self.values[name] for name in names},
-            self.present[:, columns],
-            {name: self.lengths[name] for name in names if name in self.lengths},
-            self.y,
-            self.weight,
-            self.index,
+        return self._copy(
+            modalities={name: self.modalities[name] for name in names},
+            values={name: self.values[name] for name in names},
+            present=self.present[:, columns],
+            lengths={name: self.lengths[name] for name in names if name in self.lengths},
         )
 
     def replaced(
@@ -173,25 +188,29 @@ class Samples:
         present: np.ndarray | None = None,
         lengths: Mapping[str, np.ndarray] | None = None,
     ) -> Samples:
-        """The same samples with some modalities' values changed, as corruption does."""
+        """Return the samples with other values of some modalities, and other `present` and lengths if given."""
         for name in (*values, *(lengths or ())):
             self._position(name)
-        return Samples(
-            self.modalities,
-            self.values | dict(values),
-            self.present if present is None else present,
-            self.lengths | dict(lengths or {}),
-            self.y,
-            self.weight,
-            self.index,
+        return self._copy(
+            values=self.values | dict(values),
+            present=self.present if present is None else present,
+            lengths=self.lengths | dict(lengths or {}),
         )
 
+    def without_targets(self) -> Samples:
+        """Return the samples without y and weights."""
+        return self if self.y is None and self.weight is None else self._copy(y=None, weight=None)
+
+    def _copy(self, **changed: Any) -> Samples:
+        """The samples with some attributes changed."""
+        return Samples(**(vars(self) | changed))
+
     def present_in(self, name: str) -> np.ndarray:
-        """Who has this modality: booleans `[n]`."""
+        """Return which samples have a modality, booleans `[n]`."""
         return self.present[:, self._position(name)]
 
     def read(self, name: str, rows: Any = slice(None)) -> np.ndarray:
-        """The values of some rows in memory, missing ones as zeros (or empty strings): `[rows, *shape]`."""
+        """Return the values of some rows `[rows, *shape]` in memory, missing ones as zeros or empty strings."""
         value = np.asarray(self[name][rows])
         missing = ~self.present_in(name)[rows]
         if missing.any():
@@ -201,12 +220,12 @@ class Samples:
 
     @property
     def on_disk(self) -> bool:
-        """Whether any modality is memory-mapped and so is to be read batch by batch."""
+        """Whether any modality is memory-mapped, so that it should be read batch by batch."""
         return any(isinstance(value, np.memmap | MappedRows) for value in self.values.values())
 
     @property
     def nbytes(self) -> int:
-        """How much memory the values would take as 32-bit numbers, a text as 64-bit word ids."""
+        """The bytes of the values as 32-bit numbers, and of text as 64-bit word ids."""
         total = 0
         for name, value in self.values.items():
             if self.modalities[name].kind == "text":
@@ -225,19 +244,16 @@ class Samples:
         mask = self.present
         if present is not None:
             mask = mask & _read_present(present, self.names, len(self))
-        return Samples(
-            self.modalities,
-            self.values,
-            mask,
-            self.lengths,
-            self.y if y is None else _column("targets", y, len(self), flat=False),
-            self.weight if weight is None else check_weight(weight, len(self)),
-            self.index if index is None else _read_index(index, len(self)),
+        return self._copy(
+            present=mask,
+            y=self.y if y is None else _column("targets", y, len(self), flat=False),
+            weight=self.weight if weight is None else check_weight(weight, len(self)),
+            index=self.index if index is None else _read_index(index, len(self)),
         )
 
 
 def as_rows(rows: Any, n: int) -> np.ndarray:
-    """Positions of the rows that an integer, a slice, integers or a boolean mask `[n]` ask for.
+    """Return the positions that an integer, a slice, integers or a boolean mask `[n]` select.
 
     >>> as_rows(slice(1, None), 3), as_rows([True, False, True], 3)
     (array([1, 2]), array([0, 2]))
@@ -248,23 +264,23 @@ def as_rows(rows: Any, n: int) -> np.ndarray:
         rows = rows[0]  # scikit-learn asks for X[rows, ...]
     if isinstance(rows, slice):
         return np.arange(n)[rows]
-    asked = np.asarray(rows)
-    if asked.size == 0 and asked.dtype.kind == "f":  # an empty list
-        asked = asked.astype(np.int64)
-    if asked.dtype.kind not in "biu" or asked.ndim > 1:
+    selected = np.asarray(rows)
+    if selected.size == 0 and selected.dtype.kind == "f":  # an empty list
+        selected = selected.astype(np.int64)
+    if selected.dtype.kind not in "biu" or selected.ndim > 1:
         raise InputError(
-            f"rows must be an integer, a slice, integers or a boolean mask, got {asked.dtype} of shape "
-            f"{list(asked.shape)}; samples.only(names) chooses modalities"
+            f"rows must be an integer, a slice, integers or a boolean mask, got {selected.dtype} of shape "
+            f"{list(selected.shape)}; samples.only(names) chooses modalities"
         )
-    if asked.dtype.kind != "b":
-        return np.atleast_1d(asked)
-    if asked.shape != (n,):
-        raise InputError(f"a mask of {asked.size} entries cannot select from {n} samples")
-    return np.flatnonzero(asked)
+    if selected.dtype.kind != "b":
+        return np.atleast_1d(selected)
+    if selected.shape != (n,):
+        raise InputError(f"a mask of {selected.size} entries cannot select from {n} samples")
+    return np.flatnonzero(selected)
 
 
 def check_weight(weight: Any, n: int) -> np.ndarray:
-    """Sample weights `[n]`: finite, not negative, not all zero."""
+    """Return sample weights `[n]` as float64; they must be finite, not negative and not all zero."""
     column = unbox(_column("sample weights", weight, n))
     if column.dtype.kind not in "biuf":
         raise InputError(f"sample weights must be numbers, got {column.dtype}")

@@ -105,6 +105,15 @@ def check_value(name: str, value: Any, annotation: Any, where: str = "") -> Any:
     raise InputError(f"{where + ': ' if where else ''}{name} must be {describe(annotation)}, got {value!r}")
 
 
+def accepts(annotation: Any, value: Any) -> bool:
+    """Return whether an annotation allows a value.
+
+    >>> accepts(PositiveInt | None, None), accepts(PositiveInt, 0)
+    (True, False)
+    """
+    return _accept(value, annotation)[0]
+
+
 def describe(annotation: Any) -> str:
     """Say in words what an annotation allows.
 
@@ -112,7 +121,19 @@ def describe(annotation: Any) -> str:
     'a whole number ≥ 1 or None'
     """
     members = _members(annotation)
-    return " or ".join(_describe_member(member) for member in members)
+    return _either([_describe_member(member) for member in members])
+
+
+def plain_type(annotation: Any) -> Any:
+    """Return an annotation without ranges and help.
+
+    >>> plain_type(Annotated[PositiveInt | None, "help"])
+    typing.Optional[int]
+    """
+    members = [
+        member.__origin__ if typing.get_origin(member) is Annotated else member for member in _members(annotation)
+    ]
+    return Union[tuple(members)]  # noqa: UP007  (built at run time)
 
 
 def settings_of(declaring: Callable[..., Any]) -> dict[str, Setting]:
@@ -294,12 +315,16 @@ def _fit_number(value: Any, kind: type, allowed: Interval | None) -> tuple[bool,
     return allowed is None or value in allowed, kind(value)
 
 
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
 def _describe_member(member: Any) -> str:
     allowed = _range(member)
     if typing.get_origin(member) is Annotated:
         member = member.__origin__
     if typing.get_origin(member) is Literal:
-        return " or ".join(repr(word) for word in typing.get_args(member))
+        return _either([repr(word) for word in typing.get_args(member)])
     if member in (int, float):
         return ("a whole number" if member is int else "a number") + (f" {allowed}" if allowed and str(allowed) else "")
     if member in (None, type(None)):

@@ -1,4 +1,4 @@
-"""What is to be predicted: classes or numbers, checked at the door and turned into what a network learns from."""
+"""Targets: classes or numbers, checked, and encoded for training."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ TaskKind = Literal["classification", "regression"]
 class Task:
     """The task a method is trained for.
 
-    A classification knows its classes, in the order of the output's columns. A regression knows the mean and scale
-    of each target on the training data, so that networks learn standardised targets and users see their own units.
+    Networks learn standardised targets; predictions are in the units of the user.
 
-    >>> task = Task.of_labels(np.array(["cat", "dog", "cat"]))
-    >>> task.outputs, task.encode(np.array(["dog", "cat"])).tolist()
-    (2, [1, 0])
+    Args:
+        kind: "classification" or "regression".
+        outputs: Number of classes or targets.
+        classes: Labels in the order of the output columns.
+        mean: Mean of each target on the training data.
+        scale: Standard deviation of each target on the training data.
+        flat: Whether the targets of a regression have shape `[n]`, as predictions then do.
+
+    Example:
+        >>> task = Task.of_labels(np.array(["cat", "dog", "cat"]))
+        >>> task.outputs, task.encode(np.array(["dog", "cat"])).tolist()
+        (2, [1, 0])
     """
 
     kind: TaskKind
@@ -30,7 +38,7 @@ class Task:
     classes: np.ndarray | None = None
     mean: np.ndarray | None = None
     scale: np.ndarray | None = None
-    flat: bool = True  # regression: targets came as [n], so predictions leave as [n]
+    flat: bool = True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Task) and self.to_json() == other.to_json()
@@ -40,7 +48,7 @@ class Task:
 
     @property
     def classification(self) -> bool:
-        """Whether the output's columns are classes."""
+        """Whether this is a classification."""
         return self.kind == "classification"
 
     @classmethod
@@ -66,7 +74,7 @@ class Task:
         """Learn mean and scale of training targets `[n]` or `[n, target]`."""
         flat = np.asarray(y).ndim == 1
         numbers = check_numbers(y)
-        # Measured from one of its own values, a constant target has a spread of exactly 0, without a trace of rounding.
+        # Relative to one of its values, a constant target has a standard deviation of exactly 0.
         with np.errstate(over="ignore", invalid="ignore"):
             away = numbers - numbers[0]
             mean = np.average(away, axis=0, weights=weight)
@@ -76,13 +84,13 @@ class Task:
                 f"regression targets spread from {numbers.min():.3g} to {numbers.max():.3g}, too far to square: use "
                 "other units, or their logarithm"
             )
-        # A constant target is learned as it is: dividing by zero would make it nan.
+        # A constant target is not scaled: dividing by zero would make it NaN.
         scale = np.where(scale > 0, scale, 1.0)
         return cls("regression", numbers.shape[1], mean=numbers[0] + mean, scale=scale, flat=flat)
 
     @classmethod
     def none(cls) -> Task:
-        """Nothing to predict, a regression of no targets: for what learns from samples alone.
+        """Return a task without targets, for models that are trained without them.
 
         >>> Task.none().outputs
         0
@@ -124,7 +132,7 @@ class Task:
         return numbers[:, 0] if self.flat else numbers
 
     def to_json(self) -> dict[str, Any]:
-        """Everything about the task in plain JSON values."""
+        """Return the task as JSON values."""
         described: dict[str, Any] = {"kind": self.kind, "outputs": self.outputs, "flat": self.flat}
         if self.classification:
             assert self.classes is not None
@@ -140,7 +148,7 @@ class Task:
 
     @classmethod
     def from_json(cls, described: dict[str, Any]) -> Task:
-        """Rebuild what `to_json` wrote."""
+        """Return the task that `to_json` wrote."""
         try:
             kind, outputs = described["kind"], int(described["outputs"])
             if kind == "classification":
@@ -148,20 +156,20 @@ class Task:
                 classes = np.array(described["classes"])
                 classes = np.char.encode(classes, "latin-1") if dtype.kind == "S" else classes.astype(dtype)
                 task = cls(kind, outputs, classes=classes)
-                sound = dtype.kind in "biufUS" and classes.shape == (outputs,)
+                valid = dtype.kind in "biufUS" and classes.shape == (outputs,)
             else:
                 mean, scale = np.array(described["mean"], float), np.array(described["scale"], float)
                 task = cls(kind, outputs, mean=mean, scale=scale, flat=described["flat"])
-                sound = kind == "regression" and mean.shape == scale.shape == (outputs,)
+                valid = kind == "regression" and mean.shape == scale.shape == (outputs,)
         except (KeyError, TypeError, ValueError) as error:
             raise SavedModelError(f"the saved task cannot be read: {type(error).__name__}: {error}") from error
-        if not sound:
-            raise SavedModelError(f"the saved task contradicts itself: a {kind} with {outputs} outputs, {described}")
+        if not valid:
+            raise SavedModelError(f"the saved task is inconsistent: a {kind} with {outputs} outputs, {described}")
         return task
 
 
 def infer_task_kind(y: np.ndarray) -> TaskKind:
-    """Fractional numbers or several columns of floats are a regression; everything else is a classification.
+    """Infer the kind of task: fractional numbers or several columns of floats are a regression.
 
     >>> infer_task_kind(np.array([0.5, 1.25])), infer_task_kind(np.array(["a", "b"]))
     ('regression', 'classification')
@@ -173,13 +181,13 @@ def infer_task_kind(y: np.ndarray) -> TaskKind:
 
 
 def check_labels(y: np.ndarray) -> np.ndarray:
-    """Accept labels `[n]` of integers, strings, booleans or whole-numbered floats; refuse the rest by name."""
+    """Check labels `[n]`: integers, strings, booleans or whole-numbered floats."""
     labels = _as_array(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
         raise InputError(
-            f"classification targets must be one label a sample, shape [n], got shape {list(labels.shape)}; "
+            f"classification targets must be one label per sample, shape [n], got shape {list(labels.shape)}; "
             + _ONE_LABEL
         )
     if not len(labels):
@@ -189,7 +197,7 @@ def check_labels(y: np.ndarray) -> np.ndarray:
     if labels.dtype.kind == "f":
         if not np.isfinite(labels).all():
             rows = np.flatnonzero(~np.isfinite(labels))
-            raise InputError(f"Input y contains NaN or infinity ({name_rows(rows)}); drop or mend these targets")
+            raise InputError(f"Input y contains NaN or infinity ({name_rows(rows)}); drop or correct these targets")
         if np.any(labels != np.round(labels)):
             raise InputError(
                 "Unknown label type: continuous targets for a classifier, for example "
@@ -201,11 +209,11 @@ def check_labels(y: np.ndarray) -> np.ndarray:
 
 
 def check_numbers(y: np.ndarray) -> np.ndarray:
-    """Accept finite numbers `[n]` or `[n, target]` and return `[n, target]` in float64."""
+    """Check finite numbers `[n]` or `[n, target]`, and return them as float64 `[n, target]`."""
     values = _as_array(y)
     if values.dtype.kind not in "biuf":
         try:
-            if values.dtype.kind not in "OUST":  # a date or a complex number would become a number that means nothing
+            if values.dtype.kind not in "OUST":  # dates and complex numbers are not converted
                 raise TypeError
             values = values.astype(np.float64)
         except (TypeError, ValueError):
@@ -218,7 +226,7 @@ def check_numbers(y: np.ndarray) -> np.ndarray:
     broken = ~np.isfinite(numbers).all(axis=1)
     if broken.any():
         raise InputError(
-            f"Input y contains NaN or infinity ({name_rows(np.flatnonzero(broken))}); drop or mend these targets"
+            f"Input y contains NaN or infinity ({name_rows(np.flatnonzero(broken))}); drop or correct these targets"
         )
     return numbers
 
@@ -230,11 +238,11 @@ def _as_array(y: Any) -> np.ndarray:
     try:
         return to_numpy("targets", y)
     except InputError:
-        raise InputError(f"targets must have one label or the same number of values a sample; {_ONE_LABEL}") from None
+        raise InputError(f"targets must have one label or the same number of values per sample; {_ONE_LABEL}") from None
 
 
 def _unbox_labels(labels: list[Any]) -> np.ndarray:
-    """Labels that came as Python objects as an array of one type."""
+    """Convert labels that are Python objects to an array of one type."""
     missing = np.flatnonzero([is_missing(label) for label in labels])
     if len(missing):
         raise InputError(f"targets contain missing labels ({name_rows(missing)})")
@@ -248,5 +256,5 @@ def _unbox_labels(labels: list[Any]) -> np.ndarray:
 
 
 def _listed(classes: np.ndarray, limit: int = 10) -> str:
-    shown = ", ".join(repr(one) for one in classes.tolist()[:limit])
+    shown = ", ".join(repr(label) for label in classes.tolist()[:limit])
     return shown + (f" and {len(classes) - limit} more" if len(classes) > limit else "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from consilience.core.errors import InputError
+from consilience.core.files import write_atomically
 
 CACHE_VARIABLE = "CONSILIENCE_CACHE"
 # Without a folder, so much is kept in memory.
@@ -95,10 +97,8 @@ class RowCache:
         """Write the features of some rows."""
         name = uuid.uuid4().hex
         for suffix, array in (("features", features.astype(np.float32)), ("keys", np.array(keys, dtype=_KEY))):
-            part = self.folder / f".{name}.{suffix}.part"
-            with part.open("wb") as file:
-                np.save(file, array)
-            os.replace(part, self.folder / f"{name}.{suffix}.npy")  # the keys last: a piece without them is not read
+            # The keys last: a piece without them is not read.
+            write_atomically(self.folder / f"{name}.{suffix}.npy", partial(np.save, arr=array))
 
     def _look(self) -> None:
         """Read the keys of pieces not seen before, another process's among them."""

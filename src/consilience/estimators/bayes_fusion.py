@@ -1,4 +1,4 @@
-"""Bayesian fusion of opinions as a scikit-learn estimator: for models that are trained already, or for its experts."""
+"""Bayesian fusion of opinions as a scikit-learn estimator: of given opinions, or of experts that it trains."""
 
 from __future__ import annotations
 
@@ -23,75 +23,78 @@ from consilience.core.targets import check_labels
 from consilience.estimators.bayes_fusion_saving import write_bayes
 from consilience.estimators.class_order import encode_labels, find_classes, read_classes
 from consilience.estimators.estimator_inputs import like_input
-from consilience.estimators.opinion_sources import Heard, cross_fit_experts, fit_expert, hear, opine
-from consilience.estimators.sklearn_parameters import NestedParameters
+from consilience.estimators.opinion_sources import (
+    OpinionSet,
+    cross_fit_experts,
+    expert_logits,
+    fit_expert,
+    read_opinion_set,
+)
+from consilience.estimators.sklearn_parameters import DeclaredParameters
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
 
-class BayesFusion(ClassifierMixin, NestedParameters):
-    """Fuse what several experts say into one posterior, with the dependence between them learned from their opinions.
+class BayesFusion(ClassifierMixin, DeclaredParameters):
+    """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
-    kappa: how dependence is estimated: "gaussian", "copula", or "none" · calibration: of each expert, "temperature",
-    "robust" (also a share of what it says that has nothing to do with the class, which bounds its influence: for
-    experts who are sometimes wrong and sure of it), "bias" (also a bias per class) or None · prior: the classes' shares
-    under which the experts were trained, "empirical" (those of y) or `[class]` · target_prior: the shares where it is
-    used: None (the same), `[class]`, or "em", estimated from all the samples that are predicted together ·
-    reliability: None, or "auto": experts who speak otherwise than they did in fitting are believed less (for those who
-    are wrong in their usual voice it can do harm: there calibration="robust" helps) · from_probabilities: whether
-    opinions are probabilities instead of logits · classes: the labels in the order of the opinions' columns, where they
-    are not the sorted labels of y · experts: None, and opinions are fused; or a scikit-learn classifier, or a mapping
-    modality → classifier, and X holds the modalities themselves · folds: of the experts' cross-fitting.
+    Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
+    `experts` the estimator makes them by cross-fitting.
 
-    Opinions for fitting must be on samples that the experts were not trained on (out-of-fold, or a set held out);
-    with `experts` that is seen to.
+    Args:
+        kappa: Model of the dependence: "gaussian", "copula" or "none".
+        calibration: Of each expert: "temperature"; "bias" (also a bias per class); "robust" (also a share of opinions
+            that are independent of the class, which bounds the influence of an expert that is confident and wrong);
+            or None.
+        prior: Class shares under which the experts were trained: "empirical" (those of y) or `[class]`.
+        target_prior: Class shares where the fusion is used: None (the same), `[class]`, or "em" (estimated from all
+            samples that are predicted together).
+        reliability: None, or "auto": experts whose opinions look different from those in fitting get less weight.
+            This can be harmful for experts that are wrong without looking different; there use calibration="robust".
+        from_probabilities: Whether opinions are probabilities instead of logits.
+        classes: Labels in the order of the opinions' columns, if these are not the sorted labels of y.
+        experts: None if opinions are given. Else X holds the modalities: a scikit-learn classifier, or modality →
+            classifier.
+        folds: Folds of the experts' cross-fitting.
 
-    >>> from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    >>> from consilience import load_data
-    >>> data = load_data("digits")
-    >>> model = BayesFusion(experts=LinearDiscriminantAnalysis()).fit(data.train, data.train.y)
-    >>> bool(model.score(data.test, data.test.y) > 0.95)
-    True
-    >>> model.predict_proba(data.test, present={"top_left": [False] * len(data.test)}).shape[1]
-    10
+    Example:
+        >>> from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+        >>> from consilience import load_data
+        >>> data = load_data("digits")
+        >>> model = BayesFusion(experts=LinearDiscriminantAnalysis()).fit(data.train, data.train.y)
+        >>> bool(model.score(data.test, data.test.y) > 0.95)
+        True
+        >>> model.predict_proba(data.test, present={"top_left": [False] * len(data.test)}).shape[1]
+        10
     """
 
+    first = "kappa"
     nested = ("experts",)
 
-    def __init__(
-        self,
-        kappa: str = "gaussian",
-        *,
-        calibration: str | None = "temperature",
-        prior: Any = "empirical",
-        target_prior: Any = None,
-        reliability: str | None = None,
-        from_probabilities: bool = False,
-        classes: Any = None,
-        experts: Any = None,
-        folds: int = 5,
-    ):
-        self.kappa = kappa
-        self.calibration = calibration
-        self.prior = prior
-        self.target_prior = target_prior
-        self.reliability = reliability
-        self.from_probabilities = from_probabilities
-        self.classes = classes
-        self.experts = experts
-        self.folds = folds
+    kappa: str = "gaussian"
+    calibration: str | None = "temperature"
+    prior: Any = "empirical"
+    target_prior: Any = None
+    reliability: str | None = None
+    from_probabilities: bool = False
+    classes: Any = None
+    experts: Any = None
+    folds: int = 5
 
     def fit(self, opinions: Any, y: Any = None, present: Any = None) -> BayesFusion:
-        """Learn from opinions (mapping name → `[n, class]`, or `[n, modality, class]`) and labels y `[n]`.
+        """Fit calibration and dependence.
 
-        With `experts`: from modalities (mapping name → values, or `Samples`). present: `[n, modality]`.
+        Args:
+            opinions: Mapping name → `[n, class]`, or `[n, modality, class]`; with `experts` the modalities, a mapping
+                name → values or `Samples`.
+            y: Labels `[n]`.
+            present: Booleans `[n, modality]`; False: missing.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+        self._forget()
         if self.reliability not in (None, "auto"):
-            raise unknown_name("reliability", self.reliability, ["auto"], "Or None: every expert is taken as sound")
-        heard, y_index = (self._hear if self.experts is None else self._train)(opinions, y, present)
-        modalities, classes = heard.logits.shape[1:]
+            raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
+        opinion_set, y_index = (self._read_given if self.experts is None else self._train)(opinions, y, present)
+        modalities, classes = opinion_set.logits.shape[1:]
         prior = None if isinstance(self.prior, str) else read_distribution("prior", self.prior, classes)
         if isinstance(self.prior, str) and self.prior != "empirical":
             raise unknown_name("prior", self.prior, ["empirical"], "Or give the classes' shares [class]")
@@ -103,46 +106,46 @@ class BayesFusion(ClassifierMixin, NestedParameters):
         rho = None
         if self.reliability == "auto":
             self.reliability_ = OpinionReliability(modalities).double()
-            rho = self.reliability_.fit(_finite(heard.logits), heard.present)
-        self.rule_ = rule.fit(heard.logits, y_index, heard.present, prior=prior, reliability=rho)
-        self.modalities_, self.columns_ = heard.names, heard.columns
+            rho = self.reliability_.fit(_finite(opinion_set.logits), opinion_set.present)
+        self.rule_ = rule.fit(opinion_set.logits, y_index, opinion_set.present, prior=prior, reliability=rho)
+        self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
         return self
 
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
-        """The log-posterior `[n, class]`, columns in the order of `classes_`."""
+        """Return the log-posterior `[n, class]`, columns in the order of `classes_`."""
         return like_input(opinions, self._log_posterior(opinions, present))
 
     def predict_proba(self, opinions: Any, present: Any = None) -> Any:
-        """The posterior `[n, class]`, columns in the order of `classes_`."""
+        """Return the posterior `[n, class]`, columns in the order of `classes_`."""
         return like_input(opinions, np.exp(self._log_posterior(opinions, present)))
 
     def predict(self, opinions: Any, present: Any = None) -> Any:
-        """The most probable label of each sample `[n]`."""
+        """Return the most probable label of each sample `[n]`."""
         return like_input(opinions, self._labels(opinions, present))
 
     def trust(self, opinions: Any, present: Any = None) -> Any:
-        """How far each expert is trusted on each sample: `[n, modality]`, rows sum to 1 over what is present."""
-        heard = self._read(opinions, present)
-        return like_input(opinions, trust_from_weights(self._weights(heard).numpy(), heard.present))
+        """Return the trust in each expert per sample `[n, modality]`; rows sum to 1 over the present experts."""
+        opinion_set = self._read(opinions, present)
+        return like_input(opinions, trust_from_weights(self._weights(opinion_set).numpy(), opinion_set.present))
 
     def full_prediction(self, opinions: Any, present: Any = None) -> Prediction:
-        """All that is said, in tensors on the CPU: output (the log-posterior), opinions and weights.
+        """Return output (the log-posterior), opinions and weights as CPU tensors.
 
-        `extra["present"]` is who was there, `[n, modality]`; modalities are in the order of `modalities_`.
+        `extra["present"]` is `[n, modality]`; modalities are in the order of `modalities_`.
         """
-        heard = self._read(opinions, present)
+        opinion_set = self._read(opinions, present)
         output = torch.from_numpy(self._log_posterior(opinions, present))
-        said, extra = torch.from_numpy(heard.logits), {"present": heard.present}
-        return Prediction(output, opinions=said, weights=self._weights(heard), extra=extra)
+        logits, extra = torch.from_numpy(opinion_set.logits), {"present": opinion_set.present}
+        return Prediction(output, opinions=logits, weights=self._weights(opinion_set), extra=extra)
 
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
-        """The share of samples whose label is predicted right."""
+        """Return the accuracy."""
         labels = check_labels(y)
         encode_labels(labels, self.classes_)
         return float(accuracy_score(labels, self._labels(opinions, present), sample_weight=sample_weight))
 
     def save(self, path: str | Path) -> Path:
-        """Write a folder of safetensors and JSON, and experts as skops has them, for `consilience.load`."""
+        """Write a folder of safetensors and JSON, and experts in the format of skops, for `consilience.load`."""
         check_is_fitted(self, "rule_")
         return write_bayes(Path(path), self)
 
@@ -151,30 +154,30 @@ class BayesFusion(ClassifierMixin, NestedParameters):
         return self.classes_[chosen]
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
-        heard = self._read(opinions, present)
-        logits, there = torch.from_numpy(heard.logits), torch.from_numpy(heard.present)
-        rho = self._reliability(heard)
+        opinion_set = self._read(opinions, present)
+        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
+        rho = self._reliability(opinion_set)
         posterior = self.rule_(logits, there, reliability=rho)
         if self.target_prior is None:
             return posterior.numpy()
         target = self.target_prior
         if isinstance(target, str):
-            # Samples on which no one has an opinion would only pull the estimate back to the prior.
+            # Samples without any opinion would only pull the estimate back to the prior.
             spoken = there.any(1)
             prior = self.rule_.prior
             target = estimate_target_prior(posterior[spoken], prior) if bool(spoken.any()) else prior
         shares = read_distribution("target_prior", target, len(self.classes_))
         return self.rule_(logits, there, torch.from_numpy(shares), rho).numpy()
 
-    def _reliability(self, heard: Heard) -> torch.Tensor | None:
-        """How far each expert is sound on each sample, `[n, modality]`, if that is judged."""
+    def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
+        """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
         if self.reliability is None:
             return None
-        return self.reliability_(torch.from_numpy(_finite(heard.logits)), torch.from_numpy(heard.present))
+        return self.reliability_(torch.from_numpy(_finite(opinion_set.logits)), torch.from_numpy(opinion_set.present))
 
-    def _weights(self, heard: Heard) -> torch.Tensor:
-        """The weight of each expert's calibrated evidence, times how far it is sound if that is judged."""
-        weights, rho = self.rule_.expert_weights(torch.from_numpy(heard.present)), self._reliability(heard)
+    def _weights(self, opinion_set: OpinionSet) -> torch.Tensor:
+        """The weight of each expert's calibrated evidence, times its reliability if that is estimated."""
+        weights, rho = self.rule_.expert_weights(torch.from_numpy(opinion_set.present)), self._reliability(opinion_set)
         return weights if rho is None else weights * rho
 
     def _check_target_prior(self, classes: int) -> None:
@@ -184,17 +187,17 @@ class BayesFusion(ClassifierMixin, NestedParameters):
         elif self.target_prior is not None:
             read_distribution("target_prior", self.target_prior, classes)
 
-    def _hear(self, opinions: Any, y: Any, present: Any) -> tuple[Heard, np.ndarray]:
+    def _read_given(self, opinions: Any, y: Any, present: Any) -> tuple[OpinionSet, np.ndarray]:
         """Opinions given, and labels as class indices."""
-        heard = hear(opinions, present, probabilities=self.from_probabilities)
-        labels = self._read_labels(y, len(heard.logits))
-        self.classes_ = find_classes(self.classes, labels, heard.logits.shape[2], heard.columns)
+        opinion_set = read_opinion_set(opinions, present, probabilities=self.from_probabilities)
+        labels = self._read_labels(y, len(opinion_set.logits))
+        self.classes_ = find_classes(self.classes, labels, opinion_set.logits.shape[2], opinion_set.columns)
         y_index = encode_labels(labels, self.classes_)
-        _warn_if_perfect(heard, y_index)
-        return heard, y_index
+        _warn_if_perfect(opinion_set, y_index)
+        return opinion_set, y_index
 
-    def _train(self, X: Any, y: Any, present: Any) -> tuple[Heard, np.ndarray]:
-        """Out-of-fold opinions of the experts, who are then trained on all samples."""
+    def _train(self, X: Any, y: Any, present: Any) -> tuple[OpinionSet, np.ndarray]:
+        """Out-of-fold opinions of the experts, which are then trained on all samples."""
         samples = Samples.of(X, present=present)
         labels = self._read_labels(samples.y if y is None else y, len(samples))
         self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
@@ -205,7 +208,7 @@ class BayesFusion(ClassifierMixin, NestedParameters):
         for name, expert in experts.items():
             there = np.flatnonzero(samples.present_in(name))
             self.experts_[name] = fit_expert(name, clone(expert), samples[name][there], labels[there])
-        return Heard(logits, samples.present, samples.names), y_index
+        return OpinionSet(logits, samples.present, samples.names), y_index
 
     def _experts_of(self, names: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(self.experts, Mapping):
@@ -215,23 +218,23 @@ class BayesFusion(ClassifierMixin, NestedParameters):
                 raise unknown_name("modality", name, names, "It was given in experts")
         for name in names:
             if name not in self.experts:
-                raise InputError(f"experts: there is none for modality {name!r}; give one, or leave the modality out")
+                raise InputError(f"experts: modality {name!r} has none; give one, or leave the modality out")
         return {name: self.experts[name] for name in names}
 
-    def _read(self, opinions: Any, present: Any) -> Heard:
-        """Opinions as in fitting; with experts, theirs on the modalities given."""
+    def _read(self, opinions: Any, present: Any) -> OpinionSet:
+        """Opinions as in fitting; with experts, their opinions on the modalities."""
         check_is_fitted(self, "rule_")
         if self.experts is None:
-            heard = hear(
+            opinion_set = read_opinion_set(
                 opinions,
                 present,
                 names=self.modalities_,
                 classes=len(self.classes_),
                 probabilities=self.from_probabilities,
             )
-            if None not in (heard.columns, self.columns_) and heard.columns != self.columns_:
-                raise InputError(f"the opinions' columns must be {self.columns_}, as in fitting, got {heard.columns}")
-            return heard
+            if None not in (opinion_set.columns, self.columns_) and opinion_set.columns != self.columns_:
+                raise InputError(f"columns of the opinions must be {self.columns_}, got {opinion_set.columns}")
+            return opinion_set
         samples = Samples.of(opinions, present=present)
         logits = np.zeros((len(samples), len(self.modalities_), len(self.classes_)))
         there = np.zeros(logits.shape[:2], dtype=bool)
@@ -241,8 +244,8 @@ class BayesFusion(ClassifierMixin, NestedParameters):
             place, rows = self.modalities_.index(name), np.flatnonzero(samples.present_in(name))
             there[rows, place] = True
             if len(rows):
-                logits[rows, place] = opine(self.experts_[name], samples[name][rows], self.classes_)
-        return Heard(logits, there, self.modalities_)
+                logits[rows, place] = expert_logits(self.experts_[name], samples[name][rows], self.classes_)
+        return OpinionSet(logits, there, self.modalities_)
 
     def _read_labels(self, y: Any, n: int) -> np.ndarray:
         if y is None:
@@ -260,14 +263,14 @@ class BayesFusion(ClassifierMixin, NestedParameters):
 
 
 def _finite(logits: np.ndarray) -> np.ndarray:
-    """Logits with −inf as the least probability there is, to be measured."""
+    """Logits with −inf replaced by the smallest probability in float64."""
     return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)
 
 
-def _warn_if_perfect(heard: Heard, y: np.ndarray) -> None:
-    wrong = (heard.logits.argmax(axis=2) != y[:, None]) & heard.present
-    never = np.flatnonzero(heard.present.any(axis=0) & ~wrong.any(axis=0))
-    perfect = [heard.names[place] for place in never]
+def _warn_if_perfect(opinion_set: OpinionSet, y: np.ndarray) -> None:
+    wrong = (opinion_set.logits.argmax(axis=2) != y[:, None]) & opinion_set.present
+    never = np.flatnonzero(opinion_set.present.any(axis=0) & ~wrong.any(axis=0))
+    perfect = [opinion_set.names[place] for place in never]
     if perfect:
         warnings.warn(
             f"{', '.join(map(repr, perfect))} is right on every sample given to fit. If these are the samples the "

@@ -1,4 +1,4 @@
-"""A fitted `BayesFusion` as a folder: what it learned in safetensors and JSON, its experts as skops has them."""
+"""Saves and loads a fitted `BayesFusion`: what it learned in safetensors and JSON, its experts as skops writes them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from torch import Tensor
-
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, SavedModelError
 from consilience.core.targets import Task
-from consilience.training.model_folder import Folder, read_sealed, write_sealed
+from consilience.training.model_folder import Folder, prefixed, read_folder, rebuilding, write_folder
 
 if TYPE_CHECKING:
     from consilience.estimators.bayes_fusion import BayesFusion
@@ -29,9 +27,9 @@ def write_bayes(path: Path, model: BayesFusion) -> Path:
     experts = parameters.pop("experts")
     named = parameters.pop("classes") is not None
     rule = model.rule_
-    tensors = {_RULE + key: value for key, value in rule.state_dict().items()}
+    tensors = prefixed(_RULE, rule.state_dict())
     if hasattr(model, "reliability_"):
-        tensors |= {_RELIABILITY + key: value for key, value in model.reliability_.state_dict().items()}
+        tensors |= prefixed(_RELIABILITY, model.reliability_.state_dict())
     described = {
         "estimator": ESTIMATOR,
         "parameters": parameters,
@@ -39,32 +37,30 @@ def write_bayes(path: Path, model: BayesFusion) -> Path:
         "columns": model.columns_,
         "task": Task("classification", len(model.classes_), classes=model.classes_).to_json(),
         "classes_named": named,
-        # Parameters may have been set anew since; what was learned was learned with these.
+        # Parameters may have been changed since fitting; the rule was learned with these.
         "rule": {"kappa": rule.kappa, "calibration": rule.calibration},
     }
     given = dict(experts) if isinstance(experts, Mapping) else experts
     packed = None if given is None else pack_experts({"given": given, "fitted": model.experts_})
-    return write_sealed(path, Folder(described, tensors, packed))
+    return write_folder(path, Folder(described, tensors, packed))
 
 
 def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters of a saved `BayesFusion`, and what it had learned, by the attributes' names."""
-    folder = read_sealed(path)
+    """Return the parameters of a saved `BayesFusion`, and its fitted attributes by name."""
+    folder = read_folder(path)
     described = folder.described
-    try:
+    with rebuilding(path, "the fusion"):
         parameters, names = dict(described["parameters"]), tuple(described["modalities"])
         classes = Task.from_json(described["task"]).classes
         assert classes is not None
         rule = BayesRule(len(names), len(classes), **described["rule"]).double()
         columns = None if described["columns"] is None else tuple(described["columns"])
         learned: dict[str, Any] = {"classes_": classes, "columns_": columns, "modalities_": names, "rule_": rule}
-        rule.load_state_dict(_part(folder.tensors, _RULE))
-        if seen := _part(folder.tensors, _RELIABILITY):
+        rule.load_state_dict(folder.part(_RULE))
+        if seen := folder.part(_RELIABILITY):
             learned["reliability_"] = OpinionReliability(len(names)).double()
             learned["reliability_"].load_state_dict(seen)
         parameters["classes"] = classes.tolist() if described["classes_named"] else None
-    except (AssertionError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise SavedModelError(f"loading {path}: the fusion cannot be rebuilt as it was saved: {error}") from error
     if folder.experts is not None:
         experts = unpack_experts(folder.experts, path, trusted)
         parameters["experts"], learned["experts_"] = experts["given"], experts["fitted"]
@@ -72,12 +68,12 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
 
 
 def pack_experts(experts: Any) -> bytes:
-    """Scikit-learn classifiers, in whatever mappings, as skops keeps them: data, and the names of their types."""
+    """Return scikit-learn classifiers, in any mappings, in skops' format: data, and the names of their types."""
     from skops.io import dumps, get_untrusted_types, loads
 
     try:
         packed = dumps(experts)
-        loads(packed, trusted=get_untrusted_types(data=packed))  # what could not be read again must not be written
+        loads(packed, trusted=get_untrusted_types(data=packed))  # what cannot be read must not be written
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise InputError(
             f"saving: an expert cannot be written without its code: {error}. Types and functions must be importable: "
@@ -87,7 +83,7 @@ def pack_experts(experts: Any) -> bytes:
 
 
 def unpack_experts(packed: bytes, path: Path, trusted: Sequence[str] = ()) -> Any:
-    """What `pack_experts` wrote. Types that scikit-learn defines are trusted, others where they are named."""
+    """Return what `pack_experts` packed. Types that scikit-learn defines are trusted, others only if they are named."""
     from skops.io import get_untrusted_types, loads
 
     trusted = [trusted] if isinstance(trusted, str) else trusted
@@ -123,7 +119,3 @@ def _is_of_scikit_learn(name: str) -> bool:
     except ImportError:
         return False
     return isinstance(found, type) and found.__module__ == module
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}

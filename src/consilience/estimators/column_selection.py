@@ -1,4 +1,4 @@
-"""One 2-D table as several modalities: which columns belong to which, by slice, positions, names or globs."""
+"""Splits one 2-D table into modalities by slices, positions, names or globs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Columns = Mapping[str, slice | int | str | Sequence[int] | Sequence[str]]
 
 
 def split_columns(columns: Columns | None, width: int, header: Sequence[str] = ()) -> dict[str, list[int]]:
-    """Modality → the positions of its columns; without `columns` the table is one modality, "x".
+    """Return modality → positions of its columns; without `columns` the table is one modality, "x".
 
     >>> split_columns({"audio": slice(0, 2), "rest": [2, -1]}, width=4)
     {'audio': [0, 1], 'rest': [2, 3]}
@@ -33,23 +33,23 @@ def split_columns(columns: Columns | None, width: int, header: Sequence[str] = (
         for position in split[modality]:
             if position in owner:
                 column = repr(header[position]) if header else position
-                whose = (
+                problem = (
                     f"is twice in modality {modality!r}"
                     if owner[position] == modality
                     else f"is in two modalities, {owner[position]!r} and {modality!r}"
                 )
-                raise InputError(f"columns: column {column} {whose}")
+                raise InputError(f"columns: column {column} {problem}")
             owner[position] = modality
     return split
 
 
 def is_frame(table: Any) -> bool:
-    """Whether a table is a pandas or polars DataFrame, whose columns may differ in type."""
+    """Return whether a table is a pandas or polars DataFrame."""
     return hasattr(table, "columns") and hasattr(table, "to_numpy")
 
 
 def take_columns(table: Any, modality: str, positions: Sequence[int]) -> np.ndarray:
-    """The columns of one modality: numbers `[n, column]`, or of a DataFrame a single column of text `[n, 1]`."""
+    """Return the columns of one modality: numbers `[n, column]`, or one text column of a DataFrame `[n, 1]`."""
     if not is_frame(table):
         return table[:, positions]
     values = unbox((table.iloc[:, positions] if hasattr(table, "iloc") else table[:, positions]).to_numpy())
@@ -68,7 +68,7 @@ def _positions(modality: str, chosen: Any, width: int, header: Sequence[str]) ->
         positions = list(range(width))[chosen]
     else:
         wanted = np.atleast_1d(np.asarray(chosen))
-        if any(isinstance(one, str) for one in wanted.flat):
+        if any(isinstance(name, str) for name in wanted.flat):
             return _named(what, modality, chosen, header)
         if wanted.dtype.kind == "b" and wanted.shape == (width,):
             wanted = np.flatnonzero(wanted)
@@ -80,7 +80,7 @@ def _positions(modality: str, chosen: Any, width: int, header: Sequence[str]) ->
         beyond = wanted[(wanted < -width) | (wanted >= width)]
         if beyond.size:
             raise InputError(f"{what}: no column {beyond[0]} (n_features = {width})")
-        positions = [int(one) % width for one in wanted]
+        positions = [int(position) % width for position in wanted]
     if not positions:
         raise InputError(f"{what}: {chosen!r} selects no column (n_features = {width})")
     return positions
@@ -94,7 +94,7 @@ def _named(what: str, modality: str, chosen: Any, header: Sequence[str]) -> list
 
 
 def describe_columns(columns: Columns | None) -> Any:
-    """`columns` as JSON values, for `restore_columns`.
+    """Return `columns` as JSON values, for `restore_columns`.
 
     >>> describe_columns({"audio": slice(0, 2), "rest": range(2, 4)})
     {'audio': {'slice': [0, 2, None]}, 'rest': [2, 3]}
@@ -110,7 +110,7 @@ def describe_columns(columns: Columns | None) -> Any:
 
 
 def restore_columns(described: Any) -> Columns | None:
-    """What `describe_columns` wrote, back again."""
+    """Return the columns that `describe_columns` wrote."""
     if described is None:
         return None
     return {name: slice(*chosen["slice"]) if isinstance(chosen, dict) else chosen for name, chosen in described.items()}

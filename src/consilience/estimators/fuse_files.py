@@ -27,29 +27,34 @@ EM_ROWS = 200_000  # enough for shares within .001; more would only cost memory
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some rows: expert → logits `[row, class]`, class numbers y `[row]` if known, and each row's lot in [0, 1)."""
+    """Some rows: expert → logits `[row, class]`, class indices y `[row]` if known, and a random number per row."""
 
     logits: Mapping[str, np.ndarray]
     y: np.ndarray | None
-    lot: np.ndarray
+    draw: np.ndarray
 
     @property
     def present(self) -> dict[str, np.ndarray]:
-        """Expert → whether it has an opinion `[row]`; all NaN means that it has none."""
-        return {name: ~np.isnan(said).all(axis=1) for name, said in self.logits.items()}
+        """Expert → whether it has an opinion `[row]`; a row that is all NaN has none."""
+        return {name: ~np.isnan(values).all(axis=1) for name, values in self.logits.items()}
 
     def rows(self, which: np.ndarray) -> Batch:
         """Some of the rows, by a mask `[row]`."""
-        logits = {name: said[which] for name, said in self.logits.items()}
-        return Batch(logits, None if self.y is None else self.y[which], self.lot[which])
+        logits = {name: values[which] for name, values in self.logits.items()}
+        return Batch(logits, None if self.y is None else self.y[which], self.draw[which])
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Opinions in files, and their labels if there are any.
 
-    rounded: the decimals that probabilities were rounded to, if they were · place_of: label → class number · seed: of
-    the lots.
+    Args:
+        opinions: The files.
+        probabilities: Whether they hold probabilities instead of logits.
+        rounded: Decimals that probabilities were rounded to, or None.
+        labels: The file of labels, or None.
+        place_of: Label → class index.
+        seed: Of the random numbers that divide rows into shares and folds.
     """
 
     opinions: OpinionFiles
@@ -60,7 +65,7 @@ class Evidence:
     seed: int = 0
 
     def batches(self) -> Iterator[Batch]:
-        """All rows in order. Lots are the same in every pass."""
+        """Yield all rows in order; their random numbers are the same in every pass."""
         rows = max(1, CELLS // (self.opinions.width * len(self.opinions.names)))
         rng = np.random.default_rng(self.seed)
         labels = None if self.labels is None else self.labels.batches(self.place_of, rows)
@@ -86,7 +91,7 @@ class Evidence:
         return InputError(f"{self.labels.path.name} has {some}, the opinions have {others}")
 
     def _logits(self, name: str, values: np.ndarray, start: int) -> np.ndarray:
-        """Checked, and of probabilities the logarithm."""
+        """Check values, and take the logarithm of probabilities."""
         there = ~np.isnan(values).all(axis=1)
         faults = [(np.isnan(values).any(axis=1), "opinions are NaN in part; a row that is all NaN or empty is missing")]
         if self.probabilities:
@@ -95,28 +100,28 @@ class Evidence:
             faults.append((off, "probabilities must be ≥ 0 and sum to one"))
         else:
             faults.append((np.isposinf(values).any(axis=1), "logits hold +inf; they are finite, or −inf"))
-            faults.append((np.isneginf(values).all(axis=1), "logits rule out every class"))
+            faults.append((np.isneginf(values).all(axis=1), "logits exclude every class"))
         for broken, why in faults:
             if (broken & there).any():
                 rows = np.flatnonzero(broken & there)
                 shown = np.array2string(values[rows[0]], precision=4, separator=", ", threshold=6, edgeitems=3)
                 first = f"the first of them {shown}"
                 if why.startswith("probabilities"):
-                    advice = "If they were rounded, to two decimals say: --rounded 2" if self.rounded is None else ""
+                    advice = "If they were rounded to two decimals, give --rounded 2" if self.rounded is None else ""
                     first += (
                         f"; it sums to {values[rows[0]].sum():.4g}. Logits need no --probabilities. {advice}".rstrip()
                     )
                 raise InputError(f"{self._place(name)}: {why} ({name_rows(rows + start)}, {first})")
         if not self.probabilities:
             return values
-        if self.rounded is not None:  # nobody ruled a class out: the middle of what is rounded to 0
+        if self.rounded is not None:  # no class is excluded: the middle of the values that are rounded to 0
             values = np.where(values == 0, self._half_a_digit() / 2, values)
             values = values / values.sum(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):
             return np.log(values)
 
     def _half_a_digit(self) -> float:
-        """The most by which rounding moved a probability."""
+        """The largest rounding error of a probability."""
         return 0.0 if self.rounded is None else 0.5 * 10.0**-self.rounded
 
     def _place(self, name: str) -> str:
@@ -125,33 +130,33 @@ class Evidence:
         return f"{file}, expert {name!r}" if experts > 1 else file
 
     def look_like_probabilities(self) -> list[str]:
-        """Experts given as logits whose first rows are all ≥ 0 and sum to one, which logits hardly ever do."""
+        """Return experts given as logits whose first rows are ≥ 0 and sum to one, which is rare for logits."""
         suspects = []
-        for name, said in next(self.opinions.batches(1000), {}).items():
-            spoken = said[~np.isnan(said).any(axis=1)]
-            off = np.abs(spoken.sum(axis=1, dtype=np.float64) - 1) > SUM_TOLERANCE
-            if len(spoken) and (spoken >= 0).all() and not off.any():
+        for name, values in next(self.opinions.batches(1000), {}).items():
+            rows = values[~np.isnan(values).any(axis=1)]
+            off = np.abs(rows.sum(axis=1, dtype=np.float64) - 1) > SUM_TOLERANCE
+            if len(rows) and (rows >= 0).all() and not off.any():
                 suspects.append(name)
         return suspects
 
 
 class Rule(Protocol):
-    """A way to fuse."""
+    """A fusion rule."""
 
     @property
     def prior(self) -> np.ndarray:
-        """The classes' shares under which it was learned, `[class]`."""
+        """The class shares that the experts were trained with, `[class]`."""
 
     def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
-        """The log-posterior `[row, class]`."""
+        """Return the log-posterior `[row, class]`."""
 
     def unseen(self, batch: Batch) -> np.ndarray:
-        """Whether a row had no part in the fit of what fuses it, `[row]`."""
+        """Return which rows were not used to fit the model that fuses them, `[row]`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Theorem:
-    """The theorem as it stands: experts calibrated, and independent given the class. priors: `[1 or expert, class]`."""
+    """Bayes' theorem for calibrated experts that are independent given the class. priors: `[1 or expert, class]`."""
 
     priors: np.ndarray
 
@@ -161,19 +166,19 @@ class Theorem:
         return self.priors.mean(axis=0)
 
     def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
-        """The log-posterior `[row, class]`."""
+        """Return the log-posterior `[row, class]`."""
         return fuse(batch.logits, self.priors, target_prior=target_prior, present=batch.present)
 
     def unseen(self, batch: Batch) -> np.ndarray:
-        """Nothing was fitted."""
-        return np.ones(len(batch.lot), dtype=bool)
+        """Return True for all rows: nothing was fitted."""
+        return np.ones(len(batch.draw), dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """`BayesFusion` that was fitted: one for all rows, or for each fold one that was fitted on the others.
+    """Fitted `BayesFusion` models: one for all rows, or one per fold, fitted on the other folds.
 
-    share: rows whose lot is below it were fitted on.
+    share: rows whose random number is smaller were used in the fit.
     """
 
     models: tuple[BayesFusion, ...]
@@ -181,11 +186,11 @@ class Fitted:
 
     @property
     def prior(self) -> np.ndarray:
-        """The classes' shares of fitting, those of the folds averaged."""
+        """The class shares of the fit, averaged over folds."""
         return np.mean([model.rule_.prior.numpy() for model in self.models], axis=0)
 
     def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
-        """The log-posterior `[row, class]`."""
+        """Return the log-posterior `[row, class]`."""
         folds = fold_of(batch, len(self.models))
         whole = np.empty(next(iter(batch.logits.values())).shape)
         for fold, model in enumerate(self.models):
@@ -195,61 +200,59 @@ class Fitted:
         return whole
 
     def unseen(self, batch: Batch) -> np.ndarray:
-        """Rows that were not in the share to fit on."""
-        return batch.lot >= self.share
+        """Return which rows were not in the share that was fitted on."""
+        return batch.draw >= self.share
 
 
 def fold_of(batch: Batch, folds: int) -> np.ndarray:
-    """Which fold each row is in, `[row]`."""
-    return (batch.lot * folds).astype(int)
+    """Return the fold of each row, `[row]`."""
+    return (batch.draw * folds).astype(int)
 
 
 def fit(evidence: Evidence, *, share: float = 1.0, folds: int = 1, **settings: Any) -> Fitted:
-    """Fit `BayesFusion(**settings)` on labelled opinions: all rows, a share of them, or each fold's complement.
-
-    With a share below 1 or folds, `evidence` is what will be fused; without, other samples.
-    """
-    kept = [batch.rows(batch.lot < share) for batch in evidence.batches()]
+    """Fit `BayesFusion(**settings)` on labelled opinions: all rows, a share of them, or the complement of each fold."""
+    kept = [batch.rows(batch.draw < share) for batch in evidence.batches()]
     logits = {name: np.concatenate([batch.logits[name] for batch in kept]) for name in evidence.opinions.names}
     y = np.concatenate([batch.y for batch in kept if batch.y is not None])
     if not len(y):
-        raise InputError("there is nothing to fit on: the share left no row")
+        raise InputError("there are no rows to fit on: the share is too small")
     fold = np.concatenate([fold_of(batch, folds) for batch in kept])
     models = []
     for number in range(folds):
-        learned = fold != number if folds > 1 else np.ones(len(y), dtype=bool)
+        rows = fold != number if folds > 1 else np.ones(len(y), dtype=bool)
         model = BayesFusion(classes=np.arange(evidence.opinions.width), **settings)
-        models.append(model.fit({name: said[learned] for name, said in logits.items()}, y[learned]))
+        models.append(model.fit({name: values[rows] for name, values in logits.items()}, y[rows]))
     return Fitted(tuple(models), share if share < 1 else 0.0)
 
 
 def estimate_target(evidence: Evidence, rule: Rule, limit: int = EM_ROWS) -> tuple[np.ndarray, int]:
-    """The classes' shares in the files by expectation maximisation, `[class]`, and from how many rows.
+    """Estimate the class shares of the files by expectation maximisation.
 
-    Beyond `limit` rows a random part of them is kept; rows without an opinion say nothing and are left out.
+    Above `limit` rows a random part of them is used; rows without an opinion are ignored.
+
+    Returns:
+        The shares `[class]`, and the number of rows used.
     """
     rng = np.random.default_rng(evidence.seed)
     kept, share, prior = np.empty((0, evidence.opinions.width)), 1.0, rule.prior
     for batch in evidence.batches():
-        spoken = np.any(list(batch.present.values()), axis=0)
-        chosen = spoken & (rng.random(len(spoken)) < share)
+        with_opinion = np.any(list(batch.present.values()), axis=0)
+        chosen = with_opinion & (rng.random(len(with_opinion)) < share)
         kept = np.concatenate([kept, rule.log_posterior(batch.rows(chosen), prior)])
         while len(kept) > limit:
             kept, share = kept[rng.random(len(kept)) < 0.5], share / 2
     if not len(kept):
-        raise InputError("the target prior cannot be estimated: no row has an opinion")
+        raise InputError("the target prior could not be estimated because no row has an opinion")
     return estimate_target_prior(kept, prior), len(kept)
 
 
 class FusedFiles(NamedTuple):
-    """What fusing files gave: the experts' scores, those of the fusion, how many rows there are, and how many of them
-    have no opinion at all.
-    """
+    """The scores of the experts and of the fusion, the number of rows, and of rows without any opinion."""
 
     experts: dict[str, RunningScores]
     fused: RunningScores
     rows: int
-    unheard: int
+    empty: int
 
 
 def fuse_files(
@@ -260,14 +263,19 @@ def fuse_files(
 ) -> FusedFiles:
     """Fuse every row.
 
-    write: receives log-posteriors `[row, class]` in order. An expert is scored where it has an opinion; all are scored
-    only on labelled rows that had no part in a fit.
+    Scores are computed on labelled rows that were not used in the fit; of an expert, where it has an opinion.
+
+    Args:
+        evidence: Opinions and labels.
+        rule: The fusion rule.
+        target_prior: Class shares of the new data `[class]`, or None.
+        write: Called with log-posteriors `[row, class]` in order.
     """
     experts = {name: RunningScores() for name in evidence.opinions.names}
-    fused, rows, unheard = RunningScores(), 0, 0
+    fused, rows, empty = RunningScores(), 0, 0
     for batch in evidence.batches():
-        rows += len(batch.lot)
-        unheard += int((~np.any(list(batch.present.values()), axis=0)).sum())
+        rows += len(batch.draw)
+        empty += int((~np.any(list(batch.present.values()), axis=0)).sum())
         posterior = rule.log_posterior(batch, target_prior)
         if write is not None:
             write(posterior.astype(np.result_type(*batch.logits.values())))
@@ -276,6 +284,6 @@ def fuse_files(
             fused.update(batch.y[unseen], np.exp(posterior[unseen]))
             for name, there in batch.present.items():
                 own = there & unseen
-                said = batch.logits[name][own].astype(np.float64)
-                experts[name].update(batch.y[own], np.exp(log_softmax(said, axis=1)))
-    return FusedFiles(experts, fused, rows, unheard)
+                logits = batch.logits[name][own].astype(np.float64)
+                experts[name].update(batch.y[own], np.exp(log_softmax(logits, axis=1)))
+    return FusedFiles(experts, fused, rows, empty)

@@ -1,4 +1,4 @@
-"""Any registered method as a scikit-learn classifier or regressor, on mappings of arrays or on tables."""
+"""Any registered method as a scikit-learn classifier or regressor."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from torch import Tensor
 
 from consilience.core.errors import InputError, SavedModelError
 from consilience.core.modalities import to_numpy
-from consilience.core.samples import Kind, Samples
+from consilience.core.samples import Samples
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
-from consilience.estimators.column_selection import Columns
-from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
+from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.imputer_choice import fit_imputer
 from consilience.estimators.sklearn_parameters import describe_parameters, draw_seed, restore_parameters
 from consilience.evaluation.expert_records import who_is_there
@@ -32,67 +31,31 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
 from consilience.training.model_folder import read_extra_tensors
 
-# What fit learns beside the model, saved with it.
+# Fitted attributes that are saved with the model.
 _LEARNED = ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")
 
 
 def _gives_weights(estimator: Any) -> bool:
-    """Trust exists only for methods that weigh their modalities, and is known once fitted."""
+    """Whether the method weighs its modalities, which is known once it is fitted."""
     if not hasattr(estimator, "model_"):
-        raise AttributeError("whether a method gives trust is known once it is fitted")
+        raise AttributeError("trust is available after fitting, if the method weighs its modalities")
     if not estimator.gives_weights_:
-        raise AttributeError(f"method {estimator.method!r} does not weigh its modalities, so it has no trust to show")
+        raise AttributeError(f"method {estimator.method!r} does not weigh its modalities, so it has no trust")
     return True
 
 
 class _FusionEstimator(ReadsSamples):
-    """What the classifier and the regressor share: parameters, the door, fitting, saving."""
+    """What the classifier and the regressor share."""
 
+    first = "method"
     nested = ("settings", "training")
     _task_kind: ClassVar[TaskKind]
 
-    def __init__(
-        self,
-        method: str = "concat",
-        *,
-        settings: Mapping[str, Any] | None = None,
-        encoders: Mapping[str, EncoderChoice] | None = None,
-        columns: Columns | None = None,
-        kinds: Mapping[str, Kind] | None = None,
-        epochs: int = 100,
-        batch_size: int = 64,
-        lr: float = 1e-3,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
-        patience: int | None = 15,
-        validation: Any = 0.1,
-        modality_dropout: float = 0.0,
-        impute: str | Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        precision: str = "32",
-        random_state: Any = 0,
-        verbose: int = 0,
-    ):
-        self.method = method
-        self.settings = settings
-        self.encoders = encoders
-        self.columns = columns
-        self.kinds = kinds
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation = validation
-        self.modality_dropout = modality_dropout
-        self.impute = impute
-        self.training = training
-        self.device = device
-        self.precision = precision
-        self.random_state = random_state
-        self.verbose = verbose
+    method: str = "concat"
+    settings: Mapping[str, Any] | None = None
+    encoders: Mapping[str, EncoderChoice] | None = None
+    validation: Any = 0.1
+    impute: str | Mapping[str, Any] | None = None
 
     def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
         self._forget()
@@ -121,11 +84,11 @@ class _FusionEstimator(ReadsSamples):
         self._check_mappings("settings", "encoders", "kinds", "training")
 
     def _filled(self, samples: Samples) -> Samples:
-        """The samples with missing modalities filled in, if that was asked for."""
+        """The samples, with missing modalities filled in if `impute` is set."""
         return fill_missing(self.imputer_, samples, self.device) if hasattr(self, "imputer_") else samples
 
     def _targets(self, X: Any, y: Any) -> np.ndarray:
-        """The targets given, or those that the samples carry: labels `[n]`, or numbers `[n]` or `[n, target]`."""
+        """The targets given, or those of the samples: labels `[n]`, or numbers `[n]` or `[n, target]`."""
         y = X.y if y is None and isinstance(X, Samples) else y
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -161,12 +124,12 @@ class _FusionEstimator(ReadsSamples):
             got = repr(given) if np.isscalar(given) else type(given).__name__
             raise InputError(f"validation must be a share ≥ 0 and < 1, None, Samples, or a pair (X, y), got {got}")
         held = hold_out_rows(train, float(given), self._task_kind, seed)
-        # Too few samples to spare any: every one is trained on, for all epochs.
+        # Too few samples to hold any out: all are trained on, for all epochs.
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
         check_is_fitted(self, "model_")
-        samples = self._filled(without_targets(self._read(X, present, known=self.model_.preparation.raw)))
+        samples = self._filled(self._read(X, present, known=self.model_.preparation.raw).without_targets())
         return samples, self.model_.predict(samples, device=self.device)
 
     def _decoded(self, X: Any, present: Any) -> np.ndarray:
@@ -174,45 +137,46 @@ class _FusionEstimator(ReadsSamples):
         return self.model_.task.decode(output)
 
     def predict(self, X: Any, present: Any = None) -> Any:
-        """The most probable label of each sample `[n]`; of a regressor numbers, `[n]` or `[n, target]` as trained."""
+        """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`."""
         return like_input(X, self._decoded(X, present))
 
     def _judged(self, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
-        """True and predicted targets; a label that training never saw is refused, not counted as wrong."""
+        """True and predicted targets; a label that is not among those of training raises an error."""
         predicted, true = self._decoded(X, present), self._targets(X, y)
         self.model_.task.encode(true)
         return true, predicted
 
     @property
     def reference_(self) -> dict[str, Any]:
-        """The training data's statistics per modality, by which `robustness_curve` scales its noise."""
+        """Statistics of the training data per modality, by which `robustness_curve` scales its noise."""
         check_is_fitted(self, "model_")
         return self.model_.reference()
 
     @available_if(_gives_weights)
     def trust(self, X: Any, present: Any = None) -> Any:
-        """How far each modality is trusted for each sample: `[n, modality]`, rows sum to 1 over what is present."""
+        """Return the trust in each modality per sample `[n, modality]`; rows sum to 1 over the present modalities."""
         prediction = self.full_prediction(X, present)
         assert prediction.weights is not None
         return like_input(X, trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"]))
 
     def full_prediction(self, X: Any, present: Any = None) -> Prediction:
-        """All that the method says, in tensors on the CPU: output, and opinions and weights where it has them.
+        """Return the output, and opinions and weights where the method has them, as CPU tensors.
 
-        `extra["present"]` is who was there, `[n, modality]`; modalities are in the order of `modalities_`.
+        `extra["present"]` is `[n, modality]`; modalities are in the order of `modalities_`.
         """
         samples, prediction = self._predict(X, present)
         return replace(prediction, extra={"present": who_is_there(samples, self.modalities_)})
 
     def read(self, path: str | Path) -> Samples:
-        """New samples for `predict` from a file laid out as the training data was, where the model came from one."""
+        """Read new samples for `predict` from a file with the layout of the training file."""
         check_is_fitted(self, "model_")
         return self.model_.read(path)
 
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`.
 
-        A validation set and a random generator are left out, and encoders of one's own are asked for when loading.
+        A validation set, a random generator and callbacks are not saved. Encoders that are modules of your own must be
+        passed to `consilience.load`.
         """
         check_is_fitted(self, "model_")
         learned = {name: np.asarray(getattr(self, name)).tolist() for name in _LEARNED if hasattr(self, name)}
@@ -234,114 +198,87 @@ class _FusionEstimator(ReadsSamples):
 
 
 class FusionClassifier(ClassifierMixin, _FusionEstimator):
-    """Train a fusion method on several modalities, and predict even where some are missing.
+    """Train a fusion method on several modalities; predict also where some are missing.
 
-    method: a registered name (`consilience.methods.available()`) · settings: of the method · encoders: modality →
-    encoder name, settings, or a module of one's own · columns: for one 2-D array or DataFrame, modality → slice,
-    positions, names or a glob · kinds: modality → kind, where the shape does not tell · validation: a share of the
-    training data for early stopping, None, `Samples` with y, or a pair (X, y) · class_weight: "balanced" or class →
-    weight · impute: "m2vae", another objective of `MultimodalVAE`, or a mapping of its settings: missing modalities are
-    filled in, in training and in use, with what that latent model expects of them · training: any further setting of
-    `consilience.training.Trainer`.
+    Args:
+        method: Name of a registered method, see `consilience.methods.available()`.
+        settings: Settings of the method.
+        encoders: Modality → name of an encoder, its settings, or an `nn.Module`.
+        columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
+        kinds: Modality → kind, where the shape does not show it.
+        validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y).
+        class_weight: "balanced" or class → weight.
+        impute: Fill in missing modalities, in training and in prediction, with a latent model: an objective of
+            `MultimodalVAE` such as "m2vae", or a mapping of its parameters.
+        training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
+        callbacks: `consilience.training.callbacks.Callback` objects. They are not saved with the model.
+        random_state: Seed of initial weights, batches and dropout; a RandomState or None.
+        **training settings
 
-    In `cross_val_score` and `GridSearchCV` wrap a mapping in `Samples.of`, which can be sliced; single settings are
+    In `cross_val_score` and `GridSearchCV` wrap a mapping in `Samples.of`, which can be sliced. Single settings are
     searched as `settings__width`.
 
-    >>> from consilience import load_data
-    >>> data = load_data("digits")
-    >>> model = FusionClassifier("late", epochs=5).fit(data.train, data.train.y)
-    >>> model.predict_proba(data.test).shape[1]
-    10
-    >>> model.trust(data.test[:1]).round(2).tolist()
-    [[0.25, 0.25, 0.25, 0.25]]
+    Example:
+        >>> from consilience import load_data
+        >>> data = load_data("digits")
+        >>> model = FusionClassifier("late", epochs=5).fit(data.train, data.train.y)
+        >>> model.predict_proba(data.test).shape[1]
+        10
+        >>> model.trust(data.test[:1]).round(2).tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
     """
 
     _task_kind = "classification"
 
-    def __init__(
-        self,
-        method: str = "concat",
-        *,
-        settings: Mapping[str, Any] | None = None,
-        encoders: Mapping[str, EncoderChoice] | None = None,
-        columns: Columns | None = None,
-        kinds: Mapping[str, Kind] | None = None,
-        epochs: int = 100,
-        batch_size: int = 64,
-        lr: float = 1e-3,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
-        patience: int | None = 15,
-        validation: Any = 0.1,
-        class_weight: Mapping[Any, float] | str | None = None,
-        modality_dropout: float = 0.0,
-        impute: str | Mapping[str, Any] | None = None,
-        training: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        precision: str = "32",
-        random_state: Any = 0,
-        verbose: int = 0,
-    ):
-        super().__init__(
-            method,
-            settings=settings,
-            encoders=encoders,
-            columns=columns,
-            kinds=kinds,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            optimizer=optimizer,
-            weight_decay=weight_decay,
-            patience=patience,
-            validation=validation,
-            modality_dropout=modality_dropout,
-            impute=impute,
-            training=training,
-            device=device,
-            precision=precision,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+    class_weight: Mapping[Any, float] | str | None = None
 
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionClassifier:
-        """Train. X: mapping name → array, `Samples`, or a table; y: `[n]` labels; present: `[n, modality]`."""
+        """Train the method.
+
+        Args:
+            X: Mapping name → array, `Samples`, or a table.
+            y: Labels `[n]`; None: those of the `Samples`.
+            present: Booleans `[n, modality]`; False: missing.
+            sample_weight: `[n]`.
+        """
         return self._fit(X, y, present, sample_weight, self.class_weight)
 
     def predict_proba(self, X: Any, present: Any = None) -> Any:
-        """Class probabilities `[n, class]`, columns in the order of `classes_`."""
+        """Return class probabilities `[n, class]`, columns in the order of `classes_`."""
         logits = self._predict(X, present)[1].output.double()
         return like_input(X, logits.softmax(dim=1).numpy())
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
-        """The share of samples whose label is predicted right; y: by default that of the `Samples`."""
+        """Return the accuracy; y: by default that of the `Samples`."""
         return float(accuracy_score(*self._judged(X, y, present), sample_weight=sample_weight))
 
 
 class FusionRegressor(RegressorMixin, _FusionEstimator):
-    """Train a fusion method to predict numbers; parameters as for `FusionClassifier`.
+    """Train a fusion method to predict numbers.
 
-    >>> import numpy as np
-    >>> a, b = np.random.default_rng(0).normal(size=(2, 200, 3))
-    >>> model = FusionRegressor("concat", epochs=20).fit({"a": a, "b": b}, a[:, 0] + b[:, 1])
-    >>> model.predict({"a": a[:5], "b": b[:5]}).shape
-    (5,)
+    The parameters are those of `FusionClassifier` without `class_weight`.
+
+    Example:
+        >>> import numpy as np
+        >>> a, b = np.random.default_rng(0).normal(size=(2, 200, 3))
+        >>> model = FusionRegressor("concat", epochs=20).fit({"a": a, "b": b}, a[:, 0] + b[:, 1])
+        >>> model.predict({"a": a[:5], "b": b[:5]}).shape
+        (5,)
     """
 
     _task_kind = "regression"
 
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionRegressor:
-        """Train. X: mapping name → array, `Samples`, or a table; y: `[n]` or `[n, target]`."""
+        """Train the method; arguments as for `FusionClassifier.fit`, with numbers y `[n]` or `[n, target]`."""
         return self._fit(X, y, present, sample_weight)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
-        """R², the share of variance explained, averaged over targets; y: by default that of the `Samples`."""
+        """Return R², averaged over targets; y: by default that of the `Samples`."""
         return float(r2_score(*self._judged(X, y, present), sample_weight=sample_weight))
 
 
 def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> FusionClassifier | FusionRegressor:
-    """Read an estimator that `save` wrote. Custom encoders are passed again."""
+    """Read an estimator that `save` wrote; encoders that are modules of the user's own are passed again."""
     model, extra = load_model(path, encoders)
     classes: dict[str, Any] = {"FusionClassifier": FusionClassifier, "FusionRegressor": FusionRegressor}
     if extra.get("estimator") not in classes:
@@ -362,9 +299,9 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
 
 
 def hold_out_rows(train: Samples, share: float, task: TaskKind, seed: int) -> np.ndarray:
-    """Which samples to set aside, booleans `[n]`: of every class its share, but never all of a class."""
+    """Choose samples to hold out, booleans `[n]`: the same share of every class, but never all of a class."""
     assert train.y is not None
-    # A sample that counts nothing can judge nothing.
+    # Samples of weight 0 cannot be used for validation.
     rows = np.arange(len(train)) if train.weight is None else np.flatnonzero(train.weight)
     held = np.zeros(len(train), dtype=bool)
     count = round(share * len(rows))

@@ -1,4 +1,4 @@
-"""`impute=`: the latent model that fills in what is missing before a classifier or regressor sees it."""
+"""`impute=`: the latent model that fills in missing modalities before a classifier or regressor reads them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ from typing import Any
 
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
-from consilience.estimators.estimator_inputs import without_targets
 from consilience.estimators.multimodal_vae import MultimodalVAE
+from consilience.estimators.sklearn_parameters import TRAINING
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 
-# Trained as the method is, unless `impute` says otherwise.
-_ALIKE = (
-    "epochs",
-    "batch_size",
-    "lr",
-    "optimizer",
-    "weight_decay",
-    "patience",
-    "training",
-    "device",
-    "precision",
-    "verbose",
-)
-# What the samples and the estimator decide.
-_DECIDED = ("columns", "kinds", "validation", "random_state", "encoders", "decoders")
+# Trained like the method unless `impute` has other values; hiding modalities is the method's own training.
+_ALIKE = ("training", *(name for name in TRAINING if name != "modality_dropout"))
+# Set by the samples and the estimator.
+_DECIDED = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
 
 
 def fit_imputer(
@@ -35,9 +24,14 @@ def fit_imputer(
     validation: Samples | None,
     seed: int,
 ) -> TrainedLatent:
-    """A latent model of the training samples, whose targets it does not see.
+    """Train the latent model on the training samples without their targets.
 
-    impute: an objective, or parameters of `MultimodalVAE` · parameters: those of the estimator it serves.
+    Args:
+        impute: An objective, or parameters of `MultimodalVAE`.
+        parameters: Parameters of the estimator.
+        train: Training samples.
+        validation: Samples for early stopping.
+        seed: Of initial weights, batches and draws.
     """
     if not isinstance(impute, str | Mapping):
         raise InputError(
@@ -49,6 +43,6 @@ def fit_imputer(
         if name not in allowed:
             raise unknown_name("setting", name, allowed, "It was given in impute")
     alike = {name: parameters[name] for name in _ALIKE}
-    held_out = None if validation is None else without_targets(validation)
+    held_out = None if validation is None else validation.without_targets()
     model = MultimodalVAE(**{**alike, **given}, validation=held_out, random_state=seed)
-    return model.fit(without_targets(train), sample_weight=train.weight).trained_
+    return model.fit(train.without_targets(), sample_weight=train.weight).trained_

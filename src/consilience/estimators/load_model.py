@@ -1,9 +1,10 @@
-"""Saved estimators, back again: which one a folder holds, and who can read it."""
+"""`consilience.load`: finds out which estimator a folder holds, and reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -26,41 +27,39 @@ def load(
     decoders: Mapping[str, nn.Module] | None = None,
     trusted: Sequence[str] = (),
 ) -> FusionClassifier | FusionRegressor | BayesFusion | MultimodalVAE | SingleEncoder:
-    """Read an estimator that `save` wrote, or an encoder that was exported alone; nothing in the folder is executed.
+    """Load an estimator that `save` wrote, or an exported encoder. Nothing in the folder is executed.
 
-    encoders, decoders: custom ones are passed again · trusted: types of scikit-learn experts that scikit-learn does not
-    define itself, by their full names, which whoever loads them answers for.
+    Args:
+        path: The folder.
+        encoders: Modality → encoder, for encoders that are modules of the user's own; they are not saved.
+        decoders: The same for the decoders of a `MultimodalVAE`.
+        trusted: Full names of the types of experts that are not defined by scikit-learn. Name only types you trust.
+
+    Raises:
+        SavedModelError: If the folder is damaged, is not a saved model, or needs a module that was not given.
     """
     folder = Path(path)
     estimator = read_description(folder).get("estimator")
     if decoders and estimator != LATENT:
         raise InputError(f"loading {path}: only a {LATENT} has decoders, so leave decoders= out")
     if estimator == LATENT:
-        return _load_latent(folder, encoders, decoders)
+        return _rebuild(MultimodalVAE, path, *read_latent(folder, encoders, decoders))
     if estimator == ENCODER:
         return read_encoder(folder, encoders)
     if estimator != ESTIMATOR:
         return load_fusion(folder, encoders)
     if encoders:
         raise InputError(f"loading {path}: a {ESTIMATOR} has no encoders, so leave encoders= out")
-    parameters, learned = read_bayes(folder, trusted)
-    try:
-        model = BayesFusion(**parameters)
-    except TypeError as error:
-        raise SavedModelError(f"loading {path}: the fusion cannot be rebuilt as it was saved: {error}") from error
-    for name, value in learned.items():
-        setattr(model, name, value)
-    return model
+    return _rebuild(BayesFusion, path, *read_bayes(folder, trusted))
 
 
-def _load_latent(
-    path: Path, encoders: Mapping[str, EncoderChoice] | None, decoders: Mapping[str, nn.Module] | None
-) -> MultimodalVAE:
-    parameters, learned = read_latent(path, encoders, decoders)
+def _rebuild(cls: Any, path: str | Path, parameters: Mapping[str, Any], learned: Mapping[str, Any]) -> Any:
     try:
-        model = MultimodalVAE(**parameters)
+        model = cls(**parameters)
     except TypeError as error:
-        raise SavedModelError(f"loading {path}: the model cannot be rebuilt as it was saved: {error}") from error
+        raise SavedModelError(
+            f"loading {path}: the {cls.__name__} cannot be rebuilt as it was saved: {error}"
+        ) from error
     for name, value in learned.items():
         setattr(model, name, value)
     return model

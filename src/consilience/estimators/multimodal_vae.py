@@ -11,11 +11,10 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from consilience.core.errors import InputError
-from consilience.core.samples import Kind, Samples
-from consilience.core.settings import whole_number
+from consilience.core.samples import Samples
+from consilience.core.settings import PositiveInt, check_value
 from consilience.encoders import EncoderChoice
-from consilience.estimators.column_selection import Columns
-from consilience.estimators.estimator_inputs import ReadsSamples, like_input, without_targets
+from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.multimodal_vae_saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import draw_seed
 from consilience.evaluation.expert_records import who_is_there
@@ -34,89 +33,73 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Names = Sequence[str] | None
+
+
 class MultimodalVAE(ReadsSamples):
-    """One latent for several modalities: encode, generate and judge any of them from any others. No labels needed.
+    """A latent variable model of several modalities: encode, generate and score any of them given any others.
 
-    objective: "m2vae", "jmvae", "joint", "vae", "mvae", "mmvae", "mopoe" or "mvtcae" · latent: its dimensions ·
-    bound: of m2vae, "paper" or "tight" · subsets: "all", or "chain" for one random chain of nested subsets a step ·
-    subset_encoder: "trunk", "own", "poe", "set"; by default what suits the objective · settings: further ones of the
-    objective · encoders, decoders, likelihoods: modality → choice, by default by kind and values · weights: modality →
-    factor of its log-likelihood · beta: factor of every divergence, reached over the first `beta_warmup` epochs ·
-    columns, kinds, training, device, …: as for `FusionClassifier` · validation: a share of the samples for early
-    stopping, None, or samples.
+    It is trained without labels.
 
-    >>> from consilience import load_data
-    >>> data = load_data("digits")
-    >>> model = MultimodalVAE(latent=8, epochs=2).fit(data.train)
-    >>> mean, variance = model.encode(data.test, given=["top_left"])
-    >>> mean.shape == variance.shape == (len(data.test), 8)
-    True
-    >>> upper = data.test.only(["top_left", "top_right"])
-    >>> model.generate(["bottom_left"], given=upper)["bottom_left"].shape[1]
-    16
+    Args:
+        objective: "m2vae", "jmvae", "joint", "vae", "mvae", "mmvae", "mopoe" or "mvtcae".
+        latent: Number of latent dimensions.
+        bound: Of m2vae, "paper" or "tight".
+        subsets: "all", or "chain" for one random chain of nested subsets per step.
+        subset_encoder: "trunk", "own", "poe" or "set"; None: the default of the objective.
+        settings: Further settings of the objective.
+        encoders: Modality → encoder; by default by kind.
+        decoders: Modality → decoder; by default by kind.
+        likelihoods: Modality → likelihood; by default by kind and values.
+        weights: Modality → factor of its log-likelihood.
+        beta: Factor of every divergence.
+        beta_warmup: Epochs over which the factor rises from 0 to `beta`.
+        columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
+        kinds: Modality → kind, where the shape does not show it.
+        validation: Share of the samples for early stopping; or None, or samples.
+        training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
+        callbacks: `consilience.training.callbacks.Callback` objects. They are not saved with the model.
+        random_state: Seed of initial weights, batches and draws; a RandomState or None.
+        **training settings
+
+    Example:
+        >>> from consilience import load_data
+        >>> data = load_data("digits")
+        >>> model = MultimodalVAE(latent=8, epochs=2).fit(data.train)
+        >>> mean, variance = model.encode(data.test, given=["top_left"])
+        >>> mean.shape == variance.shape == (len(data.test), 8)
+        True
+        >>> upper = data.test.only(["top_left", "top_right"])
+        >>> model.generate(["bottom_left"], given=upper)["bottom_left"].shape[1]
+        16
     """
 
+    first = "objective"
     nested = ("settings", "training")
 
-    def __init__(
-        self,
-        objective: str = "m2vae",
-        *,
-        latent: int = 20,
-        bound: str = "paper",
-        subsets: str = "all",
-        subset_encoder: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-        encoders: Mapping[str, EncoderChoice] | None = None,
-        decoders: Mapping[str, DecoderChoice] | None = None,
-        likelihoods: Mapping[str, LikelihoodChoice] | None = None,
-        weights: Mapping[str, float] | None = None,
-        beta: float = 1.0,
-        beta_warmup: float = 0,
-        columns: Columns | None = None,
-        kinds: Mapping[str, Kind] | None = None,
-        epochs: int = 100,
-        batch_size: int = 64,
-        lr: float = 1e-3,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
-        patience: int | None = 15,
-        validation: Any = 0.1,
-        training: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        precision: str = "32",
-        random_state: Any = 0,
-        verbose: int = 0,
-    ):
-        self.objective = objective
-        self.latent = latent
-        self.bound = bound
-        self.subsets = subsets
-        self.subset_encoder = subset_encoder
-        self.settings = settings
-        self.encoders = encoders
-        self.decoders = decoders
-        self.likelihoods = likelihoods
-        self.weights = weights
-        self.beta = beta
-        self.beta_warmup = beta_warmup
-        self.columns = columns
-        self.kinds = kinds
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation = validation
-        self.training = training
-        self.device = device
-        self.precision = precision
-        self.random_state = random_state
-        self.verbose = verbose
+    objective: str = "m2vae"
+    latent: int = 20
+    bound: str = "paper"
+    subsets: str = "all"
+    subset_encoder: str | None = None
+    settings: Mapping[str, Any] | None = None
+    encoders: Mapping[str, EncoderChoice] | None = None
+    decoders: Mapping[str, DecoderChoice] | None = None
+    likelihoods: Mapping[str, LikelihoodChoice] | None = None
+    weights: Mapping[str, float] | None = None
+    beta: float = 1.0
+    beta_warmup: float = 0
+    validation: Any = 0.1
 
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> MultimodalVAE:
-        """Train. X: mapping name → array, `Samples`, or a table; present: `[n, modality]`; y is not looked at."""
+        """Train the model.
+
+        Args:
+            X: Mapping name → array, `Samples`, or a table.
+            y: Ignored.
+            present: Booleans `[n, modality]`; False: missing.
+            sample_weight: `[n]`.
+        """
         self._forget()
         self._check_mappings("settings", "encoders", "decoders", "likelihoods", "weights", "kinds", "training")
         seed = draw_seed(self.random_state)
@@ -145,12 +128,18 @@ class MultimodalVAE(ReadsSamples):
         return self
 
     def encode(self, X: Any, given: Sequence[str] | None = None, present: Any = None) -> tuple[Any, Any]:
-        """Mean and variance of q(z | x), `[n, latent]` each, from what each sample has of the given modalities."""
+        """Return mean and variance of q(z | x), `[n, latent]` each.
+
+        Args:
+            X: Samples.
+            given: Modalities to condition on, where a sample has them; None: all.
+            present: `[n, modality]`.
+        """
         mean, variance = self._fitted().encode(self._known(X, present), given, self.device)
         return like_input(X, mean), like_input(X, variance)
 
     def transform(self, X: Any, present: Any = None) -> Any:
-        """The posterior's mean `[n, latent]`, so that a pipeline can go on from it."""
+        """Return the posterior mean `[n, latent]`, for pipelines."""
         return self.encode(X, present=present)[0]
 
     def generate(
@@ -162,14 +151,20 @@ class MultimodalVAE(ReadsSamples):
         noise: bool = True,
         present: Any = None,
     ) -> dict[str, Any]:
-        """Modalities from whatever `given` holds of the others: name → `[n, *shape]`, in the units of training.
+        """Generate modalities from others.
 
-        They are the decoders' means at the posterior's mean. samples=k gives `[k, n, *shape]` drawn from
-        p(x | given): z from the posterior and x from its likelihood, or with noise=False its mean. `sample` needs no
-        `given`.
+        Args:
+            names: Modalities to generate; None: all.
+            given: Samples to condition on. `sample` generates without any.
+            samples: Draws per sample from p(x | given); None: the decoder mean at the posterior mean.
+            noise: Whether draws of x come from the likelihood; False: its mean.
+            present: `[n, modality]` of `given`.
+
+        Returns:
+            Name → `[n, *shape]`, or `[samples, n, *shape]`, in the units of the training data.
         """
         if given is None:
-            raise InputError("generate needs samples to start from, given=X; sample(n) makes some up from nothing")
+            raise InputError("generate needs samples to condition on, given=X; sample(n) generates without any")
         made = self._fitted().generate(
             self._known(given, present),
             names,
@@ -181,41 +176,40 @@ class MultimodalVAE(ReadsSamples):
         return {name: like_input(given, values) for name, values in made.items()}
 
     def sample(self, n: int = 1, names: Sequence[str] | None = None, *, noise: bool = True) -> dict[str, np.ndarray]:
-        """Samples that the model makes up: name → `[n, *shape]`. noise=False: the likelihoods' means."""
+        """Generate n samples from the prior: name → `[n, *shape]`. noise=False: the means of the likelihoods."""
         count = _count("n", n) or 1
         return self._fitted().sample(count, names, noise=noise, seed=self._seed(), device=self.device)
 
     def impute(self, X: Any, present: Any = None) -> Samples:
-        """The same samples with every missing modality filled in from those that are there."""
+        """Return the samples with every missing modality filled in from the present ones."""
         return fill_missing(self._fitted(), self._known(X, present, targets=True), self.device)
 
     def log_likelihood(
-        self,
-        X: Any,
-        of: Sequence[str] | None = None,
-        given: Sequence[str] = (),
-        *,
-        importance_samples: int = 1000,
-        present: Any = None,
+        self, X: Any, of: Names = None, given: Names = (), *, importance_samples: int = 1000, present: Any = None
     ) -> Any:
-        """log p(x_of | x_given) of each sample `[n]` in nats, by default of all modalities."""
-        found = self.estimate_log_likelihood(X, of, given, importance_samples=importance_samples, present=present)
-        return like_input(X, found.value.numpy())
+        """Estimate log p(x_of | x_given) of each sample by importance sampling.
+
+        Args:
+            X: Samples.
+            of: Modalities whose likelihood is estimated; None: all.
+            given: Modalities to condition on.
+            importance_samples: Draws per sample.
+            present: `[n, modality]`.
+
+        Returns:
+            Log-likelihoods `[n]` in nats.
+        """
+        estimate = self.estimate_log_likelihood(X, of, given, importance_samples=importance_samples, present=present)
+        return like_input(X, estimate.value.numpy())
 
     def estimate_log_likelihood(
-        self,
-        X: Any,
-        of: Sequence[str] | None = None,
-        given: Sequence[str] = (),
-        *,
-        importance_samples: int = 1000,
-        present: Any = None,
+        self, X: Any, of: Names = None, given: Names = (), *, importance_samples: int = 1000, present: Any = None
     ) -> LogLikelihood:
-        """The same with standard errors and effective sample sizes, all tensors `[n]`."""
+        """Return the same as `log_likelihood` with standard errors and effective sample sizes, tensors `[n]`."""
         return self._fitted().log_likelihood(
             self._known(X, present),
             of,
-            given,
+            given or (),
             draws=_count("importance_samples", importance_samples) or 1,
             seed=self._seed(),
             device=self.device,
@@ -228,10 +222,16 @@ class MultimodalVAE(ReadsSamples):
         importance_samples: int = 1000,
         present: Any = None,
     ) -> Information:
-        """H(A|B) + H(B|A) of two parts, each a modality or several, in nats, and its standard error; or Σ H(A|others).
+        """Estimate H(A|B) + H(B|A) of two parts in nats with its standard error; of more parts, Σ H(A|others).
 
-        As the model sees the samples that have all of them: eq. 93 of Korthals 2019, and 94 corrected. Differential
-        entropies of numbers may be negative.
+        It is estimated on the samples that have all of the modalities (eq. 93 of Korthals 2019, and eq. 94
+        corrected). Differential entropies of numbers may be negative.
+
+        Args:
+            X: Samples.
+            *parts: At least two, each a modality or several.
+            importance_samples: Draws per sample.
+            present: `[n, modality]`.
         """
         groups = [[part] if isinstance(part, str) else list(part) for part in parts]
         named = [name for group in groups for name in group]
@@ -248,15 +248,21 @@ class MultimodalVAE(ReadsSamples):
         def log_likelihood(names: list[str]) -> torch.Tensor:
             return self.estimate_log_likelihood(samples, names, importance_samples=importance_samples).value
 
-        without = [log_likelihood([name for one in groups if one is not group for name in one]) for group in groups]
+        without = [
+            log_likelihood([name for other in groups if other is not group for name in other]) for group in groups
+        ]
         return variation_of_information(log_likelihood(named), torch.stack(without))
 
     def generation_errors(
         self, X: Any, of: Sequence[str] | None = None, given: Sequence[str] | None = None, present: Any = None
     ) -> dict[str, float]:
-        """How far generated modalities are from the true ones of X: root mean square, or the share that is wrong.
+        """Return the error of each generated modality: root mean square error, or the share of wrong values.
 
-        of: by default all that X has; those also in `given`, by default everything, are reconstructions.
+        Args:
+            X: Samples with the true values.
+            of: Modalities to generate; None: all of X. Those also in `given` are reconstructions.
+            given: Modalities to condition on; None: all.
+            present: `[n, modality]`.
         """
         samples = self._known(X, present)
         names = [name for name in self._fitted().names if name in (samples.names if of is None else of)]
@@ -273,11 +279,16 @@ class MultimodalVAE(ReadsSamples):
         with_given: bool = True,
         present: Any = None,
     ) -> float:
-        """The share of samples for which a classifier says the same of what is generated as of the true sample.
+        """Return the share of samples whose generated modalities are classified like the true sample.
 
-        classifier: anything fitted with `predict(samples)` · of: what to generate · given: from what · y: what it
-        should say, by default what it says of X as it is · with_given: whether it sees `given` beside what is
-        generated, or only that.
+        Args:
+            X: Samples.
+            classifier: A fitted classifier with `predict(samples)`.
+            of: Modalities to generate.
+            given: Modalities to condition on.
+            y: Expected labels; None: what the classifier predicts for X.
+            with_given: Whether the classifier sees `given` beside the generated modalities.
+            present: `[n, modality]`.
         """
         samples = self._known(X, present)
         reference = np.asarray(classifier.predict(samples) if y is None else y)
@@ -287,33 +298,38 @@ class MultimodalVAE(ReadsSamples):
     def interpolate(
         self, X: Any, Y: Any, names: Sequence[str] | None = None, *, steps: int = 9
     ) -> dict[str, np.ndarray]:
-        """From each sample of X to its counterpart in Y, straight through the latent: name → `[n, step, *shape]`."""
+        """Generate along the straight line in latent space from X to Y: name → `[n, step, *shape]`."""
         return interpolate(self._fitted(), self._known(X, None), self._known(Y, None), names, steps, self.device)
 
     def interpolation_picture(self, X: Any, Y: Any, name: str, *, steps: int = 9) -> Figure:
-        """One modality on the way from each sample of X to its counterpart in Y, a sample a row."""
+        """Draw one modality along the line from each sample of X to the one of Y, one sample per row."""
         made = self.interpolate(X, Y, [name], steps=steps)[name]
         return draw_walk(self._fitted().preparation.raw[name], made)
 
     def traversal_picture(
         self, X: Any, name: str, *, dimensions: Sequence[int] | int = 6, span: float = 2.0, steps: int = 9
     ) -> Figure:
-        """One modality along single dimensions of the latent, −span … span, from the posterior mean of X's first.
+        """Draw one modality along single latent dimensions, −span to span, from the posterior mean of the first sample.
 
-        dimensions: which, or how many of those along which the samples of X differ most.
+        Args:
+            X: Samples.
+            name: The modality.
+            dimensions: Latent dimensions, or the number of those along which the samples of X differ most.
+            span: Largest distance from the posterior mean.
+            steps: Pictures per dimension.
         """
         trained, mean = self._fitted(), self.encode(self._known(X, None))[0]
         chosen = most_varying_dimensions(mean, dimensions) if isinstance(dimensions, int) else list(dimensions)
         made = traverse(trained, mean[0], [name], chosen, span, steps)[name]
         titles = [f"{value:+.1f}" for value in np.linspace(-span, span, steps)]
-        return draw_walk(trained.preparation.raw[name], made, [f"z{one}" for one in chosen], titles)
+        return draw_walk(trained.preparation.raw[name], made, [f"z{dimension}" for dimension in chosen], titles)
 
     def linear_probe(self, train: Samples, test: Samples, given: Sequence[str] | None = None) -> float:
-        """The accuracy on test of a linear classifier of the latents, fitted on train; both carry their labels."""
+        """Return the test accuracy of a linear classifier of the latents, fitted on train; both must have labels."""
         for role, samples in (("train", train), ("test", test)):
             if not isinstance(samples, Samples) or samples.y is None:
                 raise InputError(f"linear_probe: {role} must be Samples with labels, Samples.of(X, y)")
-        latents = [self.encode(one, given)[0] for one in (train, test)]
+        latents = [self.encode(samples, given)[0] for samples in (train, test)]
         return linear_probe(latents[0], np.asarray(train.y), latents[1], np.asarray(test.y))
 
     def save(self, path: str | Path) -> Path:
@@ -322,7 +338,7 @@ class MultimodalVAE(ReadsSamples):
         return write_latent(Path(path), self)
 
     def export_encoder(self, name: str, path: str | Path) -> Path:
-        """Write the encoder of one modality alone, with its preparation and q(z | x_name), for `load_encoder`."""
+        """Write the encoder of one modality, with its preparation and q(z | x_name), for `consilience.load`."""
         return write_encoder(Path(path), self._fitted(), name)
 
     def _fitted(self) -> TrainedLatent:
@@ -331,10 +347,10 @@ class MultimodalVAE(ReadsSamples):
 
     def _known(self, X: Any, present: Any, targets: bool = False) -> Samples:
         samples = self._read(X, present, known=self._fitted().preparation.raw)
-        return samples if targets else without_targets(samples)
+        return samples if targets else samples.without_targets()
 
     def _objective_settings(self) -> dict[str, Any]:
-        """Bound and subsets, where the objective knows them; one that was changed is for the objective to refuse."""
+        """Bound and subsets where the objective has them, or where they were changed: the objective refuses those."""
         known = objective_settings(self.objective)
         own = {"bound": (self.bound, "paper"), "subsets": (self.subsets, "all")}
         return {name: value for name, (value, default) in own.items() if name in known or value != default}
@@ -363,4 +379,4 @@ class MultimodalVAE(ReadsSamples):
 
 
 def _count(setting: str, value: int | None) -> int | None:
-    return None if value is None else whole_number(setting, value)
+    return check_value(setting, value, PositiveInt | None)

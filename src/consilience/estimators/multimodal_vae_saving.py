@@ -1,4 +1,4 @@
-"""A fitted `MultimodalVAE`, or one of its encoders, as a folder: safetensors and JSON, nothing that is executed."""
+"""Saves and loads a fitted `MultimodalVAE`, or one of its encoders, as safetensors and JSON."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from consilience.core.errors import SavedModelError
 from consilience.encoders import EncoderChoice
 from consilience.estimators.sklearn_parameters import describe_parameters, restore_parameters
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
-from consilience.training.model_folder import Folder, read_sealed, reunite, write_sealed
+from consilience.training.model_folder import Folder, add_custom_modules, read_folder, rebuilding, write_folder
 
 if TYPE_CHECKING:
     from consilience.estimators.multimodal_vae import MultimodalVAE
@@ -24,12 +23,12 @@ _LEARNED = ("n_features_in_", "feature_names_in_", "n_iter_")
 
 
 def write_latent(path: Path, model: MultimodalVAE) -> Path:
-    """Write the folder that `read_latent` reads. Encoders and decoders of one's own are asked for when loading."""
+    """Write the folder that `read_latent` reads. The user's own encoders and decoders must be passed when loading."""
     tensors, described = model.trained_.state()
     parameters = model.get_params(deep=False)
     del parameters["decoders"]  # saved with the model, as the encoders are
     learned = {name: np.asarray(getattr(model, name)).tolist() for name in _LEARNED if hasattr(model, name)}
-    return write_sealed(
+    return write_folder(
         path,
         Folder(
             {
@@ -48,21 +47,16 @@ def read_latent(
     encoders: Mapping[str, EncoderChoice] | None = None,
     decoders: Mapping[str, nn.Module] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters of a saved `MultimodalVAE`, and what it had learned, by the attributes' names."""
-    folder = read_sealed(path)
-    try:
+    """Return the parameters of a saved `MultimodalVAE`, and its fitted attributes by name."""
+    folder = read_folder(path)
+    with rebuilding(path):
         described = dict(folder.described["latent"])
         parameters, learned = restore_parameters(folder.described["parameters"]), dict(folder.described["learned"])
         settings = dict(described["settings"])
-        described["encoders"] = reunite(path, described["encoders"], encoders or {})
-        settings["decoders"] = reunite(path, settings["decoders"] or {}, decoders or {}, "decoders") or None
+        described["encoders"] = add_custom_modules(path, described["encoders"], encoders or {})
+        settings["decoders"] = add_custom_modules(path, settings["decoders"] or {}, decoders or {}, "decoders") or None
         described["settings"] = settings
-    except (KeyError, TypeError) as error:
-        raise SavedModelError(f"loading {path}: the description is damaged: {type(error).__name__}: {error}") from error
-    try:
         trained = TrainedLatent.from_state(folder.tensors, described)
-    except SavedModelError as error:
-        raise SavedModelError(f"loading {path}: {error}") from error
     learned["trained_"], learned["modalities_"] = trained, trained.names
     if "feature_names_in_" in learned:
         learned["feature_names_in_"] = np.array(learned["feature_names_in_"], dtype=object)
@@ -72,15 +66,13 @@ def read_latent(
 def write_encoder(path: Path, trained: TrainedLatent, name: str) -> Path:
     """Write the encoder of one modality alone."""
     tensors, described = SingleEncoder.of(trained, name).state()
-    return write_sealed(path, Folder({"estimator": ENCODER, "encoder": described}, tensors))
+    return write_folder(path, Folder({"estimator": ENCODER, "encoder": described}, tensors))
 
 
 def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> SingleEncoder:
     """Read what `write_encoder` wrote."""
-    folder = read_sealed(path)
-    try:
+    folder = read_folder(path)
+    with rebuilding(path, "the encoder"):
         described = dict(folder.described["encoder"])
-        described["encoders"] = reunite(path, described["encoders"], encoders or {})
-    except (KeyError, TypeError) as error:
-        raise SavedModelError(f"loading {path}: the description is damaged: {type(error).__name__}: {error}") from error
-    return SingleEncoder.from_state(folder.tensors, described)
+        described["encoders"] = add_custom_modules(path, described["encoders"], encoders or {})
+        return SingleEncoder.from_state(folder.tensors, described)

@@ -1,4 +1,4 @@
-"""Experts heard: opinions that are given, checked at the door, or those of scikit-learn classifiers."""
+"""Where opinions come from: given arrays, which are checked, or scikit-learn classifiers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from consilience.core.samples import Samples
 
 
 @dataclass(frozen=True)
-class Heard:
-    """Logits `[n, modality, class]` in float64, −inf where a class is ruled out; who is present; the names.
+class OpinionSet:
+    """Checked opinions.
 
-    columns: what tables call the classes, where opinions came as such with names that are text.
+    Attributes:
+        logits: Float64 `[n, modality, class]`, −inf where a class is excluded.
+        present: Booleans `[n, modality]`.
+        names: Names of the experts.
+        columns: Class names, if the opinions are tables with named columns.
     """
 
     logits: np.ndarray
@@ -28,18 +32,22 @@ class Heard:
     columns: tuple[str, ...] | None = None
 
 
-def hear(
+def read_opinion_set(
     opinions: Any,
     present: Any = None,
     *,
     names: Sequence[str] | None = None,
     classes: int | None = None,
     probabilities: bool = False,
-) -> Heard:
-    """Check opinions: a mapping name → `[n, class]`, or one array `[n, modality, class]`.
+) -> OpinionSet:
+    """Check opinions and return them as logits.
 
-    names, classes: those of fitting, if this is not it; a modality left out of the mapping is missing for all. A row
-    that is all NaN, and a False in present (`[n, modality]`, or a mapping name → `[n]`), mean missing.
+    Args:
+        opinions: Mapping name → `[n, class]`, or `[n, modality, class]`. A row that is all NaN is missing.
+        present: `[n, modality]`, or a mapping name → `[n]`; False: missing.
+        names: Experts of the fit; one that is not in the mapping is missing. None when fitting.
+        classes: Number of classes of the fit; None when fitting.
+        probabilities: Whether opinions are probabilities instead of logits.
     """
     columns = _named_columns(opinions)
     if isinstance(opinions, Mapping) and names is not None and opinions:
@@ -65,36 +73,41 @@ def hear(
     there = there if mask is None else there & mask
     if probabilities:
         read = to_logits(read, there)
-    called = tuple(names or read.names or (f"m{number + 1}" for number in range(read.experts)))
+    experts = tuple(names or read.names or (f"m{number + 1}" for number in range(read.experts)))
     logits = torch.where(there[:, :, None], read.rows().detach().cpu().double(), 0.0).numpy()
-    _check_logits(logits, called)
-    return Heard(logits, there.cpu().numpy(), called, columns)
+    _check_logits(logits, experts)
+    return OpinionSet(logits, there.cpu().numpy(), experts, columns)
 
 
-def opine(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
-    """A scikit-learn classifier's logits `[n, class]`, columns in the order of `classes`; −inf where it knows no such.
+def expert_logits(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the logits of a scikit-learn classifier `[n, class]`, columns in the order of `classes`.
 
-    Of a classifier without probabilities, its decision function.
+    A class that the classifier does not know gets −inf. A classifier without probabilities gives its decision function.
     """
     if hasattr(expert, "predict_proba"):
         with np.errstate(divide="ignore"):
-            said = np.log(expert.predict_proba(x))
+            scores = np.log(expert.predict_proba(x))
     elif hasattr(expert, "decision_function"):
-        said = np.asarray(expert.decision_function(x), dtype=np.float64)
-        said = np.stack([np.zeros_like(said), said], axis=1) if said.ndim == 1 else said
+        scores = np.asarray(expert.decision_function(x), dtype=np.float64)
+        scores = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
     else:
-        raise InputError(f"{type(expert).__name__} has neither predict_proba nor decision_function: it has no opinions")
-    logits = np.full((len(said), len(classes)), -np.inf)
-    logits[:, [classes.tolist().index(one) for one in expert.classes_.tolist()]] = said
+        raise InputError(f"{type(expert).__name__} has neither predict_proba nor decision_function")
+    logits = np.full((len(scores), len(classes)), -np.inf)
+    logits[:, [classes.tolist().index(label) for label in expert.classes_.tolist()]] = scores
     return logits
 
 
 def cross_fit_experts(
     experts: Mapping[str, Any], samples: Samples, y: np.ndarray, classes: np.ndarray, folds: int
 ) -> np.ndarray:
-    """Opinions of scikit-learn classifiers on samples they were not trained on: `[n, modality, class]`.
+    """Return logits of scikit-learn classifiers on samples they were not trained on, `[n, modality, class]`.
 
-    y: `[n]` indices into classes.
+    Args:
+        experts: Modality → classifier.
+        samples: The samples.
+        y: Indices into classes `[n]`.
+        classes: Labels `[class]`.
+        folds: Number of folds.
     """
     from sklearn.base import clone
 
@@ -105,37 +118,37 @@ def cross_fit_experts(
     for place, (name, expert) in enumerate(experts.items()):
         there, values = samples.present_in(name), samples[name]
         for fold in range(folds):
-            judged = np.flatnonzero(there & (fold_of == fold))
-            if len(judged):
-                learned = np.flatnonzero(there & (fold_of != fold))
-                fitted = fit_expert(name, clone(expert), values[learned], classes[y[learned]])
-                logits[judged, place] = opine(fitted, values[judged], classes)
+            tested = np.flatnonzero(there & (fold_of == fold))
+            if len(tested):
+                trained = np.flatnonzero(there & (fold_of != fold))
+                fitted = fit_expert(name, clone(expert), values[trained], classes[y[trained]])
+                logits[tested, place] = expert_logits(fitted, values[tested], classes)
     return logits
 
 
 def fit_expert(name: str, expert: Any, values: Any, labels: np.ndarray) -> Any:
-    """Fit a scikit-learn classifier; what it refuses is told with the modality's name."""
+    """Fit a scikit-learn classifier; its errors are raised with the name of the modality."""
     try:
         return expert.fit(values, labels)
     except ValueError as error:
-        raise InputError(f"the expert of modality {name!r} cannot learn from {len(labels)} samples: {error}") from error
+        raise InputError(f"the expert of modality {name!r} failed on {len(labels)} samples: {error}") from error
 
 
 def _named_columns(opinions: Any) -> tuple[str, ...] | None:
-    """What tables call the classes; that all experts agree is checked where they are read."""
+    """The column names of the first table, if they are strings; that all tables agree is checked elsewhere."""
     values = opinions.values() if isinstance(opinions, Mapping) else ()
     named = [tuple(value.columns) for value in values if hasattr(value, "columns")]
-    return named[0] if named and all(isinstance(one, str) for one in named[0]) else None
+    return named[0] if named and all(isinstance(name, str) for name in named[0]) else None
 
 
 def _check_logits(logits: np.ndarray, names: tuple[str, ...]) -> None:
-    """Refuse what is no opinion: NaN in part, +inf, every class ruled out."""
+    """Raise an error for rows with some NaN, with +inf, or with every class excluded."""
     for place, name in enumerate(names):
-        said = logits[:, place]
+        values = logits[:, place]
         for broken, why in (
-            (np.isnan(said).any(axis=1), "are NaN in part; a row that is all NaN is missing"),
-            (np.isposinf(said).any(axis=1), "hold +inf: a logit is finite, or −inf where a class is ruled out"),
-            (np.isneginf(said).all(axis=1), "rule out every class"),
+            (np.isnan(values).any(axis=1), "are NaN in part; a row that is all NaN is missing"),
+            (np.isposinf(values).any(axis=1), "hold +inf: a logit is finite, or −inf for an excluded class"),
+            (np.isneginf(values).all(axis=1), "exclude every class"),
         ):
             if broken.any():
                 raise InputError(f"opinions of {name!r} {why} ({name_rows(np.flatnonzero(broken))})")

@@ -1,7 +1,8 @@
-"""An estimator's parameters: single settings searched by name (`settings__width`), and all of them as JSON."""
+"""An estimator's parameters: declared once, searched by name (`settings__width`), and saved as JSON."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,24 +12,66 @@ from sklearn.utils import check_random_state
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import Setting, plain_type, settings_of
 from consilience.estimators.column_selection import describe_columns, restore_columns
+from consilience.training.settings import TrainingSettings
+
+# Every setting of training is a parameter of the estimators that train; they call the seed `random_state`.
+TRAINING: dict[str, Setting] = {
+    name: setting for name, setting in settings_of(TrainingSettings).items() if name != "seed"
+}
+_TRAINING_LINE = "        **training settings\n"
 
 
-class NestedParameters(BaseEstimator):
-    """An estimator some of whose parameters are mappings, each entry of which is a parameter too.
+class DeclaredParameters(BaseEstimator):
+    """A scikit-learn estimator whose parameters are its annotated class attributes, as in a dataclass.
 
-    >>> class Model(NestedParameters):
-    ...     nested = ("settings",)
-    ...     def __init__(self, settings=None):
-    ...         self.settings = settings
-    >>> Model({"width": 8, "dropout": 0.1}).set_params(settings__width=16).settings
-    {'width': 16, 'dropout': 0.1}
+    `__init__` takes them by keyword and stores them unchanged; its signature lists all of them. A parameter that is a
+    mapping can be searched entry by entry.
+
+    Attributes:
+        first: The parameter that may be given by position.
+        nested: Parameters that are mappings, each entry of which is a parameter too.
+        trains: Whether the settings of training are parameters too. A line `**training settings` under `Args` in the
+            docstring is replaced by their list.
+        training_defaults: Defaults that differ from those of `TrainingSettings`.
+
+    Example:
+        >>> class Model(DeclaredParameters):
+        ...     nested = ("settings",)
+        ...     settings: dict | None = None
+        >>> Model(settings={"width": 8, "dropout": 0.1}).set_params(settings__width=16).settings
+        {'width': 16, 'dropout': 0.1}
     """
 
+    first: ClassVar[str] = ""
     nested: ClassVar[tuple[str, ...]] = ()
+    trains: ClassVar[bool] = False
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        parameters = _declared(cls)
+        if "__init__" in vars(cls) or not parameters:
+            return
+        self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        signature = inspect.Signature([self, *parameters])
+
+        def construct(self: Any, *arguments: Any, **given: Any) -> None:
+            bound = signature.bind(self, *arguments, **given)
+            bound.apply_defaults()
+            for name in list(bound.arguments)[1:]:
+                setattr(self, name, bound.arguments[name])
+
+        construct.__name__, construct.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
+        construct.__signature__ = signature  # type: ignore[attr-defined]
+        cls.__init__ = construct  # type: ignore[method-assign]
+        if cls.trains and cls.__doc__:
+            lines = [f"        {name} ({setting.allowed}): {setting.help}.\n" for name, setting in TRAINING.items()]
+            cls.__doc__ = cls.__doc__.replace(_TRAINING_LINE, "".join(lines))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; with `deep` also every entry of a mapping, as `settings__width`."""
+        """Return the parameters by name; with `deep` also every entry of a mapping, as `settings__width`."""
         parameters = super().get_params(deep=False)
         for name in self.nested if deep else ():
             if isinstance(parameters[name], Mapping):  # what else it may be is for fit to refuse
@@ -50,9 +93,32 @@ class NestedParameters(BaseEstimator):
             setattr(self, name, {**(getattr(self, name) or {}), **changed})
         return self
 
+    def _forget(self) -> None:
+        """Delete what an earlier fit learned, so that a failed fit leaves no model."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+
+
+def _declared(cls: type[DeclaredParameters]) -> list[inspect.Parameter]:
+    """The annotated attributes of a class and its bases that have a default, and the settings of training."""
+    defaults: dict[str, tuple[Any, Any]] = {}
+    for base in reversed(cls.__mro__):
+        if issubclass(base, DeclaredParameters) and base is not DeclaredParameters:
+            for name, annotation in vars(base).get("__annotations__", {}).items():
+                if name in vars(base) and not name.startswith("_") and "ClassVar" not in str(annotation):
+                    defaults[name] = (annotation, vars(base)[name])
+    if cls.trains:
+        for name, setting in TRAINING.items():
+            defaults[name] = (plain_type(setting.annotation), cls.training_defaults.get(name, setting.default))
+    by_position, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(name, by_position if name == cls.first else by_name, default=default, annotation=annotation)
+        for name, (annotation, default) in sorted(defaults.items(), key=lambda entry: entry[0] != cls.first)
+    ]
+
 
 def draw_seed(random_state: Any) -> int:
-    """A seed from what scikit-learn takes for a random state: a whole number is the seed itself."""
+    """Return a seed for a random state as scikit-learn takes it; a whole number is the seed itself."""
     if not isinstance(random_state, int | np.integer):
         return int(check_random_state(random_state).randint(2**31 - 1))
     if random_state < 0:
@@ -61,15 +127,16 @@ def draw_seed(random_state: Any) -> int:
 
 
 def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON values for `restore_parameters`, without what is none.
+    """Return parameters as JSON values for `restore_parameters`.
 
-    A validation set has served, a random generator has moved on, and encoders are saved with the model.
+    A validation set and a random generator become None, callbacks are left out, and encoders are saved with the model.
 
     >>> describe_parameters({"columns": {"a": slice(2)}, "class_weight": {0: 2.0}, "random_state": 0})
     {'columns': {'a': {'slice': [None, 2, None]}}, 'class_weight': [[0, 2.0]], 'random_state': 0}
     """
     described = dict(parameters)
-    described.pop("encoders", None)
+    for name in ("encoders", "callbacks"):
+        described.pop(name, None)
     described["columns"] = describe_columns(parameters.get("columns"))
     if isinstance(parameters.get("validation"), Samples | tuple | list):
         described["validation"] = None
@@ -81,7 +148,7 @@ def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore_parameters(described: Mapping[str, Any]) -> dict[str, Any]:
-    """What `describe_parameters` wrote, back again."""
+    """Return the parameters that `describe_parameters` wrote."""
     parameters = dict(described) | {"columns": restore_columns(described["columns"])}
     if isinstance(weights := described.get("class_weight"), list):
         parameters["class_weight"] = dict(weights)

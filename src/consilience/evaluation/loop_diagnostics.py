@@ -39,8 +39,8 @@ def step_features(
 
     from consilience.methods import JointMethod
     from consilience.methods.progressive.progressive_method import Progressive
+    from consilience.training.batch_loader import BatchLoader
     from consilience.training.devices import resolve_device
-    from consilience.training.feed import Feed
     from consilience.training.trainer import input_type
 
     trained: Model = getattr(model, "model_", model)
@@ -51,7 +51,7 @@ def step_features(
     method.to(target).eval()
     parts: list[list[dict[str, np.ndarray]]] = []
     with torch.no_grad():
-        for batch in Feed(samples, trained.preparation, target, dtype=input_type(method)).in_order(batch_size):
+        for batch in BatchLoader(samples, trained.preparation, target, dtype=input_type(method)).in_order(batch_size):
             passes = (
                 [features for features, _ in method.passes(batch)]
                 if isinstance(method, Progressive)
@@ -296,12 +296,12 @@ def measure_model(
 
     Test samples that lie on the device (resident, None: if they fit) are prepared before the time is taken.
     """
+    from consilience.training.batch_loader import BatchLoader
     from consilience.training.devices import resolve_device
-    from consilience.training.feed import Feed
     from consilience.training.trainer import input_type, predict
 
     target = resolve_device(device)
-    feed = Feed(test, model.preparation, target, resident, input_type(model.method))
+    feed = BatchLoader(test, model.preparation, target, resident, input_type(model.method))
     method = model.method.to(target)
     waits = []
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a method is, what it is built from, and the registry of all of them."""
+"""The base classes of methods, what they are built from, and the registry of all methods."""
 
 from consilience.methods.losses import equal_weights, expert_losses, task_losses, weighted_mean
 from consilience.methods.method import ExpertMethod, JointMethod, Method, Prediction, Step, encode

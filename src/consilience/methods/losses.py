@@ -1,4 +1,4 @@
-"""What predictions cost, sample by sample and expert by expert, and averages that leave out what is missing."""
+"""Losses per sample and per expert, and weighted averages over the present modalities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from consilience.core.targets import Task
 
 
 def task_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
-    """Each sample's loss `[batch]`: cross entropy of logits, or squared error averaged over targets."""
+    """Return the loss of each sample `[batch]`: cross entropy, or squared error averaged over targets."""
     assert batch.y is not None
     if task.classification:
         return functional.cross_entropy(output, batch.y, reduction="none")
@@ -19,7 +19,7 @@ def task_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
 
 
 def expert_losses(task: Task, opinions: Tensor, batch: Batch) -> Tensor:
-    """Each expert's loss on each sample: opinions `[batch, modality, class]` → `[batch, modality]`."""
+    """Return the loss of each expert on each sample: opinions `[batch, modality, class]` → `[batch, modality]`."""
     assert batch.y is not None
     if task.classification:
         targets = batch.y[:, None].expand(opinions.shape[:2])
@@ -28,19 +28,19 @@ def expert_losses(task: Task, opinions: Tensor, batch: Batch) -> Tensor:
 
 
 def weighted_mean(values: Tensor, weight: Tensor, dim: int | None = None) -> Tensor:
-    """Σ w·v / Σ w, and 0 where nothing is counted.
+    """Return Σ w·v / Σ w, or 0 where all weights are 0.
 
     >>> weighted_mean(torch.tensor([1.0, 3.0]), torch.tensor([3.0, 1.0])).item()
     1.5
     """
     weight = weight.to(values.dtype)
     total = weight.sum() if dim is None else weight.sum(dim)
-    weighed = (values * weight).sum() if dim is None else (values * weight).sum(dim)
-    return weighed / torch.where(total > 0, total, 1)  # not a small constant: only ratios of weights may matter
+    weighted = (values * weight).sum() if dim is None else (values * weight).sum(dim)
+    return weighted / torch.where(total > 0, total, 1)  # only ratios of weights matter
 
 
 def equal_weights(present: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """1 / (number present), 0 where missing: `[batch, modality]`.
+    """Return 1 / (number of present modalities), 0 where missing: `[batch, modality]`.
 
     >>> equal_weights(torch.tensor([[True, True], [False, True]])).tolist()
     [[0.5, 0.5], [0.0, 1.0]]

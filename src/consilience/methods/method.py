@@ -1,4 +1,4 @@
-"""What a method is: what it returns and what it learns from; and the two usual sorts, joining features or opinions."""
+"""The base class of methods, and of the two usual kinds: those that join features, and those that join opinions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ if TYPE_CHECKING:  # training lies below; a method only names its types
 
 @dataclass
 class Prediction:
-    """What a method has to say about a batch.
+    """What a method returns for a batch.
 
-    output: `[batch, class]` logits (their softmax is the probability) or `[batch, target]` numbers ·
-    opinions: `[batch, modality, class]` each expert's logits · weights: `[batch, modality]` the raw fusion weights, 0
-    where missing · features: name → `Encoded` · joint: `[batch, width]` the fused representation · extra: the rest.
+    Args:
+        output: Logits `[batch, class]`, or numbers `[batch, target]`.
+        opinions: Logits of each expert `[batch, modality, class]`.
+        weights: Unnormalised fusion weights `[batch, modality]`, 0 where a modality is missing.
+        features: Name → `Encoded`.
+        joint: Fused representation `[batch, width]`.
+        extra: Anything else.
     """
 
     output: Tensor
@@ -40,7 +44,7 @@ class Prediction:
 
 @dataclass
 class Step:
-    """Where training stands: epoch (from 0) of epochs, the phase's name, the loss history if the method keeps one."""
+    """The state of training: epoch (from 0), number of epochs, name of the phase, and the loss history if kept."""
 
     epoch: int = 0
     epochs: int = 1
@@ -49,10 +53,21 @@ class Step:
 
 
 class Method(DeclaredSettings, nn.Module):
-    """A named way to fuse that can be trained and compared: the smallest contract that expresses all of them.
+    """The base class of all methods.
 
-    A subclass takes a `Spec` and its own settings as keyword-only arguments, and defines `forward`. It may change
-    what is learned (`objective`) and how (`fit`). Class attributes say what it serves.
+    A subclass takes a `Spec` and its settings as keyword-only arguments, which are checked against their annotations,
+    and defines `forward`. It may override the loss (`objective`) and the training (`fit`).
+
+    Attributes:
+        tasks: Supported kinds of task.
+        reads: Supported kinds of modality.
+        min_modalities: Smallest number of modalities.
+        size: The setting that makes the method wider, if that is not the width of its encoders.
+        needs_targets: Whether it cannot be trained without y.
+        ignored_worst: Share of the validation samples, at most 0.05, whose large losses early stopping ignores.
+        keeps_history: Whether `objective` uses `step.history`, which needs opinions.
+        history_start: First epoch that the history counts, from 1.
+        history_length: Number of epochs that the history counts; None: all.
     """
 
     name: ClassVar[str] = ""
@@ -61,12 +76,12 @@ class Method(DeclaredSettings, nn.Module):
     tasks: ClassVar[tuple[TaskKind, ...]] = ("classification", "regression")
     reads: ClassVar[tuple[Kind, ...]] = ("vector", "image", "sequence", "tokens")
     min_modalities: ClassVar[int] = 1
-    size: ClassVar[str | None] = None  # the setting that makes it wider, where that is not its encoders' width
-    needs_targets: ClassVar[bool] = True  # whether there is nothing to learn from samples without y
-    ignored_worst: ClassVar[float] = 0.0  # share of validation samples, at most .05, too bad to stop by
-    keeps_history: bool = False  # whether objective() wants step.history (needs opinions)
-    history_start: int = 1  # the first epoch that the history counts, from 1
-    history_length: int | None = None  # how many epochs it counts from there, all if None
+    size: ClassVar[str | None] = None
+    needs_targets: ClassVar[bool] = True
+    ignored_worst: ClassVar[float] = 0.0
+    keeps_history: bool = False
+    history_start: int = 1
+    history_length: int | None = None
 
     def __init__(self, spec: Spec):
         super().__init__()
@@ -75,34 +90,34 @@ class Method(DeclaredSettings, nn.Module):
         self.task = spec.task
 
     def forward(self, batch: Batch) -> Prediction:
-        """Fuse a batch. Missing modalities are zeros in the batch and False in `batch.present`."""
+        """Fuse a batch. A missing modality is zeros in the batch and False in `batch.present`."""
         raise NotImplementedError
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
-        """Named losses, whose sum is minimised. By default the task's own loss on the output."""
+        """Return named losses, whose sum is minimised. By default the loss of the task on the output."""
         return {"task": weighted_mean(task_losses(self.task, prediction.output, batch), batch.weight)}
 
     def validation_losses(self, prediction: Prediction, batch: Batch) -> Tensor:
-        """What early stopping goes by, each sample's loss `[batch]`. By default the task's own."""
+        """Return the loss of each sample `[batch]` for early stopping. By default the loss of the task."""
         return task_losses(self.task, prediction.output, batch)
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
-        """Learn from samples. By default one run of the training loop."""
+        """Train on samples. By default one run of the training loop."""
         trainer.run(self, train, validation)
 
     @classmethod
     def arguments(cls, modalities: Iterable[str]) -> list[str]:
-        """For a family (`name:argument`): the arguments it can be asked for with."""
+        """Return the possible arguments of a family (`name:argument`)."""
         return []
 
     @classmethod
     def member(cls, argument: str) -> type[Method] | None:
-        """For a family whose members are classes of their own: one of them. None: this class takes the argument."""
+        """Return the class of a member of a family; None if this class takes the argument."""
         return None
 
     @classmethod
     def reason_against(cls, spec: Spec) -> str | None:
-        """Why this method cannot serve such modalities, task and encoders, or None if it can."""
+        """Return why the method does not support a spec, or None if it does."""
         if spec.task.kind not in cls.tasks:
             return f"it serves {' and '.join(cls.tasks)}, not {spec.task.kind}"
         if len(spec.modalities) < cls.min_modalities:
@@ -116,9 +131,9 @@ class Method(DeclaredSettings, nn.Module):
 class JointMethod(Method):
     """A method that joins features: encoders → fusion → head.
 
-    A subclass sets `self.fusion`, a module called with name → `Encoded` and the batch that returns the joint
-    representation `[batch, width]`, and `self.head`. Where more happens it overrides `represent`, `read` or `opine`,
-    not `forward`: progressive fusion repeats `represent` and the fusion, and reads once.
+    A subclass sets `self.fusion`, a module that takes name → `Encoded` and the batch and returns the joint
+    representation `[batch, width]`, and `self.head`. To change more, override `represent`, `read` or `opine`, not
+    `forward`: progressive fusion repeats `represent` and the fusion, and calls `read` once.
     """
 
     fusion: nn.Module
@@ -127,26 +142,26 @@ class JointMethod(Method):
     def __init__(self, spec: Spec):
         super().__init__(spec)
         self.encoders = spec.build_encoders()
-        # As chosen by the user or preferred by the method; a module of the user's own is no choice to repeat.
-        self.choices = {name: one for name, one in spec.encoders.items() if not isinstance(one, nn.Module)}
+        # Choices of the user or the method that can be built again, which a module of the user's cannot.
+        self.choices = {name: choice for name, choice in spec.encoders.items() if not isinstance(choice, nn.Module)}
 
     def represent(self, batch: Batch) -> dict[str, Encoded]:
-        """Each modality's features, as the fusion wants them."""
+        """Return the features of each modality."""
         return {name: encode(encoder, batch, name) for name, encoder in self.encoders.items()}
 
     def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
-        """The joint representation `[batch, width]` as a prediction."""
+        """Return the prediction from the joint representation `[batch, width]`."""
         return Prediction(self.head(joint), features=features, joint=joint)
 
     def opine(self, features: Mapping[str, Encoded]) -> Tensor | None:
-        """Opinions of each modality alone, `[batch, modality, class]`, where a method has heads for that.
+        """Return the opinions of each modality alone `[batch, modality, class]`, if the method has heads for that.
 
-        In a loop they are asked of the first pass: after it, no modality's features are its own alone.
+        Progressive fusion calls this in the first pass: later, the features of a modality depend on the others.
         """
         return None
 
     def forward(self, batch: Batch) -> Prediction:
-        """Encode each modality, join, read out."""
+        """Encode each modality, fuse, predict."""
         features = self.represent(batch)
         prediction = self.read(self.fusion(features, batch), features, batch)
         if prediction.opinions is None:
@@ -157,8 +172,10 @@ class JointMethod(Method):
 class ExpertMethod(Method):
     """A method that joins opinions: an expert (encoder and linear head) per modality, then `combine`.
 
-    expert_loss: weight of the experts' own losses beside the loss of the fused output. Without them the experts
-    only learn what the others leave over, and are of little use when one of them is missing.
+    Args:
+        spec: The modalities, the task and the encoders.
+        expert_loss: Weight of the losses of the single experts beside the loss of the fused output. Without them an
+            expert only learns what the others do not explain, and is of little use when one of them is missing.
     """
 
     def __init__(self, spec: Spec, *, expert_loss: NonNegativeFloat = 1.0):
@@ -170,37 +187,39 @@ class ExpertMethod(Method):
         self.expert_loss = expert_loss
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Opinions `[batch, modality, class]` → output `[batch, class]` and weights `[batch, modality]`."""
+        """Return output `[batch, class]` and weights `[batch, modality]` of opinions `[batch, modality, class]`."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> Prediction:
-        """Hear every expert, then combine."""
+        """Compute the opinion of every expert, and combine them."""
         features = {name: encode(encoder, batch, name) for name, encoder in self.encoders.items()}
         opinions = torch.stack([head(features[name].pooled) for name, head in self.heads.items()], dim=1)
         output, weights = self.combine(opinions, batch)
         return Prediction(output, opinions=opinions, weights=weights, features=features)
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
-        """The loss of the fused output, and of every expert on the samples that have its modality."""
+        """Return the loss of the fused output, and of every expert on the samples that have its modality."""
         losses = super().objective(prediction, batch, step)
         if self.expert_loss:
             assert prediction.opinions is not None
             own = expert_losses(self.task, prediction.opinions, batch)
-            if self.keeps_history:  # which wants the same numbers
+            if self.keeps_history:  # which uses the same losses
                 prediction.extra = {**prediction.extra, "expert_losses": own.detach()}
             losses["experts"] = self.expert_loss * weighted_mean((own * batch.present).sum(dim=1), batch.weight)
         return losses
 
 
 def encode(encoder: Encoder, batch: Batch, name: str) -> Encoded:
-    """Encode one modality of a batch, running the encoder on the samples that have it; the others get zeros.
+    """Encode one modality of a batch: the encoder runs on the samples that have it, the others get zeros.
 
-    So that an absent image moves no batch statistics, and an absent text is no empty sequence to attend to.
+    A missing image then does not change batch statistics, and attention never sees an empty text.
     """
     x, lengths = batch[name], batch.lengths.get(name)
     if name in batch.complete:
         return encoder(x, lengths)
     present = batch.present_in(name)
+    if batch.stacked:  # rows cannot be selected: encode all of them, and set those without the modality to zero
+        return _zero_missing(encoder(x, None if lengths is None else lengths.clamp(min=1)), present)
     rows = present.nonzero()[:, 0]
     if len(rows) == len(batch):
         return encoder(x, lengths)
@@ -218,3 +237,12 @@ def encode(encoder: Encoder, batch: Batch, name: str) -> Encoded:
         None if some.sequence is None else spread(some.sequence),
         None if some.mask is None else spread(some.mask),
     )
+
+
+def _zero_missing(encoded: Encoded, present: Tensor) -> Encoded:
+    def zero(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part.masked_fill(~present.view(-1, *[1] * (part.ndim - 1)), 0)
+
+    pooled = zero(encoded.pooled)
+    assert pooled is not None
+    return Encoded(pooled, zero(encoded.sequence), zero(encoded.mask))

@@ -16,7 +16,13 @@ from consilience.encoders import Encoder, EncoderChoice, build_encoder
 
 @dataclass
 class Spec:
-    """What a method is built from: the modalities it will see, the task, and the encoder chosen for each modality."""
+    """What a method is built from.
+
+    Args:
+        modalities: Name → `Modality`.
+        task: The task.
+        encoders: Name → encoder; the default of its kind for the others.
+    """
 
     modalities: Mapping[str, Modality]
     task: Task
@@ -28,20 +34,20 @@ class Spec:
                 raise unknown_name("modality", name, self.modalities, "It was given in encoders")
 
     def build_encoders(self) -> PerModality:
-        """One encoder for each modality."""
+        """Build one encoder per modality."""
         return PerModality({name: self.build_encoder(name) for name in self.modalities})
 
     def build_encoder(self, name: str) -> Encoder:
-        """The encoder of one modality: the one chosen, or the default of its kind."""
+        """Build the encoder of one modality: the chosen one, or the default of its kind."""
         return build_encoder(self.modalities[name], self.encoders.get(name))
 
     def preferring(self, encoders: Mapping[str, EncoderChoice]) -> Spec:
-        """The same spec with these encoders for the modalities that none was chosen for."""
+        """Return the spec with these encoders for modalities without a chosen encoder."""
         chosen = {name: choice for name, choice in self.encoders.items() if choice is not None}
         return Spec(self.modalities, self.task, {**encoders, **chosen})
 
     def only(self, *names: str) -> Spec:
-        """The same spec with fewer modalities."""
+        """Return the spec with fewer modalities."""
         for name in names:
             if name not in self.modalities:
                 raise unknown_name("modality", name, self.modalities)
@@ -53,10 +59,7 @@ class Spec:
 
 
 class PerModality(nn.Module):
-    """One module for each modality, found by name.
-
-    Unlike `nn.ModuleDict` it accepts any name ("temp.1", "keys"): the user's columns are named by the user.
-    """
+    """One module per modality, by name. Unlike `nn.ModuleDict` it accepts any name, such as "temp.1" and "keys"."""
 
     def __init__(self, modules: Mapping[str, nn.Module]):
         super().__init__()

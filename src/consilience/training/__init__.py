@@ -1,8 +1,25 @@
-"""The one training loop, and a trained method with everything needed to use it again."""
+"""The training loop with its settings and callbacks, and the trained model with everything needed to use it."""
 
+from consilience.training.callbacks import Callback
+from consilience.training.loggers import MLflowCallback, TensorBoardCallback
+from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.model import Model, load_model
 from consilience.training.phases import Phase
-from consilience.training.trainer import Log, Trainer
+from consilience.training.settings import TrainingSettings
+from consilience.training.trainer import Trainer
+from consilience.training.training_log import Log
 
-__all__ = ["Log", "LossHistory", "Model", "Phase", "Trainer", "load_model"]
+__all__ = [
+    "Callback",
+    "Log",
+    "LossHistory",
+    "MLflowCallback",
+    "Model",
+    "Phase",
+    "TensorBoardCallback",
+    "Trainer",
+    "TrainingRun",
+    "TrainingSettings",
+    "load_model",
+]

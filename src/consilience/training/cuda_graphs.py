@@ -16,8 +16,6 @@ from consilience.core.errors import TrainingError
 
 # A whole step, the update of the weights included, and what it found: tensors by name, free of gradients.
 Work = Callable[[Batch], dict[str, Tensor]]
-PRECISIONS = ("32", "bf16", "bf16-mixed", "bf16-true", "64")
-OPTIMIZERS = ("adam", "adamw", "sgd", "rmsprop")
 # Shapes of batches that are recorded in an epoch, each with memory of its own; others run as they are.
 MOST_SHAPES = 4
 

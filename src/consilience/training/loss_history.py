@@ -5,22 +5,40 @@ Zhang et al. 2023, *Provable Dynamic Fusion for Low-Quality Multimodal Data*, eq
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from consilience.core.batches import Batch
+from consilience.core.errors import InputError
+from consilience.methods import Method, Prediction, expert_losses
+from consilience.training.callbacks import Callback
 
-class LossHistory:
+if TYPE_CHECKING:
+    from consilience.training.loop import TrainingRun
+
+_LOSSES = "expert losses"
+
+
+class LossHistory(Callback):
     """Losses per sample and modality, collected while training: κ_i^m = 1/T Σ_t loss of expert m on sample i.
 
-    start: the first epoch that counts (T_s, from 1) · window: how many epochs count from there (T), all if None.
+    Args:
+        samples: Number of training samples.
+        modalities: Number of modalities.
+        start: The first epoch that counts (T_s, from 1).
+        window: How many epochs count from there (T); None: all.
+        device: Where the losses are kept.
 
-    >>> history = LossHistory(samples=3, modalities=2)
-    >>> history.record(torch.tensor([0, 2]), torch.tensor([[1.0, 4.0], [3.0, 2.0]]), epoch=0)
-    >>> history.average().tolist()
-    [[1.0, 4.0], [0.0, 0.0], [3.0, 2.0]]
+    Example:
+        >>> history = LossHistory(samples=3, modalities=2)
+        >>> history.record(torch.tensor([0, 2]), torch.tensor([[1.0, 4.0], [3.0, 2.0]]), epoch=0)
+        >>> history.average().tolist()
+        [[1.0, 4.0], [0.0, 0.0], [3.0, 2.0]]
     """
+
+    every_process = True
 
     def __init__(
         self,
@@ -34,23 +52,57 @@ class LossHistory:
         self.start, self.window = start, window
         self.total = torch.zeros(samples, modalities, device=device)
         self.count = torch.zeros(samples, modalities, device=device)
-        # What this process saw since the last `gather`: samples, losses, and 1 where a modality was present.
+        # What this process recorded since the last `gather`: samples, losses, and 1 where a modality was present.
         self._fresh: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._tables: dict[tuple[bool, bool], Tensor] = {}  # what `past` reads at every step, made once an epoch
+        self._tables: dict[tuple[bool, bool], Tensor] = {}  # what `past` reads at every step, computed once an epoch
+
+    @classmethod
+    def of(cls, module: Method, samples: int, device: torch.device) -> LossHistory:
+        """Return an empty history with the window that the method declares."""
+        start, window = module.history_start, module.history_length
+        return cls(samples, len(module.names), start=start, window=window, device=device)
+
+    def on_epoch_start(self, run: TrainingRun) -> None:
+        """Give the method's objective this history."""
+        run.step.history = self
+
+    def observe(self, run: TrainingRun, prediction: Prediction, batch: Batch) -> dict[str, Tensor]:
+        """Return the losses of the experts themselves."""
+        if prediction.opinions is None:
+            raise InputError(f"{type(run.module).__name__} keeps a loss history but its predictions have no opinions")
+        own = prediction.extra.get("expert_losses")
+        losses = expert_losses(run.module.task, prediction.opinions.detach(), batch) if own is None else own.detach()
+        return {_LOSSES: losses}
+
+    def on_batch_end(self, run: TrainingRun) -> None:
+        """Record the losses of a batch."""
+        assert run.batch is not None
+        self.record(run.batch.index, run.observed[_LOSSES], run.batch.present, epoch=run.epoch)
+
+    def on_epoch_end(self, run: TrainingRun, row: dict[str, Any]) -> None:
+        """Make the losses of this epoch part of the past."""
+        self.gather(run.fabric)
 
     def counts(self, epoch: int) -> bool:
-        """Whether an epoch (from 0) lies in the window."""
+        """Whether an epoch (from 0) counts."""
         return epoch + 1 >= self.start and (self.window is None or epoch + 1 < self.start + self.window)
 
     def record(self, index: Tensor, losses: Tensor, present: Tensor | None = None, *, epoch: int) -> None:
-        """Add the losses `[batch, modality]` of the samples `index` `[batch]`; absent modalities count nothing."""
+        """Record the losses of a batch.
+
+        Args:
+            index: Position of each sample in the training set `[batch]`.
+            losses: `[batch, modality]`.
+            present: Booleans `[batch, modality]`; losses of missing modalities do not count. None: all are present.
+            epoch: Epoch, from 0.
+        """
         if not self.counts(epoch):
             return
         counted = torch.ones_like(losses) if present is None else present
         self._fresh.append((index, losses.detach(), counted))
 
     def gather(self, fabric: Any = None) -> None:
-        """Add up what every process has seen; called by the loop at the end of an epoch."""
+        """End an epoch: add up what every process has recorded."""
         total, count = self._fresh_sums()
         if fabric is not None and fabric.world_size > 1:  # each saw its share of the samples
             total, count = fabric.all_reduce(total, reduce_op="sum"), fabric.all_reduce(count, reduce_op="sum")
@@ -70,24 +122,31 @@ class LossHistory:
         return total, count
 
     def sum(self) -> Tensor:
-        """Cumulative losses `[sample, modality]`, as the published code of Zhang et al. keeps them."""
+        """Return cumulative losses `[sample, modality]`, as the published code of Zhang et al. keeps them."""
         return self.total + self._fresh_sums()[0]
 
     def average(self) -> Tensor:
-        """Mean losses `[sample, modality]` (eq. 14); 0 where nothing has been seen."""
+        """Return mean losses `[sample, modality]` (eq. 14); 0 where nothing was recorded."""
         total, count = self._fresh_sums()
         return (self.total + total) / (self.count + count).clamp(min=1)
 
     def seen(self, index: Tensor) -> Tensor:
-        """Of which modalities of some samples there is a loss from past epochs: booleans `[batch, modality]`."""
+        """Return whether past epochs have a loss of these samples: booleans `[batch, modality]`."""
         return self.count[index] > 0
 
     def past(self, index: Tensor, *, cumulative: bool = False, normalised: bool = False) -> Tensor:
-        """The mean or cumulative losses of some samples in past epochs: `[batch, modality]`, 0 where none was seen.
+        """Return the mean or cumulative losses of some samples in past epochs.
 
-        normalised: brought to [0, 1] over the training set, each modality for itself; what was never seen (a missing
-        modality) bounds nothing. The epoch under way counts nothing yet, so that the order of its batches and the
-        number of processes do not matter.
+        The current epoch does not count yet, so that the order of its batches and the number of processes do not
+        matter.
+
+        Args:
+            index: Positions of the samples in the training set `[batch]`.
+            cumulative: The sum over epochs instead of the mean.
+            normalised: Scale each modality to [0, 1] over the training samples that have it.
+
+        Returns:
+            `[batch, modality]`, 0 where no loss was recorded.
         """
         if (cumulative, normalised) not in self._tables:
             self._tables[cumulative, normalised] = self._table(cumulative, normalised)
@@ -102,11 +161,11 @@ class LossHistory:
         return values
 
     def state(self) -> dict[str, Tensor]:
-        """What has been collected, for a checkpoint."""
+        """Return what was recorded."""
         return {"total": self.total.cpu(), "count": self.count.cpu()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self.total.copy_(state["total"])
         self.count.copy_(state["count"])
         self._tables.clear()

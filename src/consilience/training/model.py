@@ -1,4 +1,4 @@
-"""A trained method with everything needed to use it: the preparation of its inputs, the task, the names."""
+"""A trained method with the preparation of its inputs: fit, predict, save and load."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from consilience.core.correlation import Correlation
@@ -16,27 +17,50 @@ from consilience.core.samples import Samples
 from consilience.core.targets import Task, TaskKind
 from consilience.corruption import Statistics
 from consilience.data import read_with_recipe
-from consilience.encoders import EncoderChoice, as_chosen, own_transforms
+from consilience.encoders import EncoderChoice, as_chosen, describe_encoders, own_transforms
 from consilience.methods import Method, Prediction, Spec, build
 from consilience.preparation import Preparation
+from consilience.training.batch_loader import BatchLoader
 from consilience.training.devices import resolve_device
-from consilience.training.feed import Feed
-from consilience.training.loop import Log
-from consilience.training.model_folder import read_folder, write_folder
+from consilience.training.model_folder import (
+    EXTRA,
+    Folder,
+    add_custom_modules,
+    check_described,
+    prefixed,
+    read_description,
+    read_folder,
+    write_folder,
+)
 from consilience.training.seeding import seeded
 from consilience.training.trainer import Trainer, check_set, input_type, predict
+from consilience.training.training_log import Log
 from consilience.training.trust_check import misplaced_trust, warn_of_misplaced_trust
+
+_METHOD, _PREPARATION = "method.", "preparation."
+_FIELDS = {"method": str, "settings": dict, "encoders": dict, "preparation": dict, "extra": dict}
 
 
 @dataclass
 class Model:
-    """What training leaves: the method's name and settings, the trained module, and the fitted preparation.
+    """A trained method with everything needed to use it.
 
-    >>> from consilience.data import load_data
-    >>> data = load_data("digits")
-    >>> model = Model.fit("concat", data.train, data.validation, trainer=Trainer(epochs=3))
-    >>> model.predict(data.test).output.shape[1]
-    10
+    Attributes:
+        name: Registered name of the method.
+        settings: Of the method.
+        encoders: Chosen encoders by modality.
+        method: The trained module.
+        preparation: How samples become batches, fitted on the training samples.
+        logs: One log per training run.
+        recipe: How the training data were read, `DataSet.recipe()`.
+        misplaced_trust: The modalities that fitting warned of, with their correlations.
+
+    Example:
+        >>> from consilience.data import load_data
+        >>> data = load_data("digits")
+        >>> model = Model.fit("concat", data.train, data.validation, trainer=Trainer(epochs=3))
+        >>> model.predict(data.test).output.shape[1]
+        10
     """
 
     name: str
@@ -45,8 +69,8 @@ class Model:
     method: Method
     preparation: Preparation
     logs: list[Log]
-    recipe: Mapping[str, Any] | None = None  # how the training data were read, `DataSet.recipe()`
-    misplaced_trust: dict[str, Correlation] = field(default_factory=dict)  # what fitting warned of, by modality
+    recipe: Mapping[str, Any] | None = None
+    misplaced_trust: dict[str, Correlation] = field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -63,8 +87,18 @@ class Model:
     ) -> Model:
         """Learn the task, prepare, build the method by name, and train it.
 
-        Warns (`TrustWarning`) if the method came to trust a modality more when it is wrong. That is judged on the
-        validation set, for want of one on the training set, whose losses understate it.
+        Warns (`TrustWarning`) if the method trusts a modality more when it is wrong. This is measured on the
+        validation set; without one on the training set, where losses are too low.
+
+        Args:
+            name: Registered name of the method.
+            train: Training samples.
+            validation: Samples for early stopping.
+            settings: Of the method.
+            encoders: Encoders by modality; the method's defaults for the others.
+            task: Classification or regression. None: as the targets are.
+            class_weight: Weight of each class, or "balanced".
+            trainer: How to train.
         """
         check_set("training", train)
         if validation is not None:
@@ -89,24 +123,24 @@ class Model:
 
     @property
     def task(self) -> Task:
-        """What is predicted."""
+        """The task: classes or numbers that are predicted."""
         return self.preparation.task
 
     def reference(self) -> dict[str, Statistics]:
-        """Spread and range of each modality in training: what a corruption's level is measured by."""
+        """Return spread and range of each modality in training, the unit of a corruption's level."""
         return self.preparation.statistics()
 
     def predict(self, samples: Samples, *, batch_size: int = 512, device: str = "auto") -> Prediction:
-        """Output, opinions, weights and joint representation for every sample, on the CPU."""
+        """Return output, opinions, weights and joint representation for every sample, on the CPU."""
         target = resolve_device(device)
-        feed = Feed(samples, self.preparation, target, dtype=input_type(self.method))
-        return predict(self.method.to(target), feed, batch_size)
+        loader = BatchLoader(samples, self.preparation, target, dtype=input_type(self.method))
+        return predict(self.method.to(target), loader, batch_size)
 
     def read(self, path: str | Path) -> Samples:
-        """New samples from a file laid out as the training data was, read the same way."""
+        """Read new samples from a file that has the format of the training data."""
         if self.recipe is None:
             raise SavedModelError(
-                "this model does not know how its training data were read: it was not trained from a file. "
+                "reading a file: the model was not trained from a file, so its format is unknown. "
                 "Give predict a mapping of arrays"
             )
         return read_with_recipe(self.recipe, path)
@@ -114,18 +148,51 @@ class Model:
     def save(
         self, path: str | Path, extra: Mapping[str, Any] | None = None, tensors: Mapping[str, Tensor] | None = None
     ) -> Path:
-        """Write a folder of safetensors and JSON; `extra` and `tensors` are JSON and tensors of the caller's own."""
-        return write_folder(Path(path), self, dict(extra or {}), dict(tensors or {}))
+        """Write a folder of safetensors and JSON.
+
+        Args:
+            path: The folder.
+            extra: JSON of the caller's own.
+            tensors: Tensors of the caller's own, for `read_extra_tensors`.
+
+        Returns:
+            The absolute path.
+        """
+        learned, prepared = self.preparation.state()
+        weights = prefixed(_METHOD, self.method.state_dict()) | prefixed(_PREPARATION, learned)
+        described = {
+            "method": self.name,
+            "settings": self.settings,
+            "encoders": describe_encoders(self.encoders, self.method),
+            "preparation": prepared,
+            "recipe": self.recipe,
+            "extra": dict(extra or {}),
+        }
+        return write_folder(Path(path), Folder(described, weights | prefixed(EXTRA, tensors or {})))
 
 
 def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = None) -> tuple[Model, dict[str, Any]]:
-    """Read what `Model.save` wrote. Custom encoders are passed again, since no code is stored."""
-    content = read_folder(Path(path), dict(encoders or {}))
-    name, settings = content.described["method"], content.described["settings"]
+    """Read what `Model.save` wrote.
+
+    Args:
+        path: The folder.
+        encoders: The user's own encoder modules, whose code is not stored.
+
+    Returns:
+        The model, and the `extra` that was saved with it.
+    """
+    folder = Path(path)
+    described = read_description(folder)
+    if "method" not in described and "estimator" in described:
+        raise SavedModelError(f"{path} holds a {described['estimator']}, not a trained method; read it with load")
+    check_described(folder, described, _FIELDS)
+    content = read_folder(folder)
+    chosen = add_custom_modules(folder, described["encoders"], encoders or {})
+    name, settings = described["method"], described["settings"]
     try:
-        preparation = Preparation.from_state(content.preparation_tensors, content.described["preparation"])
-        spec = Spec(preparation.modalities, preparation.task, content.encoders)
-        with seeded(0):  # what is drawn here is overwritten at once
+        preparation = Preparation.from_state(content.part(_PREPARATION), described["preparation"])
+        spec = Spec(preparation.modalities, preparation.task, chosen)
+        with seeded(0):  # these weights are overwritten at once
             method = build(name, spec, settings)
     except SavedModelError as error:
         raise SavedModelError(f"loading {path}: {error}") from error
@@ -134,14 +201,32 @@ def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = 
             f"loading {path}: the method {name!r} cannot be built as it was saved: {error}. If it was registered by a "
             "package of its own, import that first; if it had encoders of your own, pass the same ones"
         ) from error
-    content.load_weights(method)
-    return Model(
-        name, settings, as_chosen(content.encoders), method, preparation, [], content.described.get("recipe")
-    ), content.described["extra"]
+    _load_weights(method, content.part(_METHOD), folder)
+    model = Model(name, settings, as_chosen(chosen), method, preparation, [], described.get("recipe"))
+    return model, described["extra"]
+
+
+def _load_weights(method: Method, state: Mapping[str, Tensor], path: Path) -> None:
+    if any(value.dtype == torch.float64 for value in state.values()):  # it was trained in 64 bits
+        method.double()
+    try:
+        method.load_state_dict(state)
+    except RuntimeError as error:
+        reason = str(error).replace("\n\t", " ")
+        raise SavedModelError(
+            f"the weights in {path} do not fit the method they were saved for: {reason}. If the model had "
+            "encoders of your own, pass the same ones"
+        ) from error
 
 
 def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] | str) -> np.ndarray:
-    """Sample weights `[n]` with each class's weight multiplied in; "balanced" gives every class the same total."""
+    """Return sample weights `[n]` multiplied by the weights of their classes.
+
+    Args:
+        train: The samples.
+        task: The classification.
+        class_weight: Weight by class (1 for classes that are not named), or "balanced": the same total for every class.
+    """
     if not task.classification:
         raise InputError("class_weight is for classification; a regression has no classes")
     assert task.classes is not None
@@ -150,7 +235,7 @@ def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] 
     encoded = task.encode(train.y)
     if class_weight == "balanced":
         totals = np.bincount(encoded, weights=weight, minlength=task.outputs)
-        # A class whose samples all weigh nothing goes on weighing nothing.
+        # A class whose samples all have weight 0 keeps it.
         per_class = totals.sum() / (task.outputs * np.where(totals > 0, totals, 1.0))
     else:
         if not isinstance(class_weight, Mapping):
@@ -161,7 +246,7 @@ def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] 
         per_class = np.ones(task.outputs)
         for label, value in class_weight.items():
             if label not in known:
-                raise InputError(f"class_weight names {label!r}, which is no class; the classes are {list(known)}")
+                raise InputError(f"class_weight names {label!r}, which is not a class; the classes are {list(known)}")
             if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
                 raise InputError(f"class_weight of {label!r} must be a number ≥ 0, got {value!r}")
             per_class[known[label]] = value

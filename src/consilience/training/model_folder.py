@@ -1,130 +1,84 @@
-"""A model as a folder: weights in safetensors, everything else in JSON, nothing that could be executed."""
+"""The folder format of everything that is saved: tensors in safetensors, the rest in JSON, nothing executable.
+
+`model.json` has the library, its version, the format's version and checksums beside what the caller describes. What is
+in the folder is said by the field `method` (a trained method) or `estimator` (an estimator with a format of its own).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from consilience.core.errors import InputError, SavedModelError
-from consilience.encoders import EncoderChoice, describe_encoders, is_custom
+from consilience.core.errors import ConsilienceError, InputError, SavedModelError
+from consilience.core.files import atomic_folder
+from consilience.encoders import is_custom
 from consilience.version import __version__
 
-if TYPE_CHECKING:
-    from consilience.training.model import Model
-
-# The only files of a saved model: a folder with any other in it is never replaced.
+# The only files of a saved model: a folder with any other file is never replaced.
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
 EXPERTS = "experts.skops"  # scikit-learn's, where there are any
 FORMAT = 1
-_METHOD, _PREPARATION, _EXTRA = "method.", "preparation.", "extra."
+EXTRA = "extra."
 _FIELDS = {"format": int, "version": str, "sha256": str, "checksum": str}
-_MODEL_FIELDS = {"method": str, "settings": dict, "encoders": dict, "preparation": dict, "extra": dict}
+_DOES_NOT_FIT = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder's content, as it was when saved: the description, tensors, and scikit-learn experts as skops has them.
+    """The content of a folder.
 
-    The description holds what the caller gave, and the library's own fields (`version`, checksums).
+    Attributes:
+        described: What the caller describes, as JSON; a folder that was read also has the library's own fields.
+        tensors: Tensors by name.
+        experts: Scikit-learn experts as skops writes them.
     """
 
     described: dict[str, Any]
     tensors: dict[str, Tensor]
     experts: bytes | None = None
 
-
-@dataclass
-class Saved:
-    """What a folder holds, checked."""
-
-    path: Path
-    described: dict[str, Any]
-    encoders: dict[str, EncoderChoice]
-    tensors: dict[str, Tensor]
-
-    @property
-    def preparation_tensors(self) -> dict[str, Tensor]:
-        """The tensors of the preparation."""
-        return {key[len(_PREPARATION) :]: value for key, value in self.tensors.items() if key.startswith(_PREPARATION)}
-
-    def load_weights(self, module: nn.Module) -> None:
-        """Put the method's tensors into a freshly built one."""
-        state = {key[len(_METHOD) :]: value for key, value in self.tensors.items() if key.startswith(_METHOD)}
-        if any(value.dtype == torch.float64 for value in state.values()):  # it was trained in 64 bits
-            module.double()
-        try:
-            module.load_state_dict(state)
-        except RuntimeError as error:
-            reason = str(error).replace("\n\t", " ")
-            raise SavedModelError(
-                f"the weights in {self.path} do not fit the method they were saved for: {reason}. If the model had "
-                "encoders of your own, pass the same ones"
-            ) from error
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """Return the tensors whose names begin with a prefix, without it."""
+        return {key[len(prefix) :]: value for key, value in self.tensors.items() if key.startswith(prefix)}
 
 
-def write_folder(path: Path, model: Model, extra: dict[str, Any], extra_tensors: Mapping[str, Tensor]) -> Path:
-    """Write a trained method with everything needed to use it, and what the caller has beside it."""
-    learned, prepared = model.preparation.state()
-    tensors = {_METHOD + key: value for key, value in model.method.state_dict().items()}
-    tensors |= {_PREPARATION + key: value for key, value in learned.items()}
-    tensors |= {_EXTRA + key: value for key, value in extra_tensors.items()}
-    described = {
-        "method": model.name,
-        "settings": model.settings,
-        "encoders": describe_encoders(model.encoders, model.method),
-        "preparation": prepared,
-        "recipe": model.recipe,
-        "extra": extra,
-    }
-    return write_sealed(path, Folder(described, tensors))
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with a prefix before their names, for `Folder.part`."""
+    return {prefix + key: value for key, value in tensors.items()}
 
 
-def read_folder(path: Path, encoders: Mapping[str, EncoderChoice]) -> Saved:
-    """Read what `write_folder` wrote, with the encoders it asks for."""
-    described = read_description(path)
-    if "method" not in described and "estimator" in described:
-        raise SavedModelError(f"{path} holds a {described['estimator']}, no trained method; read it with load")
-    _check_fields(path, described, _MODEL_FIELDS)
-    content = read_sealed(path)
-    return Saved(path, content.described, reunite(path, described["encoders"], encoders), content.tensors)
+def write_folder(path: Path, content: Folder) -> Path:
+    """Write a folder; an existing model is replaced as a whole or not at all.
 
+    Returns:
+        The absolute path.
 
-def read_extra_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors that the caller of `write_folder` had beside the model."""
-    tensors = read_sealed(path).tensors
-    return {key[len(_EXTRA) :]: value for key, value in tensors.items() if key.startswith(_EXTRA)}
-
-
-def write_sealed(path: Path, content: Folder) -> Path:
-    """Write into a folder beside the target, then swap: an existing model is replaced whole or not at all."""
+    Raises:
+        InputError: If the path holds something that is not a saved model, or the description is not JSON.
+    """
     from safetensors.torch import save_file
 
     path = path.absolute()
     check_replaceable(path)
-    beside, aside = (path.with_name(f".{path.name}.{os.getpid()}.{state}") for state in ("part", "old"))
-    for left_over in (beside, aside):
-        shutil.rmtree(left_over, ignore_errors=True)
-    beside.mkdir(parents=True)
-    try:
+    with atomic_folder(path) as folder:
         # A contiguous copy of each: safetensors refuses tensors that share memory.
         tensors = {key: value.detach().cpu().clone().contiguous() for key, value in content.tensors.items()}
-        save_file(tensors, beside / WEIGHTS)
+        save_file(tensors, folder / WEIGHTS)
         described = {"format": FORMAT, "library": "consilience", "version": __version__, **content.described}
-        described["sha256"] = _digest(beside / WEIGHTS)
+        described["sha256"] = _digest(folder / WEIGHTS)
         if content.experts is not None:
-            (beside / EXPERTS).write_bytes(content.experts)
-            described["experts_sha256"] = _digest(beside / EXPERTS)
+            (folder / EXPERTS).write_bytes(content.experts)
+            described["experts_sha256"] = _digest(folder / EXPERTS)
         try:
             text = json.dumps(described, allow_nan=False, default=_plain)
         except (TypeError, ValueError) as error:
@@ -133,25 +87,18 @@ def write_sealed(path: Path, content: Folder) -> Path:
             ) from error
         sealed = json.loads(text)
         sealed["checksum"] = _seal(sealed)
-        (beside / DESCRIPTION).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
+        (folder / DESCRIPTION).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
         # safetensors renames a temporary file, which only its owner may read; this one has what the umask gives.
-        shutil.copymode(beside / DESCRIPTION, beside / WEIGHTS)
-        if path.exists():
-            os.replace(path, aside)
-        try:
-            os.replace(beside, path)
-        except OSError:
-            if aside.exists():
-                os.replace(aside, path)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.copymode(folder / DESCRIPTION, folder / WEIGHTS)
     return path
 
 
-def read_sealed(path: Path) -> Folder:
-    """Read and check a folder; every way it can be broken has its own sentence."""
+def read_folder(path: Path) -> Folder:
+    """Read a folder and check it.
+
+    Raises:
+        SavedModelError: If a file is missing, damaged or was changed; the message says which.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -175,8 +122,13 @@ def read_sealed(path: Path) -> Folder:
     return Folder(described, tensors, None if experts is None else (path / EXPERTS).read_bytes())
 
 
+def read_extra_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors that the caller of `Model.save` added."""
+    return read_folder(path).part(EXTRA)
+
+
 def read_description(path: Path) -> dict[str, Any]:
-    """What a folder says it holds, checked to be ours and as it was saved."""
+    """Return the description of a folder, after checking that consilience wrote it and nobody changed it."""
     if not path.is_dir():
         raise SavedModelError(f"there is no saved model at {path}: it is not a folder")
     if not (path / DESCRIPTION).is_file():
@@ -187,20 +139,42 @@ def read_description(path: Path) -> dict[str, Any]:
         raise SavedModelError(f"{path / DESCRIPTION} is damaged: {error}") from error
     if not isinstance(described, dict) or described.get("library") != "consilience":
         raise SavedModelError(f"{path} is not a model saved by consilience")
-    _check_fields(path, described, _FIELDS)
+    check_described(path, described, _FIELDS)
     if described["checksum"] != _seal(described):
         raise SavedModelError(f"{path / DESCRIPTION} was changed after saving: its checksum differs")
     return described
 
 
-def _check_fields(path: Path, described: Mapping[str, Any], fields: Mapping[str, type]) -> None:
+def check_described(path: Path, described: Mapping[str, Any], fields: Mapping[str, type]) -> None:
+    """Raise an error if a description lacks a field, or one has another type."""
     for name, kind in fields.items():
         if not isinstance(described.get(name), kind):
-            raise SavedModelError(f"{path / DESCRIPTION} is damaged: {name!r} is missing, or is no {kind.__name__}")
+            raise SavedModelError(f"{path / DESCRIPTION} is damaged: {name!r} is missing, or is not a {kind.__name__}")
 
 
-def reunite(path: Path, saved: Mapping[str, Any], given: Mapping[str, Any], what: str = "encoders") -> dict[str, Any]:
-    """Described choices with modules of the user's own, of which no code is stored, put back in their places."""
+@contextmanager
+def rebuilding(path: Path, what: str = "the model") -> Iterator[None]:
+    """Turn errors of a description that does not fit this version into one that names the path."""
+    try:
+        yield
+    except _DOES_NOT_FIT as error:
+        if f"loading {path}" in str(error):
+            raise
+        reason = str(error) if isinstance(error, ConsilienceError) else f"{type(error).__name__}: {error}"
+        raise SavedModelError(f"loading {path}: {what} cannot be rebuilt as it was saved: {reason}") from error
+
+
+def add_custom_modules(
+    path: Path, saved: Mapping[str, Any], given: Mapping[str, Any], what: str = "encoders"
+) -> dict[str, Any]:
+    """Return saved choices with the user's own modules, whose code is not stored, in their places.
+
+    Args:
+        path: The folder, for messages.
+        saved: Modality → choice, as it was saved.
+        given: Modality → module, as the user passed it when loading.
+        what: "encoders" or "decoders".
+    """
     for name in given:
         if not is_custom(saved.get(name)):
             raise InputError(
@@ -218,24 +192,26 @@ def reunite(path: Path, saved: Mapping[str, Any], given: Mapping[str, Any], what
 
 
 def check_replaceable(path: Path) -> None:
-    """A folder that is not ours, or that has become more than ours, is not to be lost."""
+    """Raise an error if a path holds anything that is not part of a saved model."""
     if not path.exists():
         return
     if not path.is_dir():
         raise InputError(f"saving: {path} is a file; choose a folder")
-    found = sorted(entry.name for entry in path.iterdir())
-    if foreign := [name for name in found if name not in (DESCRIPTION, WEIGHTS, EXPERTS)]:
-        raise InputError(f"saving: {path} exists and holds {foreign[0]!r}, no part of a model; choose another folder")
+    names = sorted(entry.name for entry in path.iterdir())
+    if foreign := [name for name in names if name not in (DESCRIPTION, WEIGHTS, EXPERTS)]:
+        raise InputError(
+            f"saving: {path} exists and holds {foreign[0]!r}, which is no part of a model; choose another folder"
+        )
     try:
-        ours = not found or json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))["library"] == "consilience"
+        ours = not names or json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))["library"] == "consilience"
     except (OSError, ValueError, KeyError, TypeError):
         ours = False
     if not ours:
-        raise InputError(f"saving: {path} exists and is no model saved by consilience; choose another folder")
+        raise InputError(f"saving: {path} exists and is not a model saved by consilience; choose another folder")
 
 
 def _seal(described: Mapping[str, Any]) -> str:
-    """A checksum of the description itself, which holds that of the weights: a changed label is noticed too."""
+    """A checksum of the description, which holds that of the weights: a changed label is noticed too."""
     content = {name: value for name, value in described.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -246,7 +222,7 @@ def _digest(path: Path) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Numpy scalars and arrays as JSON values."""
+    """NumPy scalars and arrays as JSON values."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{value!r} of type {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Optimizers by name, and the learning rate over time: warm-up, then plateau or cosine."""
+"""Optimizers by name, and the learning rate over time: warm-up, then constant, plateau or cosine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from consilience.core.errors import unknown_name
+from consilience.training.settings import WITH_MOMENTUM, TrainingSettings
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -18,80 +18,98 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
-WITH_MOMENTUM = ("sgd", "rmsprop")
-SCHEDULES = ("constant", "plateau", "cosine")
 
 
 def build_optimizer(
-    name: str,
+    settings: TrainingSettings,
     parameters: Iterable[nn.Parameter],
-    lr: float,
-    weight_decay: float,
-    momentum: float = 0.0,
+    lr: float | None = None,
     *,
     fused: bool = True,
     recorded: bool = False,
 ) -> torch.optim.Optimizer:
-    """An optimizer by name, with its update fused where torch can and `fused` allows it.
+    """Build the optimizer that the settings name.
 
-    recorded: whether its updates are to be part of a CUDA graph.
+    Args:
+        settings: Optimizer, learning rate, weight decay and momentum.
+        parameters: What it trains.
+        lr: Learning rate, if not that of the settings.
+        fused: Whether the update may be fused; it is where torch can.
+        recorded: Whether its updates become part of a CUDA graph.
 
-    >>> build_optimizer("adam", [nn.Parameter(torch.zeros(2))], 1e-3, 0.0).defaults["fused"]
-    True
+    Example:
+        >>> build_optimizer(TrainingSettings(), [nn.Parameter(torch.zeros(2))]).defaults["fused"]
+        True
     """
-    if name not in OPTIMIZERS:
-        raise unknown_name("optimizer", name, OPTIMIZERS)
-    held = list(parameters)
-    settings: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+    name, weights = settings.optimizer, list(parameters)
+    options: dict[str, Any] = {"lr": settings.lr if lr is None else lr, "weight_decay": settings.weight_decay}
     if name in WITH_MOMENTUM:
-        settings["momentum"] = momentum
+        options["momentum"] = settings.momentum
     # Fused Adagrad exists on the CPU only, and fused SGD leaves most bfloat16 weights there unmoved (torch 2.13).
-    on_cpu = all(one.device.type == "cpu" for one in held)
-    wide = all(one.dtype in (torch.float32, torch.float64) for one in held)
+    on_cpu = all(weight.device.type == "cpu" for weight in weights)
+    wide = all(weight.dtype in (torch.float32, torch.float64) for weight in weights)
     if fused and {"adam": True, "adamw": True, "sgd": wide, "adagrad": on_cpu}.get(name):
-        settings["fused"] = True
+        options["fused"] = True
     if recorded and name != "sgd":  # which counts no steps
-        settings["capturable"] = True
-    return OPTIMIZERS[name](held, **settings)
+        options["capturable"] = True
+    return OPTIMIZERS[name](weights, **options)
 
 
 def restore_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
-    """Go on from a saved state, with updates made as this optimizer makes them: a checkpoint may come from elsewhere.
+    """Load a saved state, but compute updates as this optimizer does: a checkpoint may come from another device.
 
-    optimizer: one of torch's, or Fabric's wrapper of it.
+    Args:
+        optimizer: An optimizer of torch, or Fabric's wrapper of it.
+        state: What its `state_dict` returned.
     """
-    ways = ("fused", "foreach", "capturable")
+    own_options = ("fused", "foreach", "capturable")
     groups = [
-        {**saved, **{way: own[way] for way in ways if way in own}}
+        {**saved, **{option: own[option] for option in own_options if option in own}}
         for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
     ]
     optimizer.load_state_dict({**state, "param_groups": groups})
 
 
-class Schedule:
-    """What multiplies the learning rate: a linear warm-up over the first steps, then the chosen course.
+class LearningRate:
+    """The learning rate of each step: a linear warm-up, then the schedule.
 
-    plateau: halved whenever the score has not improved for `patience` epochs · cosine: down to 0 at the last step.
+    Args:
+        base: The learning rate after the warm-up.
+        schedule: "constant", "plateau" (halved whenever the score has not improved for `patience` epochs) or "cosine"
+            (falls to 0 at the last step).
+        warmup_steps: Steps of the warm-up.
+        total_steps: Steps of the whole phase.
+        patience: Of the plateau schedule.
     """
 
-    def __init__(self, course: str, warmup_steps: int, total_steps: int, patience: int):
-        if course not in SCHEDULES:
-            raise unknown_name("schedule", course, SCHEDULES)
-        self.course, self.warmup_steps, self.total_steps, self.patience = course, warmup_steps, total_steps, patience
+    def __init__(self, base: float, schedule: str, warmup_steps: int, total_steps: int, patience: int):
+        self.base, self.schedule, self.patience = base, schedule, patience
+        self.warmup_steps, self.total_steps = warmup_steps, total_steps
         self.step, self.reduction, self.best, self.stale = 0, 1.0, math.inf, 0
+
+    @classmethod
+    def of(cls, settings: TrainingSettings, epochs: int, steps: int, lr: float | None = None) -> LearningRate:
+        """Return the learning rate of some epochs of so many steps. lr: if not that of the settings."""
+        warmup, patience = round(settings.warmup * steps), max(1, (settings.patience or 10) // 2)
+        return cls(settings.lr if lr is None else lr, settings.schedule, warmup, epochs * steps, patience)
 
     @property
     def moves(self) -> bool:
         """Whether the rate can change within an epoch."""
-        return self.course == "cosine" or self.step < self.warmup_steps
+        return self.schedule == "cosine" or self.step < self.warmup_steps
 
     def factor(self) -> float:
-        """The factor for the step to come."""
+        """Return what multiplies `base` in the next step."""
         warm = min(1.0, (self.step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
-        if self.course == "cosine":
+        if self.schedule == "cosine":
             after = max(0, self.step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
             return warm * 0.5 * (1 + math.cos(math.pi * min(1.0, after)))
         return warm * self.reduction
+
+    def set(self, optimizer: Any) -> None:
+        """Give an optimizer the rate of the next step."""
+        for group in optimizer.param_groups:
+            group["lr"] = self.base * self.factor()
 
     def end_epoch(self, score: float) -> None:
         """Take note of an epoch's score (lower is better)."""
@@ -99,14 +117,14 @@ class Schedule:
             self.best, self.stale = score, 0
             return
         self.stale += 1
-        if self.course == "plateau" and self.stale >= self.patience:
+        if self.schedule == "plateau" and self.stale >= self.patience:
             self.reduction, self.stale = self.reduction / 2, 0
 
     def state(self) -> dict[str, float]:
-        """What changes over time."""
+        """Return what changes over time."""
         return {"step": self.step, "reduction": self.reduction, "best": self.best, "stale": self.stale}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self.step, self.stale = int(state["step"]), int(state["stale"])
         self.reduction, self.best = state["reduction"], state["best"]

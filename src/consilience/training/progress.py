@@ -1,60 +1,61 @@
-"""Telling how training goes: a bar on a terminal, plain log lines elsewhere."""
+"""Progress of training: a bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from consilience.training.callbacks import Callback
+
+if TYPE_CHECKING:
+    from consilience.training.loop import TrainingRun
 
 logger = logging.getLogger("consilience")
-_HELD_OUT = "validation_"
+_VALIDATION = "validation_"
 
 
-class Progress:
-    """Reports epochs. verbose 0: nothing · 1: a bar on a terminal, else a log line per epoch (level INFO)."""
+class Progress(Callback):
+    """Shows a bar on a terminal; elsewhere writes a log line (level INFO) per epoch."""
 
-    def __init__(self, title: str, epochs: int, verbose: int):
-        self.title, self.epochs = title, epochs
+    def __init__(self) -> None:
         self._bar: Any = None
         self._task: Any = None
-        self._on_terminal = verbose > 0 and sys.stderr.isatty()
-        self._logs = verbose > 0 and not self._on_terminal
 
-    def __enter__(self) -> Progress:
-        if self._on_terminal:
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            counted = TextColumn("{task.completed}/{task.total}")
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), counted)
-            status = TextColumn("{task.fields[status]}")
-            self._bar = Bar(*columns, TimeRemainingColumn(), status, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task(self.title, total=self.epochs, status="")
-        return self
-
-    def epoch(self, number: int, row: dict[str, float]) -> None:
-        """Report epoch `number` (from 1) with its figures."""
-        if self._bar is None and not self._logs:
+    def on_phase_start(self, run: TrainingRun) -> None:
+        """Show an empty bar."""
+        if not sys.stderr.isatty():
             return
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        counted = TextColumn("{task.completed}/{task.total}")
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), counted)
+        status = TextColumn("{task.fields[status]}")
+        self._bar = Bar(*columns, TimeRemainingColumn(), status, console=Console(stderr=True), transient=True)
+        self._bar.start()
+        self._task = self._bar.add_task(run.title, total=run.epochs, status="")
+
+    def on_epoch_end(self, run: TrainingRun, row: dict[str, Any]) -> None:
+        """Show the figures of an epoch."""
         figures = {name: value for name, value in row.items() if isinstance(value, float)}
         if self._bar is None:
-            logger.info("%s: epoch %d/%d  %s", self.title, number, self.epochs, _listed(figures))
+            logger.info("%s: epoch %d/%d  %s", run.title, run.epoch + 1, run.epochs, _format(figures))
             return
-        # A terminal's line has room for little: what decides, which is validation where there is one.
-        held_out = {name.removeprefix(_HELD_OUT): one for name, one in figures.items() if name.startswith(_HELD_OUT)}
+        # A terminal's line has little room: validation figures decide, where there are any.
+        prefix = len(_VALIDATION)
+        validation = {name[prefix:]: value for name, value in figures.items() if name.startswith(_VALIDATION)}
         figures.pop("seconds", None)
-        status = f"validation: {_listed(held_out)}" if held_out else _listed(figures)
-        self._bar.update(self._task, completed=number, status=status)
+        status = f"validation: {_format(validation)}" if validation else _format(figures)
+        self._bar.update(self._task, completed=run.epoch + 1, status=status)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def on_phase_end(self, run: TrainingRun) -> None:
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
+            self._bar = None
 
 
-def _listed(figures: dict[str, float]) -> str:
+def _format(figures: dict[str, float]) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in figures.items())

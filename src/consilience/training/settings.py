@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from consilience.core.errors import InputError
-from consilience.core.settings import Interval, check_fields
+from consilience.core.settings import Interval, check_settings
 
 Optimizer = Literal["adam", "adamw", "sgd", "adagrad", "rmsprop"]
 Schedule = Literal["constant", "plateau", "cosine"]
@@ -71,7 +71,9 @@ class TrainingSettings:
     verbose: Annotated[int, Interval(0), "0: silent, 1: progress"] = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, "training")
+        given = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
+        for name, value in check_settings("training", TrainingSettings, given).items():
+            setattr(self, name, value)
         if self.cuda_graphs:
             for name, allowed in RECORDED.items():
                 if getattr(self, name) not in allowed:
@@ -81,6 +83,11 @@ class TrainingSettings:
                     )
         if self.momentum and self.optimizer not in WITH_MOMENTUM:
             raise InputError(f"training: momentum is for {' and '.join(WITH_MOMENTUM)}, not for {self.optimizer!r}")
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Samples per batch where no gradients are needed: larger, since no activations are kept."""
+        return max(4 * self.batch_size, 256)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that decide the numbers of a training, for the fingerprint of a checkpoint."""

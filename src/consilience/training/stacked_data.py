@@ -1,9 +1,9 @@
-"""The data of many trainings at once: every trial its own samples, however many of their values are shared."""
+"""The data of many models that are trained at once: every trial has its own samples, but may share their values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,66 +13,154 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.samples import MappedRows, Samples
 from consilience.preparation import Preparation
-from consilience.training.batch_plan import cut, steps_per_epoch
+from consilience.training.batch_plan import plan_epoch
 from consilience.training.seeding import epoch_seed
 
 
 @dataclass(frozen=True)
 class Trials:
-    """As many samples for every trial: values name → `[trial, sample, *shape]`, y `[trial, sample]` or with targets.
+    """Equally many samples for every trial.
 
-    Where several samples of a trial have the same value of a modality, it need be there once only: places name →
-    `[trial, sample]` then says which of the rows of values is a sample's. Every modality is there for every sample.
+    Args:
+        values: Name → `[trial, sample, *shape]`; zeros where a modality is missing.
+        y: `[trial, sample]` class indices or `[trial, sample, target]` numbers.
+        places: Name → `[trial, sample]` for modalities whose values several samples share: which row of `values`
+            belongs to each sample, so that a shared value is in memory once.
+        present: Booleans `[trial, sample, modality]`. None: every sample has every modality.
+        weight: `[trial, sample]`. None: all samples weigh the same.
+        complete: Modalities that no sample lacks. None: it is computed from `present`.
     """
 
     values: Mapping[str, Tensor]
     y: Tensor
     places: Mapping[str, Tensor] = field(default_factory=dict)
+    present: Tensor | None = None
+    weight: Tensor | None = None
+    complete: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.complete is None:
+            whole = [True] * len(self.values) if self.present is None else self.present.flatten(0, 1).all(0).tolist()
+            object.__setattr__(self, "complete", frozenset(name for name, all_ in zip(self.values, whole) if all_))
 
     @classmethod
     def of(
         cls, sets: Sequence[Samples], preparations: Sequence[Preparation], device: torch.device | str = "cpu"
     ) -> Trials:
-        """One trial for each set, prepared by its own preparation; trials that share both share the memory."""
+        """Return a trial for each set, prepared by its own preparation; trials that share both share memory."""
         prepared: dict[tuple[int, int], Trials] = {}
         for samples, preparation in zip(sets, preparations, strict=True):
             key = id(samples), id(preparation)
             if key not in prepared:
-                prepared[key] = _one_trial(samples, preparation).to(device)
+                prepared[key] = _single_trial(samples, preparation).to(device)
         if len(prepared) == 1:
-            (alone,) = prepared.values()
-            return alone.only(torch.zeros(len(sets), dtype=torch.long, device=alone.y.device))
-        return _stack([prepared[id(one), id(two)] for one, two in zip(sets, preparations)])
+            (trial,) = prepared.values()
+            return trial.only(torch.zeros(len(sets), dtype=torch.long, device=trial.y.device))
+        return _stack([prepared[id(samples), id(preparation)] for samples, preparation in zip(sets, preparations)])
 
     def __len__(self) -> int:
         return len(self.y)
 
     @property
     def samples(self) -> int:
-        """How many each trial has."""
+        """Samples of each trial."""
         return self.y.shape[1]
 
     def rows(self, rows: Tensor | slice) -> Trials:
-        """Some samples: the same `[k]` of every trial, or each trial's own `[trial, k]`."""
+        """Return some samples: the same `[k]` of every trial, or each trial's own `[trial, k]`."""
         places = {name: _pick(place, rows) for name, place in self.places.items()}
         values = {name: _pick(value, places.get(name, rows)) for name, value in self.values.items()}
-        return Trials(values, _pick(self.y, rows))
+        present, weight = (None if part is None else _pick(part, rows) for part in (self.present, self.weight))
+        return replace(self, values=values, y=_pick(self.y, rows), places={}, present=present, weight=weight)
 
     def only(self, trials: Tensor) -> Trials:
-        """Some of the trials, booleans `[trial]` or their numbers."""
-        return Trials(
-            {name: _some(value, trials) for name, value in self.values.items()},
-            _some(self.y, trials),
-            {name: _some(place, trials) for name, place in self.places.items()},
-        )
+        """Return some of the trials, given as booleans `[trial]` or as numbers."""
+        return self._map(lambda tensor: _some(tensor, trials))
 
     def to(self, device: torch.device | str) -> Trials:
-        """The same on another device."""
-        return Trials(
-            {name: value.to(device) for name, value in self.values.items()},
-            self.y.to(device),
-            {name: place.to(device) for name, place in self.places.items()},
+        """Return the same on another device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def hiding(self, hide: Callable[[Tensor], Tensor]) -> Trials:
+        """Return the same with some modalities hidden, as a function of `present` says."""
+        shape = (*self.y.shape[:2], len(self.values))
+        everything = torch.ones(shape, dtype=torch.bool, device=self.y.device)
+        present = everything if self.present is None else self.present
+        present = present & ~hide(present)
+        values = {
+            name: value.masked_fill(~present[..., column].view(*shape[:2], *[1] * (value.ndim - 2)), 0)
+            for column, (name, value) in enumerate(self.values.items())
+        }
+        return replace(self, values=values, present=present, complete=frozenset())
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Trials:
+        return replace(
+            self,
+            values={name: change(value) for name, value in self.values.items()},
+            y=change(self.y),
+            places={name: change(place) for name, place in self.places.items()},
+            present=None if self.present is None else change(self.present),
+            weight=None if self.weight is None else change(self.weight),
         )
+
+
+@dataclass(frozen=True)
+class StackedPlan:
+    """A batch of every trial, as `BatchPlan` has it for one model.
+
+    rows is `[k]` or `[trial, k]`, share and of_epoch are numbers or `[trial]`.
+    """
+
+    rows: Tensor
+    share: float | Tensor
+    of_epoch: float | Tensor
+    ends_step: bool
+
+
+def plan_own_orders(
+    train: Trials, batch_size: int, accumulate: int, seeds: Sequence[int], epoch: int
+) -> Iterator[StackedPlan]:
+    """Yield an epoch's batches with rows `[trial, k]`: for each trial those that `Trainer` gives it with its seed."""
+    generators = [torch.Generator().manual_seed(epoch_seed(seed, 0, epoch)) for seed in seeds]
+    orders = [torch.randperm(train.samples, generator=generator) for generator in generators]
+    weights = torch.ones(1, train.samples).expand(len(seeds), -1) if train.weight is None else train.weight.cpu()
+    for plans in zip(*(plan_epoch(order, weight, batch_size, accumulate) for order, weight in zip(orders, weights))):
+        share, of_epoch = ([plan.share for plan in plans], [plan.of_epoch for plan in plans])
+        yield StackedPlan(
+            torch.stack([plan.rows for plan in plans]),
+            share[0] if train.weight is None else torch.tensor(share, device=train.y.device),
+            of_epoch[0] if train.weight is None else torch.tensor(of_epoch, device=train.y.device),
+            plans[0].ends_step,
+        )
+
+
+def plan_shared_order(train: Trials, batch_size: int, generator: torch.Generator) -> Iterator[StackedPlan]:
+    """Yield an epoch's batches with rows `[k]`, the same for every trial; every batch is a step."""
+    for rows in torch.randperm(train.samples, generator=generator).split(batch_size):
+        of_epoch: float | Tensor = len(rows) / train.samples
+        if train.weight is not None:
+            of_epoch = train.weight[:, rows].sum(dim=1) / train.weight.sum(dim=1)
+        yield StackedPlan(rows, 1.0, of_epoch, ends_step=True)
+
+
+def trial_batch(
+    values: Mapping[str, Tensor],
+    y: Tensor,
+    present: Tensor | None = None,
+    weight: Tensor | None = None,
+    complete: frozenset[str] | None = None,
+) -> Batch:
+    """Return the batch of one trial inside `torch.func.vmap`; None: all modalities are present, all weights are 1."""
+    samples, device = len(y), y.device
+    return Batch(
+        values,
+        torch.ones(samples, len(values), dtype=torch.bool, device=device) if present is None else present,
+        index=torch.arange(samples, device=device),
+        weight=torch.ones(samples, device=device) if weight is None else weight,
+        y=y,
+        complete=frozenset(values) if complete is None else complete,
+        stacked=True,
+    )
 
 
 def _pick(values: Tensor, rows: Tensor | slice) -> Tensor:
@@ -83,61 +171,57 @@ def _pick(values: Tensor, rows: Tensor | slice) -> Tensor:
 
 
 def _some(values: Tensor, trials: Tensor) -> Tensor:
-    """Some trials; what all trials share goes on being shared."""
+    """Some trials; what all trials share stays shared."""
     if len(values) == 1 or values.stride(0) == 0:
         count = int(trials.sum()) if trials.dtype == torch.bool else len(trials)
         return values[:1].expand(count, *values.shape[1:])
     return values[trials]
 
 
-def _one_trial(samples: Samples, preparation: Preparation) -> Trials:
+def _single_trial(samples: Samples, preparation: Preparation) -> Trials:
     """A set as the only trial. A row that several samples share is prepared once."""
-    values, places = {}, {}
-    for name, transform in preparation.transforms.items():
-        rows: Any = slice(None)
-        if isinstance(given := samples[name], MappedRows):
-            _, rows, place = np.unique(given.rows, return_index=True, return_inverse=True)
-            places[name] = torch.from_numpy(place)[None]
+    shared = [
+        name
+        for name in preparation.transforms
+        if name in samples and isinstance(samples[name], MappedRows) and samples.present_in(name).all()
+    ]
+    others = {name: transform for name, transform in preparation.transforms.items() if name not in shared}
+    given = samples.only([name for name in samples.names if name not in shared])
+    batch = Preparation(others, preparation.raw, preparation.task).batch(given)
+    values: dict[str, Tensor] = {}
+    places: dict[str, Tensor] = {}
+    present = torch.ones(len(samples), len(preparation.transforms), dtype=torch.bool)
+    for column, (name, transform) in enumerate(preparation.transforms.items()):
+        if name in batch.values:
+            values[name], present[:, column] = batch[name][None], batch.present_in(name)
+            continue
+        rows: Any = samples[name].rows
+        _, rows, place = np.unique(rows, return_index=True, return_inverse=True)
+        places[name] = torch.from_numpy(place)[None]
         values[name] = transform(samples.read(name, rows), None)[0][None]
-    assert samples.y is not None
-    y = torch.from_numpy(preparation.task.encode(samples.y))[None]
-    return Trials(values, y.float() if y.is_floating_point() else y, places)
+    assert batch.y is not None
+    missing = None if present.all() else present[None]
+    return Trials(values, batch.y[None], places, missing, None if samples.weight is None else batch.weight[None])
 
 
 def _stack(trials: Sequence[Trials]) -> Trials:
-    """Trials of one each as one; of a modality with rows that are shared, some may have fewer rows than others."""
-    first = trials[0]
+    """Trials of one model each as one; of a modality with shared rows, some may have fewer rows than others."""
+    shared = [name for name in trials[0].values if all(name in trial.places for trial in trials)]
+    expanded = [trial if set(trial.places) == set(shared) else trial.rows(slice(None)) for trial in trials]
+    if any(not trial.places for trial in expanded):
+        shared, expanded = [], [trial.rows(slice(None)) for trial in trials]
     values = {}
-    for name in first.values:
-        parts = [one.values[name][0] for one in trials]
-        values[name] = (
-            nn.utils.rnn.pad_sequence(parts, batch_first=True) if name in first.places else torch.stack(parts)
-        )
-    places = {name: torch.cat([one.places[name] for one in trials]) for name in first.places}
-    return Trials(values, torch.cat([one.y for one in trials]), places)
-
-
-def whole_batch(values: Mapping[str, Tensor], y: Tensor) -> Batch:
-    """A batch in which every modality is there for every sample."""
-    samples, device = len(y), y.device
-    return Batch(
-        values,
-        torch.ones(samples, len(values), dtype=torch.bool, device=device),
-        index=torch.arange(samples, device=device),
-        weight=torch.ones(samples, device=device),
-        y=y,
-        complete=frozenset(values),
-    )
-
-
-def shared_order(samples: int, batch_size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """An epoch's batches of rows `[k]`, the same for every trial."""
-    return torch.randperm(samples, generator=generator).split(batch_size)
-
-
-def own_orders(samples: int, batch_size: int, seeds: Sequence[int], epoch: int) -> tuple[Tensor, ...]:
-    """An epoch's batches of rows `[trial, k]`: for each trial those that `Trainer` would give it with its seed."""
-    generators = [torch.Generator().manual_seed(epoch_seed(seed, 0, epoch)) for seed in seeds]
-    orders = torch.stack([torch.randperm(samples, generator=one) for one in generators])
-    sizes = [stop - start for start, stop in cut(0, samples, steps_per_epoch(samples, batch_size))]
-    return orders.split(sizes, dim=1)
+    for name in trials[0].values:
+        parts = [trial.values[name][0] for trial in expanded]
+        values[name] = nn.utils.rnn.pad_sequence(parts, batch_first=True) if name in shared else torch.stack(parts)
+    places = {name: torch.cat([trial.places[name] for trial in expanded]) for name in shared}
+    y, columns = torch.cat([trial.y for trial in trials]), len(trials[0].values)
+    present = None
+    if any(trial.present is not None for trial in trials):
+        everything = torch.ones(1, trials[0].samples, columns, dtype=torch.bool, device=y.device)
+        present = torch.cat([everything if trial.present is None else trial.present for trial in trials])
+    weight = None
+    if any(trial.weight is not None for trial in trials):
+        equal = torch.ones(1, trials[0].samples, device=y.device)
+        weight = torch.cat([equal if trial.weight is None else trial.weight for trial in trials])
+    return Trials(values, y, places, present, weight)

@@ -1,16 +1,20 @@
-"""Many trainings of one method at once: the weights of all trials stacked, each trial on data of its own.
+"""Many models of one method trained at once: their weights are stacked, and each is trained on data of its own.
 
-A small network keeps no machine busy. Stacked by `torch.func`, thirty of them cost little more than a few, and since
-the optimizer works element by element, each learns exactly what it would have learned alone; what dropout and the
-like draw at random aside. Running statistics are stacked like weights, and each trial keeps its own.
+A small network leaves most of a machine idle. Stacked by `torch.func`, thirty of them cost little more than a few, and
+since the optimizer works element by element, each learns what it would have learned alone, except for what dropout and
+the like draw at random. Running statistics are stacked like weights.
+
+Why this is not `TrainingRun`: there Lightning Fabric wraps a module that owns its weights, calls it, and scales and
+clips its gradients; here no module owns the stacked weights, clipping and early stopping are per model, and a model
+that has ended leaves the stack. Shared with it are the settings, the order of samples, the steps of an epoch, optimizer
+and learning rate, validation figures, early stopping, averaging, and the rows of the log.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,247 +22,308 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from consilience.core.batches import Batch
 from consilience.core.errors import InputError, TrainingError
 from consilience.methods import Method, Prediction, Step, task_losses
-from consilience.training.optimizers import build_optimizer
-from consilience.training.stacked_data import Trials, own_orders, shared_order, whole_batch
+from consilience.training.batch_plan import steps_per_epoch
+from consilience.training.early_stopping import EarlyStopping
+from consilience.training.loop import hide_some
+from consilience.training.optimizers import LearningRate, build_optimizer
+from consilience.training.settings import TrainingSettings
+from consilience.training.stacked_data import StackedPlan, Trials, plan_own_orders, plan_shared_order, trial_batch
+from consilience.training.training_log import Log
+from consilience.training.validation import figures, per_sample
+from consilience.training.weight_averaging import update_means
 
-SCHEDULES = ("constant", "cosine")
-PRECISIONS = ("32", "bf16")
-_ROWS = 2048  # samples of each trial that are measured at once
+# Settings that stacked training does not have, with the values it accepts.
+ACCEPTED: dict[str, tuple[Any, ...]] = {
+    "schedule": ("constant", "cosine"),
+    "precision": ("32", "bf16", "bf16-mixed"),
+    "devices": (1,),
+    "nodes": (1,),
+    "strategy": ("auto",),
+}
+_ROWS = 2048  # samples of each trial that are evaluated at once
 
-# A question to a method about its prediction of a batch: tensors by name.
-Ask = Callable[[Method, Prediction, Any], dict[str, Tensor]]
+# A function of a method and its prediction of a batch that returns tensors.
+Ask = Callable[[Method, Prediction, Batch], dict[str, Tensor]]
+Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Trained trials: `weights` name → `[trial, *shape]`, `losses` on the validation data and `epochs`, both `[trial]`.
+    """Trained models.
 
-    weights: and running statistics · losses: the lowest of each trial, the one its weights had · epochs: after how many
-    epochs that was · log: for every epoch the `trials` that were trained in it, their `values`, name → `[trial]` of
-    every term of the objective and of the validation, and the `seconds` of them all together.
+    Attributes:
+        method: The method, with weights of no model in particular.
+        weights: Weights and running statistics at the lowest validation loss: name → `[trial, *shape]`.
+        losses: That loss `[trial]`.
+        epochs: After how many epochs it was reached `[trial]`.
+        logs: Each model's log; its times are its share of the whole.
     """
 
     method: Method
     weights: Mapping[str, Tensor]
     losses: Tensor
     epochs: Tensor
-    log: list[dict[str, Any]] = field(default_factory=list)
+    logs: list[Log] = field(default_factory=list)
 
     def measure(self, data: Trials) -> Tensor:
-        """Each trial's mean task loss on its own data: `[trial]`."""
-        return _measure(self.method, self.weights, data, _task_loss)["loss"]
+        """Return each model's mean task loss on its own data: `[trial]`."""
+        losses = _evaluate(self.method, self.weights, data, _task_loss)
+        return torch.stack([piece["loss"] for piece in losses]).sum(dim=0) / data.samples
 
     def trained(self, trial: int) -> Method:
-        """The method as one trial left it."""
-        one = copy.deepcopy(self.method)
-        one.load_state_dict({name: weight[trial] for name, weight in self.weights.items()})
-        return one
+        """Return the method with the weights of one model."""
+        method = copy.deepcopy(self.method)
+        method.load_state_dict({name: weight[trial] for name, weight in self.weights.items()})
+        return method
 
 
 def train_side_by_side(
     methods: Sequence[Method],
     train: Trials,
     validation: Trials,
+    settings: TrainingSettings | None = None,
     *,
-    epochs: int = 100,
-    batch_size: int = 256,
-    lr: float = 5e-3,
-    optimizer: str = "adam",
-    weight_decay: float = 0.0,
-    momentum: float = 0.0,
-    schedule: str = "constant",
-    patience: int | None = 10,
-    clip: float | None = None,
-    precision: str = "32",
+    seeds: Sequence[int] | None = None,
     rows: int = _ROWS,
-    seed: int | Sequence[int] = 0,
 ) -> SideBySide:
-    """Train methods of one make, each on its own trial; keep each at its lowest validation loss.
+    """Train methods that are built alike, each on its own trial; keep each at its lowest validation loss.
 
-    optimizer, weight_decay, momentum: as `Trainer` has them · schedule: of the learning rate, "constant" or "cosine"
-    (to zero over all epochs) · patience: epochs without a lower loss after which a trial ends, and costs nothing more;
-    None: none ends · clip: largest norm of a trial's gradient · precision: "32" or "bf16" (mixed) · rows: samples of
-    each trial that are measured at once · seed: of the order of samples, one for all trials, or one for each, which
-    then sees its samples as `Trainer` orders them.
+    Args:
+        methods: One for each trial. They are not changed.
+        train: Training samples.
+        validation: Validation samples.
+        settings: How to train. Those in `ACCEPTED` are restricted; the device is that of the samples.
+        seeds: One for each trial, which then sees its samples in the order in which `Trainer` orders them. None: one
+            order for all trials, drawn from `settings.seed`, and a learning rate that is constant within an epoch.
+        rows: Samples of each trial that are evaluated at once.
+
+    Raises:
+        InputError: If methods, trials and seeds do not match, or a setting is not supported.
+        TrainingError: If the validation loss of a model was never finite.
     """
-    check_trials(methods, train, validation, schedule, precision, seed)
-    device = train.y.device
-    skeleton = copy.deepcopy(methods[0]).to(device).train()
-    learned, kept = stack_module_state(list(methods))
-    weights = {name: weight.detach().to(device).requires_grad_() for name, weight in learned.items()}
-    statistics = {name: buffer.detach().to(device) for name, buffer in kept.items()}
-    best = _Best(weights | statistics, len(methods), device)
-    going = torch.arange(len(methods), device=device)  # the trials that still train, in the stack's order
-    moving = build_optimizer(optimizer, weights.values(), lr, weight_decay, momentum)
-    shared = torch.Generator().manual_seed(seed) if isinstance(seed, int) else None
-    own = () if isinstance(seed, int) else seed
-    log: list[dict[str, Any]] = []
-    for epoch in range(epochs):
-        began = time.perf_counter()
-        if schedule == "cosine":
-            moving.param_groups[0]["lr"] = lr * (1 + math.cos(math.pi * epoch / epochs)) / 2
-        if shared is not None:
-            batches = shared_order(train.samples, batch_size, shared)
+    settings = settings or TrainingSettings()
+    check_trials(methods, train, validation, settings, seeds)
+    stack = _Stack(methods, train, validation, settings)
+    stopping = EarlyStopping(settings.patience, len(methods))
+    steps = 1 if seeds is None else steps_per_epoch(train.samples, settings.batch_size, settings.accumulate)
+    rate = LearningRate.of(settings, settings.epochs, steps)
+    shared = torch.Generator().manual_seed(settings.seed)
+    logs = [Log(finished=True) for _ in methods]
+    best = {name: weight.detach().clone() for name, weight in stack.weights.items()}
+    for epoch in range(settings.epochs):
+        started = time.perf_counter()
+        going = stack.going.tolist()
+        plans: Iterable[StackedPlan]
+        if seeds is None:
+            plans = plan_shared_order(stack.train, settings.batch_size, shared)
         else:
-            batches = own_orders(train.samples, batch_size, [own[trial] for trial in going.tolist()], epoch)
-        ask = _stacked(skeleton, _objective(Step(epoch=epoch, epochs=epochs)), precision)
-        terms: dict[str, Tensor] = {}
-        for chosen in batches:
-            batch = train.rows(chosen.to(device, non_blocking=True))
-            share = batch.samples / train.samples
-            found = _step(ask, weights | statistics, batch, moving, clip)
-            terms = {name: terms.get(name, 0) + share * value for name, value in found.items()}
-        judged = _measure(skeleton, weights | statistics, validation, _judgement, precision, rows)
-        best.note(weights | statistics, judged["validation_loss"], going, epoch + 1)
-        values = {name: value.tolist() for name, value in (terms | judged).items()}
-        log.append({"trials": going.tolist(), "values": values, "seconds": time.perf_counter() - began})
-        still = epoch + 1 - best.epochs[going] < (math.inf if patience is None else patience)
-        if not still.any():
-            break
-        if not still.all():
-            going, train, validation = going[still], train.only(still), validation.only(still)
-            statistics = {name: buffer[still] for name, buffer in statistics.items()}
-            _drop(moving, still)
-    if not best.losses.isfinite().all():
-        lost = (~best.losses.isfinite()).nonzero()[:, 0].tolist()
-        raise TrainingError(f"side by side: the loss of trials {lost} was never finite; lower lr, now {lr:g}")
-    return SideBySide(skeleton.eval(), best.weights, best.losses, best.epochs, log)
-
-
-class _Best:
-    """Every trial's weights at its lowest validation loss, that loss, and after how many epochs it was."""
-
-    def __init__(self, weights: Mapping[str, Tensor], trials: int, device: torch.device):
-        self.weights = {name: weight.detach().clone() for name, weight in weights.items()}
-        self.losses = torch.full((trials,), math.inf, device=device)
-        self.epochs = torch.zeros(trials, dtype=torch.long, device=device)
-
-    def note(self, weights: Mapping[str, Tensor], losses: Tensor, going: Tensor, epoch: int) -> None:
-        """Keep what has become better. weights, losses: of the trials that are `going`, in this order."""
-        better = losses < self.losses[going]
-        improved = going[better]
-        self.losses[improved], self.epochs[improved] = losses[better], epoch
+            own = [seeds[trial] for trial in going]
+            plans = plan_own_orders(stack.train, settings.batch_size, settings.accumulate, own, epoch)
+        terms = stack.train_epoch(plans, epoch, rate, by_epoch=seeds is None)
+        weights = stack.averaged()
+        rows_now = stack.validate(weights, rows)
+        improved = [
+            stopping.improves(row["validation_loss"], epoch, trial) for trial, row in zip(going, rows_now, strict=True)
+        ]
+        better = torch.tensor(improved, device=stack.going.device)
         for name, weight in weights.items():
-            self.weights[name][improved] = weight.detach()[better]
+            best[name][stack.going[better]] = weight.detach()[better]
+        values = {name: value.tolist() for name, value in terms.items()}
+        seconds = (time.perf_counter() - started) / len(going)
+        for place, (trial, row) in enumerate(zip(going, rows_now)):
+            losses = {name: value[place] for name, value in values.items()}
+            logs[trial].rows.append({"phase": "fit", "epoch": epoch, **losses, **row, "seconds": seconds})
+        still = [not stopping.ended(trial) for trial in going]
+        if not any(still):
+            break
+        if not all(still):
+            stack.keep(torch.tensor(still, device=stack.going.device))
+    if lost := [trial for trial, epoch in enumerate(stopping.best_epoch) if epoch is None]:
+        raise TrainingError(f"side by side: the loss of trials {lost} was never finite; lower lr, now {settings.lr:g}")
+    for trial, log in enumerate(logs):
+        log.best_epoch = stopping.best_epoch[trial]
+    losses_at_best = torch.tensor(stopping.best, device=train.y.device)
+    epochs = torch.tensor([(log.best_epoch or 0) + 1 for log in logs], device=train.y.device)
+    return SideBySide(stack.method.eval(), best, losses_at_best, epochs, logs)
 
 
 def check_trials(
     methods: Sequence[Method],
     train: Trials,
     validation: Trials,
-    schedule: str,
-    precision: str,
-    seed: int | Sequence[int],
+    settings: TrainingSettings,
+    seeds: Sequence[int] | None,
 ) -> None:
-    """Refuse settings that do not exist, and trials that do not match the methods."""
-    for name, value, allowed in (("schedule", schedule, SCHEDULES), ("precision", precision, PRECISIONS)):
-        if value not in allowed:
-            raise InputError(f"side by side: {name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
+    """Raise an error for settings that stacked training does not have, and for trials that do not match the methods."""
+    if reason := unsupported_setting(settings):
+        raise InputError(f"side by side: {reason}")
     if not methods or not len(methods) == len(train) == len(validation):
         raise InputError(
             f"side by side: one method for each trial, got {len(methods)} methods, data of {len(train)} trials to "
             f"train on and of {len(validation)} to validate on"
         )
-    if not isinstance(seed, int) and len(seed) != len(methods):
-        raise InputError(f"side by side: one seed, or one for each of {len(methods)} trials, got {len(seed)}")
-    if selective := next((type(one).__name__ for one in methods if one.ignored_worst), None):
-        raise InputError(f"side by side: trials stop by all validation samples, {selective} not by its worst")
+    if seeds is not None and len(seeds) != len(methods):
+        raise InputError(f"side by side: one seed for each of {len(methods)} trials, got {len(seeds)}")
+    if seeds is None and settings.accumulate > 1:
+        raise InputError("side by side: accumulate needs a seed for each trial")
+
+
+def unsupported_setting(settings: TrainingSettings) -> str | None:
+    """Return which setting stacked training does not have, or None if it has them all."""
+    for name, allowed in ACCEPTED.items():
+        if (value := getattr(settings, name)) not in allowed:
+            return f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}"
+    return None
+
+
+class _Stack:
+    """The models that still train: stacked weights and statistics, their data and the optimizer.
+
+    `going` has the number of each model, in the order of the stack.
+    """
+
+    def __init__(self, methods: Sequence[Method], train: Trials, validation: Trials, settings: TrainingSettings):
+        device = train.y.device
+        self.train, self.validation, self.settings = train, validation, settings
+        self.method = copy.deepcopy(methods[0]).to(device).train()
+        learned, buffers = stack_module_state(list(methods))
+        self.learned = {name: weight.detach().to(device).requires_grad_() for name, weight in learned.items()}
+        self.statistics = {name: buffer.detach().to(device) for name, buffer in buffers.items()}
+        self.going = torch.arange(len(methods), device=device)
+        self.optimizer = build_optimizer(settings, self.learned.values())
+        self.steps = 0
+        self.means: Weights = {}
+        if settings.average is not None:
+            saved = self.method.state_dict().keys()
+            self.means = {
+                name: weight.detach().to(torch.promote_types(weight.dtype, torch.float32), copy=True)
+                for name, weight in self.weights.items()
+                if name in saved and weight.is_floating_point()
+            }
+
+    @property
+    def weights(self) -> Weights:
+        return self.learned | self.statistics
+
+    def train_epoch(
+        self, plans: Iterable[StackedPlan], epoch: int, rate: LearningRate, by_epoch: bool
+    ) -> dict[str, Tensor]:
+        """Train on all batches of an epoch; return the mean of each loss term, `[trial]`."""
+        settings = self.settings
+        step = Step(epoch=epoch, epochs=settings.epochs)
+        ask = _stacked(self.method, lambda method, *rest: method.objective(*rest, step), settings.precision)
+        terms: dict[str, Tensor] = {}
+        for plan in plans:
+            batch = self.train.rows(plan.rows.to(self.going.device, non_blocking=True))
+            if settings.modality_dropout:
+                batch = batch.hiding(lambda present: hide_some(present, settings.modality_dropout))
+            rate.set(self.optimizer)
+            losses = ask(self.weights, batch)
+            total = torch.stack(list(losses.values()))
+            # No weight is in the losses of two trials.
+            (total if isinstance(plan.share, float) and plan.share == 1 else total * plan.share).sum().backward()
+            if plan.ends_step:
+                self._step()
+                rate.step += not by_epoch
+            terms = {name: terms.get(name, 0) + plan.of_epoch * value.detach() for name, value in losses.items()}
+        rate.step += by_epoch
+        return terms
+
+    def _step(self) -> None:
+        if self.settings.clip is not None:
+            _clip([weight.grad for weight in self.learned.values() if weight.grad is not None], self.settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.settings.average is not None:
+            current = [self.weights[name].detach() for name in self.means]
+            update_means(list(self.means.values()), current, self.settings.average, self.steps)
+        self.steps += 1
+
+    def averaged(self) -> Weights:
+        """Return the weights to validate and keep: their average over the steps, if the settings say so."""
+        weights = self.weights
+        for name, mean in self.means.items():
+            own = weights[name]
+            weights[name] = (mean if name in self.learned else torch.where(mean.isfinite(), mean, own)).to(own.dtype)
+        return weights
+
+    def validate(self, weights: Weights, rows: int) -> list[dict[str, float]]:
+        """Return the validation figures of each model."""
+        pieces = _evaluate(self.method, weights, self.validation, _per_sample, self.settings.precision, rows)
+        values = torch.cat([piece["values"] for piece in pieces], dim=2).cpu()
+        return [figures(self.method, trial) for trial in values]
+
+    def keep(self, still: Tensor) -> None:
+        """Take models that have ended out of the stack, and out of what the optimizer remembers."""
+        self.going, self.train, self.validation = self.going[still], self.train.only(still), self.validation.only(still)
+        self.statistics = {name: buffer[still] for name, buffer in self.statistics.items()}
+        self.means = {name: mean[still] for name, mean in self.means.items()}
+        for weight in self.learned.values():
+            memory = self.optimizer.state[weight]
+            for name, value in memory.items():
+                if isinstance(value, Tensor) and value.shape == weight.shape:
+                    memory[name] = value[still]
+            weight.grad = None
+            weight.data = weight.data[still]
 
 
 class _Asked(nn.Module):
-    """A method and what is asked of it, so that prediction and question see the same stacked weights."""
+    """A method and a function of its prediction, so that both use the same stacked weights."""
 
-    def __init__(self, method: Method, ask: Ask):
+    def __init__(self, method: Method, ask: Ask, complete: frozenset[str] | None):
         super().__init__()
-        self.method, self.ask = method, ask
+        self.method, self.ask, self.complete = method, ask, complete
 
-    def forward(self, values: Mapping[str, Tensor], y: Tensor) -> dict[str, Tensor]:
-        batch = whole_batch(values, y)
+    def forward(self, values: Weights, y: Tensor, present: Tensor | None, weight: Tensor | None) -> dict[str, Tensor]:
+        batch = trial_batch(values, y, present, weight, self.complete)
         return self.ask(self.method, self.method(batch), batch)
 
 
 def _stacked(method: Method, ask: Ask, precision: str) -> Callable[[Mapping[str, Tensor], Trials], dict[str, Tensor]]:
-    """A question to one method on one batch, asked of all trials at once: (weights, batch) → name → `[trial]`."""
-    asked = _Asked(method, ask)
+    """Return a function of all stacked weights and a batch of every trial: name → `[trial, …]`."""
 
-    def one(weights: Mapping[str, Tensor], values: Mapping[str, Tensor], y: Tensor) -> dict[str, Tensor]:
-        return functional_call(asked, {f"method.{name}": weight for name, weight in weights.items()}, (values, y))
+    def call(weights: Mapping[str, Tensor], batch: Trials) -> dict[str, Tensor]:
+        asked = _Asked(method, ask, batch.complete)
 
-    def every(weights: Mapping[str, Tensor], batch: Trials) -> dict[str, Tensor]:
-        with torch.autocast(batch.y.device.type, torch.bfloat16, enabled=precision == "bf16"):
-            return vmap(one, randomness="different")(dict(weights), dict(batch.values), batch.y)
+        def single(weights: Weights, *data: Any) -> dict[str, Tensor]:
+            return functional_call(asked, {f"method.{name}": weight for name, weight in weights.items()}, data)
 
-    return every
+        data = (dict(batch.values), batch.y, batch.present, batch.weight)
+        dimensions = (0, *(None if part is None else 0 for part in data))
+        with torch.autocast(batch.y.device.type, torch.bfloat16, enabled=precision.startswith("bf16")):
+            return vmap(single, in_dims=dimensions, randomness="different")(dict(weights), *data)
+
+    return call
 
 
-def _step(
-    ask: Callable[..., dict[str, Tensor]],
-    weights: Mapping[str, Tensor],
-    batch: Trials,
-    optimizer: torch.optim.Optimizer,
-    clip: float | None,
-) -> dict[str, Tensor]:
-    """Move all trials' weights by one batch; the terms of their objectives, each `[trial]`."""
-    found = ask(weights, batch)
-    torch.stack(list(found.values())).sum().backward()  # no weight is in two trials' losses
-    if clip is not None:
-        _clip([weight.grad for weight in weights.values() if weight.grad is not None], clip)
-    optimizer.step()
-    optimizer.zero_grad()
-    return {name: value.detach() for name, value in found.items()}
+@torch.no_grad()
+def _evaluate(
+    method: Method, weights: Mapping[str, Tensor], data: Trials, ask: Ask, precision: str = "32", rows: int = _ROWS
+) -> list[dict[str, Tensor]]:
+    """Return what is asked of the predictions in evaluation mode, for each piece of `rows` samples."""
+    training = method.training
+    method.eval()
+    call = _stacked(method, ask, precision)
+    try:
+        return [call(weights, data.rows(slice(start, start + rows))) for start in range(0, data.samples, rows)]
+    finally:
+        method.train(training)
 
 
 def _clip(gradients: Sequence[Tensor], largest: float) -> None:
-    """Shorten every trial's gradient to this norm, as `torch.nn.utils.clip_grad_norm_` does for one."""
-    norms = torch.stack([one.flatten(1).norm(dim=1) for one in gradients]).norm(dim=0)
+    """Shorten every model's gradient to this norm, as `torch.nn.utils.clip_grad_norm_` does for one."""
+    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
     factors = (largest / (norms + 1e-6)).clamp(max=1)
-    for one in gradients:
-        one.mul_(factors.view(-1, *[1] * (one.ndim - 1)))
+    for gradient in gradients:
+        gradient.mul_(factors.view(-1, *[1] * (gradient.ndim - 1)))
 
 
-def _measure(
-    method: Method, weights: Mapping[str, Tensor], data: Trials, ask: Ask, precision: str = "32", rows: int = _ROWS
-) -> dict[str, Tensor]:
-    """Means over each trial's samples of what is asked as a sum over a batch, in evaluation mode: name → `[trial]`."""
-    training = method.training
-    method.eval()
-    judge = _stacked(method, ask, precision)
-    try:
-        with torch.no_grad():
-            pieces = (data.rows(slice(start, start + rows)) for start in range(0, data.samples, rows))
-            sums = [judge(weights, piece) for piece in pieces]
-    finally:
-        method.train(training)
-    return {name: torch.stack([one[name] for one in sums]).sum(dim=0) / data.samples for name in sums[0]}
+def _per_sample(method: Method, prediction: Prediction, batch: Batch) -> dict[str, Tensor]:
+    return {"values": per_sample(method, prediction, batch)}
 
 
-def _objective(step: Step) -> Ask:
-    def ask(method: Method, prediction: Prediction, batch: Any) -> dict[str, Tensor]:
-        return method.objective(prediction, batch, step)
-
-    return ask
-
-
-def _judgement(method: Method, prediction: Prediction, batch: Any) -> dict[str, Tensor]:
-    """What early stopping goes by, and how many classifications are right."""
-    found = {"validation_loss": method.validation_losses(prediction, batch).float().sum()}
-    if method.task.classification:
-        found["validation_accuracy"] = (prediction.output.argmax(dim=1) == batch.y).float().sum()
-    return found
-
-
-def _task_loss(method: Method, prediction: Prediction, batch: Any) -> dict[str, Tensor]:
+def _task_loss(method: Method, prediction: Prediction, batch: Batch) -> dict[str, Tensor]:
     return {"loss": task_losses(method.task, prediction.output, batch).sum()}
-
-
-def _drop(optimizer: torch.optim.Optimizer, still: Tensor) -> None:
-    """Take the trials that ended out of the stacked weights and of what the optimizer remembers of them."""
-    for weight in optimizer.param_groups[0]["params"]:
-        memory = optimizer.state[weight]
-        for name, value in memory.items():
-            if isinstance(value, Tensor) and value.shape == weight.shape:
-                memory[name] = value[still]
-        weight.grad = None
-        weight.data = weight.data[still]

@@ -1,4 +1,4 @@
-"""How good a method is on samples that it does not learn from: what early stopping goes by."""
+"""Validation: the loss and accuracy of a method on samples that it does not learn from."""
 
 from __future__ import annotations
 
@@ -9,22 +9,41 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.methods import Method, weighted_mean
-from consilience.training.feed import Feed
+from consilience.methods import Method, Prediction, weighted_mean
+from consilience.training.batch_loader import BatchLoader
 
 
 @torch.no_grad()
-def validate(model: Any, method: Method, feed: Feed, batch_size: int) -> dict[str, float]:
-    """The mean loss that early stopping goes by, and the accuracy of a classification, on a whole set."""
+def validate(model: Any, method: Method, loader: BatchLoader, batch_size: int) -> dict[str, float]:
+    """Return the validation figures of a whole set.
+
+    Args:
+        model: The method as it is called, possibly in a wrapper.
+        method: The method itself.
+        loader: The set.
+        batch_size: Samples per batch.
+    """
     model.eval()
-    pieces = []
-    for batch in feed.in_order(batch_size):
-        prediction = model(batch)
-        losses = method.validation_losses(prediction, batch)
-        losses = losses.to(torch.promote_types(losses.dtype, torch.float32))
-        right = correct(method, prediction.output, batch)
-        pieces.append(torch.stack([losses, right.to(losses), batch.weight.to(losses)]))
-    losses, right, weight = torch.cat(pieces, dim=1).cpu().double()
+    pieces = [per_sample(method, model(batch), batch) for batch in loader.in_order(batch_size)]
+    return figures(method, torch.cat(pieces, dim=1))
+
+
+def per_sample(method: Method, prediction: Prediction, batch: Batch) -> Tensor:
+    """Return the loss, whether a classification is right, and the weight of each sample: `[3, batch]`."""
+    losses = method.validation_losses(prediction, batch)
+    losses = losses.to(torch.promote_types(losses.dtype, torch.float32))
+    right = correct(method, prediction.output, batch)
+    return torch.stack([losses, right.to(losses), batch.weight.to(losses)])
+
+
+def figures(method: Method, values: Tensor) -> dict[str, float]:
+    """Return the mean validation loss, which early stopping uses, and the accuracy of a classification.
+
+    Args:
+        method: Says which share of the worst samples is ignored.
+        values: What `per_sample` returned for all samples, `[3, n]`.
+    """
+    losses, right, weight = values.cpu().double()
     row = {"validation_loss": mean_without_worst(losses, weight, method.ignored_worst)}
     if method.task.classification:
         row["validation_accuracy"] = float(weighted_mean(right, weight))
@@ -32,13 +51,17 @@ def validate(model: Any, method: Method, feed: Feed, batch_size: int) -> dict[st
 
 
 def mean_without_worst(losses: Tensor, weight: Tensor, share: float) -> float:
-    """The weighted mean of losses `[n]` but for the largest, a share of those that count.
+    """Return the weighted mean of losses without the largest ones.
 
-    The share is rounded up to a whole number of samples, and is never more than one in twenty: of fewer samples than
-    that none is left out. One that is left out may be infinite; where any is NaN, so is the mean.
+    Args:
+        losses: `[n]`. An ignored loss may be infinite; if any loss is NaN, the mean is NaN.
+        weight: `[n]`.
+        share: Share of the samples of positive weight that is ignored, rounded up to a whole number of samples, but
+            never more than one sample in twenty.
 
-    >>> mean_without_worst(torch.tensor([1.0] * 19 + [1e9]), torch.ones(20), 0.01)
-    1.0
+    Example:
+        >>> mean_without_worst(torch.tensor([1.0] * 19 + [1e9]), torch.ones(20), 0.01)
+        1.0
     """
     if not share:
         return float(weighted_mean(losses, weight))
@@ -50,7 +73,7 @@ def mean_without_worst(losses: Tensor, weight: Tensor, share: float) -> float:
 
 
 def correct(method: Method, output: Tensor, batch: Batch) -> Tensor:
-    """1 where a classification is right, `[batch]`; zeros for a regression."""
+    """Return 1 where a classification is right, `[batch]`; zeros for a regression."""
     if not method.task.classification:
         return torch.zeros_like(batch.weight)
     assert batch.y is not None

@@ -1,96 +1,141 @@
-"""Averaged weights: training goes on with the last ones, what is validated and kept is their mean over the steps.
+"""Averaged weights: training continues from the last weights, but their mean over the steps is validated and kept.
 
-The last weights of a run are one draw from a cloud that small batches keep moving; the cloud's centre is calmer
-(Polyak and Juditsky 1992, Acceleration of Stochastic Approximation by Averaging).
+Small batches make the weights fluctuate; their mean over many steps fluctuates less (Polyak and Juditsky 1992,
+Acceleration of Stochastic Approximation by Averaging).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
-Average = Literal["mean"] | float
+from consilience.training.callbacks import Callback
+
+if TYPE_CHECKING:
+    from consilience.training.loop import TrainingRun
+    from consilience.training.settings import Average
 
 
 class WeightAverage:
     """The mean of a module's weights over the steps of a phase so far, in at least 32 bits.
 
-    rule: "mean", in which all steps count alike, or the decay of an exponential moving average, 0 < decay < 1, which
-    forgets what lies more than about 1 / (1 − decay) steps back; until as many are done it is the mean.
+    Buffers that are saved with the module, such as the running statistics of a batch norm, are averaged too; entries
+    without a finite mean, such as a mask of −inf, stay as they are.
 
-    What else is saved with the module, such as the running statistics of a batch norm, is averaged as the weights are;
-    where it has no finite mean, as a mask of −inf, it is left as it is.
+    Args:
+        module: The module.
+        parameters: Those of its parameters that are averaged.
+        rule: "mean" (all steps count equally), or the decay of an exponential moving average, 0 < decay < 1, which is
+            the mean for the first 1 / (1 − decay) steps.
 
-    >>> line = nn.Linear(1, 1, bias=False)
-    >>> average = WeightAverage(line, line.parameters(), "mean")
-    >>> for value in (1.0, 2.0, 6.0):
-    ...     _ = line.weight.data.fill_(value)
-    ...     average.update()
-    >>> with average.applied():
-    ...     line.weight.item()
-    3.0
-    >>> line.weight.item()
-    6.0
+    Example:
+        >>> line = nn.Linear(1, 1, bias=False)
+        >>> average = WeightAverage(line, line.parameters(), "mean")
+        >>> for value in (1.0, 2.0, 6.0):
+        ...     _ = line.weight.data.fill_(value)
+        ...     average.update()
+        >>> with average.applied():
+        ...     line.weight.item()
+        3.0
+        >>> line.weight.item()
+        6.0
     """
 
     def __init__(self, module: nn.Module, parameters: Iterable[nn.Parameter], rule: Average):
         self.module, self.parameters, self.rule, self.steps = module, list(parameters), rule, 0
         kept = module.state_dict().keys()
         # By name: a module may put another tensor in a buffer's place.
-        self.buffers = [name for name, one in module.named_buffers() if name in kept and one.is_floating_point()]
-        self.means = [one.to(torch.promote_types(one.dtype, torch.float32), copy=True) for one in self._current()]
+        self.buffers = [name for name, buffer in module.named_buffers() if name in kept and buffer.is_floating_point()]
+        self.means = [
+            tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True) for tensor in self._current()
+        ]
 
     def update(self) -> None:
-        """Take in the weights as they are after a step."""
-        plain = self.rule == "mean" or self.steps + 1 < 1 / (1 - self.rule)
-        mix = get_swa_multi_avg_fn() if plain else get_ema_multi_avg_fn(self.rule)
-        mix(self.means, [one.to(mean.dtype) for one, mean in zip(self._current(), self.means)], self.steps)
+        """Add the weights as they are after a step."""
+        update_means(self.means, self._current(), self.rule, self.steps)
         self.steps += 1
 
     def apply(self) -> None:
-        """Leave the mean in the module."""
+        """Replace the module's weights by the mean."""
         weights = len(self.parameters)
-        for number, (one, mean) in enumerate(zip(self._current(), self.means)):
-            one.copy_(mean if number < weights else torch.where(mean.isfinite(), mean, one))
+        for number, (own, mean) in enumerate(zip(self._current(), self.means)):
+            own.copy_(mean if number < weights else torch.where(mean.isfinite(), mean, own))
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The module with the mean for its weights, and afterwards with its own again."""
-        own = [one.clone() for one in self._current()]
+        """Give the module the mean within a block, and its own weights again afterwards."""
+        saved = [own.clone() for own in self._current()]
         self.apply()
         try:
             yield
         finally:
-            for one, value in zip(self._current(), own):
-                one.copy_(value)
+            for own, value in zip(self._current(), saved):
+                own.copy_(value)
 
     def state(self) -> dict[str, Any]:
-        """What changes over time."""
+        """Return what changes over time."""
         return {"steps": self.steps, "means": self.means}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self.steps = state["steps"]
         for mean, saved in zip(self.means, state["means"], strict=True):
             mean.copy_(saved)
 
     def _current(self) -> list[Tensor]:
-        """What is averaged, without its gradients."""
-        held = dict(self.module.named_buffers()) if self.buffers else {}
-        return [one.detach() for one in (*self.parameters, *(held[name] for name in self.buffers))]
+        """The averaged tensors as they are now, without gradients."""
+        buffers = dict(self.module.named_buffers()) if self.buffers else {}
+        return [tensor.detach() for tensor in (*self.parameters, *(buffers[name] for name in self.buffers))]
 
 
-def is_average(value: object) -> bool:
-    """Whether a value is a way to average weights.
+def update_means(means: list[Tensor], current: list[Tensor], rule: Average, steps: int) -> None:
+    """Update means over `steps` steps in place by one more step."""
+    plain = rule == "mean" or steps + 1 < 1 / (1 - rule)
+    update = get_swa_multi_avg_fn() if plain else get_ema_multi_avg_fn(rule)
+    update(means, [tensor.to(mean.dtype) for tensor, mean in zip(current, means)], steps)
 
-    >>> [is_average(one) for one in ("mean", 0.999, 1.0, "median", True)]
-    [True, True, False, False, False]
-    """
-    if isinstance(value, str):
-        return value == "mean"
-    return isinstance(value, float) and 0 < value < 1
+
+class WeightAveraging(Callback):
+    """Averages the weights of each phase; validates the average and keeps it."""
+
+    every_process = True
+
+    def __init__(self, rule: Average):
+        self.rule = rule
+        self._average: WeightAverage
+        self._validating = ExitStack()
+
+    def on_phase_start(self, run: TrainingRun) -> None:
+        """Start an average."""
+        self._average = WeightAverage(run.module, run.parameters, self.rule)
+
+    def on_step_end(self, run: TrainingRun) -> None:
+        """Add the weights."""
+        self._average.update()
+
+    def on_validation_start(self, run: TrainingRun) -> None:
+        """Put the average in the module."""
+        self._validating.enter_context(self._average.applied())
+
+    def on_validation_end(self, run: TrainingRun) -> None:
+        """Put the weights back."""
+        self._validating.close()
+
+    def on_phase_end(self, run: TrainingRun) -> None:
+        """Without validation, keep the average."""
+        if run.best_weights is None:
+            self._average.apply()
+            run.weights_kept = "the average of its steps so far"
+
+    def state(self) -> dict[str, Any]:
+        """Return the average so far."""
+        return self._average.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue a saved average."""
+        self._average.restore(state)

@@ -124,7 +124,7 @@ class GradientBlend(JointMethod):
         self.to(device)
         total = torch.zeros(len(self.blend), dtype=torch.float64)
         weight = 0.0
-        for batch in trainer.feed(samples, device).in_order(trainer.evaluation_batch):
+        for batch in trainer.loader(samples, device).in_order(trainer.evaluation_batch):
             here = float(batch.weight.sum())
             total += here * self.head_losses(self(batch), batch).double().cpu()
             weight += here

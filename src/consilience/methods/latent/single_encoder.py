@@ -22,16 +22,10 @@ from consilience.methods.latent.subset_encoders import (
     SubsetEncoder,
     TrunkEncoder,
 )
-from consilience.methods.latent.trained_latent_model import (
-    TrainedLatent,
-    join_states,
-    mean_and_variance,
-    rebuilding,
-    split_states,
-)
+from consilience.methods.latent.trained_latent_model import TrainedLatent, join_states, mean_and_variance, split_states
 from consilience.preparation import Preparation
+from consilience.training.batch_loader import BatchLoader
 from consilience.training.devices import resolve_device
-from consilience.training.feed import Feed
 from consilience.training.seeding import seeded
 
 _ENCODER = "encoder."
@@ -87,7 +81,7 @@ class SingleEncoder:
         target = resolve_device(device)
         network = self.network.to(target).eval()
         posteriors = []
-        for batch in Feed(X.only([self.name]), self.preparation, target).in_order(256):
+        for batch in BatchLoader(X.only([self.name]), self.preparation, target).in_order(256):
             batch.values = {self.name: self._encoder_input(batch[self.name])}
             posteriors.append(network(batch, batch.present[None])[0])
         return mean_and_variance(posteriors)
@@ -107,11 +101,11 @@ class SingleEncoder:
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> SingleEncoder:
         """Rebuild from what `state` returned, with a user's own encoder put back into it."""
-        with rebuilding("encoder"):
-            state, preparation = split_states(_ENCODER, tensors, described)
+        state, preparation = split_states(_ENCODER, tensors, described)
+        with seeded(0):  # the weights are overwritten below
             network = _build(described["network"], preparation, described["encoders"], described["latent"])
-            network.load_state_dict(state)
-            return cls(network.eval(), preparation, described["likelihood"], described["encoders"])
+        network.load_state_dict(state)
+        return cls(network.eval(), preparation, described["likelihood"], described["encoders"])
 
 
 def _kind(network: SubsetEncoder) -> str:

@@ -235,5 +235,5 @@ def loop_method(base: Method, **loop: Any) -> Progressive:
 
 
 def _rows_with(batch: Batch, name: str) -> Tensor | None:
-    """Return the samples that have a modality; None: all."""
-    return None if name in batch.complete else batch.present_in(name).nonzero()[:, 0]
+    """Return the samples of a batch that are encoded, which are those that have the modality; None: all."""
+    return None if name in batch.complete or batch.stacked else batch.present_in(name).nonzero()[:, 0]

@@ -17,8 +17,8 @@ from consilience.methods.latent.trained_latent_model import BATCH, TrainedLatent
 from consilience.methods.latent.unit_conversion import own_transforms
 from consilience.preparation import Preparation
 from consilience.training import Trainer
+from consilience.training.batch_loader import BatchLoader
 from consilience.training.devices import resolve_device
-from consilience.training.feed import Feed
 from consilience.training.seeding import seeded
 
 IMAGE, LABEL = "image", "label"
@@ -76,7 +76,7 @@ def published_estimate(trained: TrainedLatent, samples: Samples, draws: int, dev
     model.to(target).eval()
     generator = torch.Generator(target).manual_seed(0)
     parts = []
-    for batch in Feed(samples, trained.preparation, target).in_order(BATCH):
+    for batch in BatchLoader(samples, trained.preparation, target).in_order(BATCH):
         q, sums = model.posterior(batch), WeightSums()
         pairs = pairs_at_once(model, target)
         while sums.draws < draws:

@@ -16,6 +16,7 @@ from consilience.comparison.experiments.study import measure_at_once
 from consilience.comparison.plan import Job, digest
 from consilience.comparison.store import Result, Store
 from consilience.data import load_data
+from consilience.training.settings import TrainingSettings
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import train_side_by_side
 from consilience.version import __version__
@@ -142,7 +143,7 @@ def measure_net(
         "batch_size": protocol.batch_size(train.samples),
         **NETS[name].training,
     }
-    trained = train_side_by_side(methods, train, validation, **settings)
+    trained = train_side_by_side(methods, train, validation, TrainingSettings(**settings))
     found = {"validation": trained.losses, "test": trained.measure(test), "epochs": trained.epochs}
     about = {
         "parameters": sum(one.numel() for one in methods[0].parameters()),

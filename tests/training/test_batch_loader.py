@@ -7,8 +7,8 @@ import torch
 from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
 from consilience.methods.opinions.late import Late
-from consilience.training import feed as feed_module
-from consilience.training.feed import Feed, fits, free_memory
+from consilience.training import batch_loader as loader_module
+from consilience.training.batch_loader import BatchLoader, fits, free_memory
 from training.toys import Straight, make, make_samples, prepare, same, trainer, weights
 
 CPU = torch.device("cpu")
@@ -67,10 +67,10 @@ def equal(first, second):
 
 @pytest.mark.parametrize("whole_set", [False, True], ids=["batch by batch", "shuffled in one go"])
 def test_streamed_and_resident_batches_are_the_same(tmp_path, monkeypatch, whole_set):
-    monkeypatch.setattr(feed_module, "shuffles_whole", lambda *_: whole_set)
+    monkeypatch.setattr(loader_module, "shuffles_whole", lambda *_: whole_set)
     memory, mapped = on_disk(tmp_path)
     preparation = prepare(memory)
-    resident, streamed = Feed(memory, preparation, CPU, True), Feed(mapped, preparation, CPU)
+    resident, streamed = BatchLoader(memory, preparation, CPU, True), BatchLoader(mapped, preparation, CPU)
     assert (resident.resident, streamed.resident) == (True, False)
     rows = torch.randperm(50).split(7)
     whole = preparation.batch(memory)
@@ -88,18 +88,18 @@ def test_streamed_and_resident_batches_are_the_same(tmp_path, monkeypatch, whole
 
 def test_only_a_gpu_shuffles_a_set_whole_and_only_one_that_is_not_too_large(monkeypatch):
     samples, cuda = make_samples(60), torch.device("cuda")
-    assert feed_module.shuffles_whole(samples, cuda)
-    assert not feed_module.shuffles_whole(samples, CPU)
-    monkeypatch.setattr(feed_module, "SHUFFLED_BYTES", samples.nbytes - 1)
-    assert not feed_module.shuffles_whole(samples, cuda)
+    assert loader_module.shuffles_whole(samples, cuda)
+    assert not loader_module.shuffles_whole(samples, CPU)
+    monkeypatch.setattr(loader_module, "SHUFFLED_BYTES", samples.nbytes - 1)
+    assert not loader_module.shuffles_whole(samples, cuda)
 
 
 @pytest.mark.parametrize("resident", [True, False])
 def test_the_index_counts_within_the_set(resident):
     some = make_samples(60)[[40, 7, 23, 59]]  # a loss history has a row for each of these, not for all 60
-    feed = Feed(some, prepare(make_samples(60)), CPU, resident)
-    assert [batch.index.tolist() for batch in feed.batches(torch.tensor([3, 0, 1]).split(2))] == [[3, 0], [1]]
-    assert [batch.index.tolist() for batch in feed.in_order(3)] == [[0, 1, 2], [3]]
+    loader = BatchLoader(some, prepare(make_samples(60)), CPU, resident)
+    assert [batch.index.tolist() for batch in loader.batches(torch.tensor([3, 0, 1]).split(2))] == [[3, 0], [1]]
+    assert [batch.index.tolist() for batch in loader.in_order(3)] == [[0, 1, 2], [3]]
 
 
 def test_training_streamed_equals_resident_bit_for_bit(tmp_path):
@@ -138,7 +138,7 @@ def test_a_streamed_set_is_never_read_whole():
 
 def test_reading_is_one_batch_ahead_and_no_more():
     samples = counted(make_samples(64))
-    batches = Feed(samples, prepare(make_samples(64)), CPU).batches(torch.arange(64).split(8))
+    batches = BatchLoader(samples, prepare(make_samples(64)), CPU).batches(torch.arange(64).split(8))
     for number in range(1, 4):
         next(batches)
         assert number <= len(samples["a"].reads) <= number + 1
@@ -147,7 +147,7 @@ def test_reading_is_one_batch_ahead_and_no_more():
 
 
 def readers():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("consilience-feed")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("consilience-loader")]
 
 
 @pytest.mark.parametrize("fail_at", [1, 3, 8])
@@ -175,16 +175,16 @@ def test_an_error_in_a_step_leaves_no_thread_behind():
 
 def test_what_does_not_fit_is_streamed(monkeypatch):
     samples = make_samples(64)  # 5 features of 4 bytes: 1280 bytes
-    monkeypatch.setattr(feed_module, "free_memory", lambda device: 1280 / 0.4 + 1)
+    monkeypatch.setattr(loader_module, "free_memory", lambda device: 1280 / 0.4 + 1)
     assert fits(samples, CPU)
-    monkeypatch.setattr(feed_module, "free_memory", lambda device: 1280 / 0.4 - 1)
+    monkeypatch.setattr(loader_module, "free_memory", lambda device: 1280 / 0.4 - 1)
     assert not fits(samples, CPU)
-    assert not Feed(samples, prepare(samples), CPU).resident
+    assert not BatchLoader(samples, prepare(samples), CPU).resident
 
 
 def test_free_memory(monkeypatch):
     assert 2**20 < free_memory(CPU) < 2**50
-    monkeypatch.setattr(feed_module, "Path", lambda name: Missing())
+    monkeypatch.setattr(loader_module, "Path", lambda name: Missing())
     assert free_memory(CPU) == float("inf")
 
 
@@ -197,10 +197,10 @@ def test_samples_of_another_shape_are_refused_before_training():
     preparation = prepare(make_samples())
     other = Samples.of({"a": np.zeros((4, 9))}, [0, 1, 0, 1])
     with pytest.raises(InputError, match="trained on"):
-        Feed(other, preparation, CPU)
+        BatchLoader(other, preparation, CPU)
 
 
 def test_numbers_take_the_type_asked_for():
     samples = make_samples(8)
-    batch = next(Feed(samples, prepare(samples), CPU, dtype=torch.float64).in_order(8))
+    batch = next(BatchLoader(samples, prepare(samples), CPU, dtype=torch.float64).in_order(8))
     assert (batch["a"].dtype, batch.y.dtype, batch.index.dtype) == (torch.float64, torch.int64, torch.int64)

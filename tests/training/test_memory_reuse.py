@@ -19,10 +19,10 @@ gnu = pytest.mark.skipif(
 # 64 MB in pieces of 4, freed and asked for again. Without huge pages, of which a few would do.
 PROGRAM = """
 import ctypes, resource, torch
-from consilience.training import memory
-from consilience.training.memory import kept_memory
+from consilience.training import memory_reuse
+from consilience.training.memory_reuse import kept_memory
 
-memory.LONG = 0
+memory_reuse.LONG = 0
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
 
 def cleared():
@@ -65,7 +65,7 @@ print(inside - resident())
 @gnu
 def test_a_short_while_is_not_worth_giving_back():
     (given_back,) = run("""
-memory.LONG = 100
+memory_reuse.LONG = 100
 with kept_memory():
     step()
     inside = resident()
@@ -120,7 +120,7 @@ def test_nothing_is_done_unasked():
     (told,) = run("""
 with kept_memory(False) as kept:
     step()
-print(kept + memory._library.cache_info().currsize)
+print(kept + memory_reuse._library.cache_info().currsize)
 """)
     assert told == 0
 

@@ -1,4 +1,4 @@
-"""Batches of a set in any order: selected from tensors already on the device, or read from disk just in time."""
+"""Batches of a set in any order: selected from tensors on the device, or read from disk when they are needed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,19 @@ RESIDENT_SHARE = 0.4
 SHUFFLED_BYTES = 2**28
 
 
-class Feed:
+class BatchLoader:
     """Prepared batches of one set.
 
-    A set that fits lies on the device once, and a batch is an index selection. A memory-mapped set, or one that does
-    not fit, is read, prepared and moved batch by batch, one batch ahead of its use, in a thread of its own.
+    A set that fits in memory is kept on the device, and a batch is an index selection. A memory-mapped set, or one
+    that does not fit, is read, prepared and moved batch by batch, one batch ahead, in a thread of its own.
     `batch.index` counts from 0 within this set.
+
+    Args:
+        samples: The set.
+        preparation: How samples become batches.
+        device: Where batches are needed.
+        resident: Whether the set is kept on the device. None: if it fits.
+        dtype: Of numbers. None: float32.
     """
 
     def __init__(
@@ -40,7 +47,6 @@ class Feed:
         resident: bool | None = None,
         dtype: torch.dtype | None = None,
     ):
-        """resident: whether the set lies on the device (None: if it fits) · dtype: of numbers, by default float32."""
         preparation.check(samples)
         self.samples, self.preparation, self.device, self.dtype = samples, preparation, device, dtype
         self.resident = fits(samples, device) if resident is None else resident
@@ -56,9 +62,7 @@ class Feed:
         return len(self.samples)
 
     def fingerprint(self) -> str:
-        """Changes with the samples: who they are, their targets and weights, and what is present of them; where the
-        set lies in memory, also with its values.
-        """
+        """Return a hash of index, targets, weights and missing modalities; of a resident set also of its values."""
         samples = self.samples
         summed = hashlib.sha256(repr([len(samples), samples.names]).encode())
         for array in (samples.index, samples.present, samples.weight, samples.y):
@@ -71,7 +75,7 @@ class Feed:
         return summed.hexdigest()[:16]
 
     def batches(self, rows: Sequence[Tensor]) -> Iterator[Batch]:
-        """One batch for each tensor of row numbers (on the CPU)."""
+        """Yield a batch for each tensor of row numbers (on the CPU)."""
         if self._all is not None and self._shuffles_whole:
             shuffled = self._all.select(torch.cat(list(rows)).to(self.device))
             yield from _views(shuffled, [len(chosen) for chosen in rows])
@@ -80,7 +84,7 @@ class Feed:
             for chosen in rows:
                 yield self._all.select(chosen.to(self.device, non_blocking=True))
             return
-        with ThreadPoolExecutor(1, thread_name_prefix="consilience-feed") as reader:
+        with ThreadPoolExecutor(1, thread_name_prefix="consilience-loader") as reader:
             coming: Future[Batch] | None = None
             for chosen in rows:
                 ahead = reader.submit(self._read, chosen)
@@ -91,7 +95,7 @@ class Feed:
                 yield coming.result().to(self.device)
 
     def in_order(self, size: int) -> Iterator[Batch]:
-        """All samples from first to last."""
+        """Yield all samples from first to last, in batches of this size."""
         rows = torch.arange(len(self)).split(size)
         return self.batches(rows) if self._all is None else _views(self._all, [len(chosen) for chosen in rows])
 
@@ -122,14 +126,14 @@ def _views(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:
 
 
 def fits(samples: Samples, device: torch.device) -> bool:
-    """Whether a set is to lie on the device as a whole."""
+    """Whether a set is kept on the device."""
     if samples.on_disk:
         return False
     return samples.nbytes < RESIDENT_SHARE * free_memory(device)
 
 
 def shuffles_whole(samples: Samples, device: torch.device) -> bool:
-    """Whether a resident set is copied in an epoch's order, its batches being views of the copy: few calls for a GPU.
+    """Whether a resident set is copied once per epoch in its order, so that batches are views: few calls for a GPU.
 
     On a CPU a batch that was just copied is still in cache, while a copy of the whole set asks the system for fresh
     memory, which takes several times as long.
@@ -138,11 +142,11 @@ def shuffles_whole(samples: Samples, device: torch.device) -> bool:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that are free on a device."""
+    """Return the bytes that are free on a device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         described = Path("/proc/meminfo").read_text(encoding="utf-8")
         return 1024 * int(re.search(r"MemAvailable:\s+(\d+) kB", described)[1])  # type: ignore[index]
-    except (OSError, TypeError):  # a system that does not say: what lies in memory once is taken to fit twice
+    except (OSError, TypeError):  # unknown on this system: what is in memory once is assumed to fit twice
         return math.inf
