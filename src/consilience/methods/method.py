@@ -187,7 +187,7 @@ class ExpertMethod(Method):
         self.expert_loss = expert_loss
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the output `[batch, class]` and the weights `[batch, modality]` of opinions `[batch, modality, class]`."""
+        """Return output `[batch, class]` and weights `[batch, modality]` of opinions `[batch, modality, class]`."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> Prediction:

@@ -198,6 +198,7 @@ class LatentModel(Method):
             lengths=batch.lengths,
             y=batch.y,
             complete=batch.complete,
+            stacked=batch.stacked,
         )
 
     def _factor(self, term: str, warm: float = 1.0) -> float:

@@ -22,13 +22,7 @@ from consilience.methods.latent.subset_encoders import (
     SubsetEncoder,
     TrunkEncoder,
 )
-from consilience.methods.latent.trained_latent_model import (
-    TrainedLatent,
-    join_states,
-    mean_and_variance,
-    rebuilding,
-    split_states,
-)
+from consilience.methods.latent.trained_latent_model import TrainedLatent, join_states, mean_and_variance, split_states
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.devices import resolve_device
@@ -107,11 +101,11 @@ class SingleEncoder:
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> SingleEncoder:
         """Rebuild from what `state` returned, with a user's own encoder put back into it."""
-        with rebuilding("encoder"):
-            state, preparation = split_states(_ENCODER, tensors, described)
+        state, preparation = split_states(_ENCODER, tensors, described)
+        with seeded(0):  # the weights are overwritten below
             network = _build(described["network"], preparation, described["encoders"], described["latent"])
-            network.load_state_dict(state)
-            return cls(network.eval(), preparation, described["likelihood"], described["encoders"])
+        network.load_state_dict(state)
+        return cls(network.eval(), preparation, described["likelihood"], described["encoders"])
 
 
 def _kind(network: SubsetEncoder) -> str:

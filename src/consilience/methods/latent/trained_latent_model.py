@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -226,13 +225,16 @@ class TrainedLatent:
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> TrainedLatent:
         """Rebuild from what `state` returned, with the user's own modules put back into it."""
-        with rebuilding("latent model"):
+        try:
             state, preparation = split_states(_MODEL, tensors, described)
             settings, encoders = dict(described["settings"]), dict(described["encoders"])
-            model = LatentModel(Spec(preparation.modalities, preparation.task, encoders), **settings)
+            with seeded(0):  # the weights are overwritten below
+                model = LatentModel(Spec(preparation.modalities, preparation.task, encoders), **settings)
             if any(value.dtype == torch.float64 for value in state.values()):
                 model.double()
             model.load_state_dict(state)
+        except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise SavedModelError(f"the latent model cannot be rebuilt as it was saved: {error}") from error
         return cls(model, preparation, settings, as_chosen(encoders))
 
     def _batches(self, samples: Samples, device: str, size: int = BATCH) -> Iterator[Batch]:
@@ -265,16 +267,6 @@ def mean_and_variance(posteriors: Iterable[Gaussian]) -> tuple[np.ndarray, np.nd
     """Return mean and variance of the posteriors of all batches, `[n, latent]`."""
     mean, variance = (torch.cat(parts) for parts in zip(*((q.mean, q.variance) for q in posteriors)))
     return mean.float().cpu().numpy(), variance.float().cpu().numpy()
-
-
-@contextmanager
-def rebuilding(what: str) -> Iterator[None]:
-    """Rebuild a saved network whose initial weights are overwritten; errors become `SavedModelError`."""
-    try:
-        with seeded(0):
-            yield
-    except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise SavedModelError(f"the {what} cannot be rebuilt as it was saved: {error}") from error
 
 
 def join_states(prefix: str, network: nn.Module, preparation: Preparation) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -69,6 +69,7 @@ class LoopedEncoder(Encoder):
     def __init__(self, inner: Encoder, at: str, link: nn.Module, layers: list[nn.Module], modality_name: str):
         super().__init__()
         self.inner, self.at, self.link, self.modality_name = inner, at, link, modality_name
+        self.width, self.reads = inner.width, inner.reads  # type: ignore[misc]
         for layer in layers:
             if isinstance(link, OUTPUT_LINKS):
                 layer.register_forward_hook(self._change_output)
@@ -83,19 +84,9 @@ class LoopedEncoder(Encoder):
         self.overwrites = writes_in_place(parts[1:] if self.splits else parts)
 
     @property
-    def width(self) -> int:  # type: ignore[override]
-        """The width of the inner encoder's features."""
-        return self.inner.width
-
-    @property
     def stages(self) -> nn.ModuleDict:  # type: ignore[override]
         """The stages of the inner encoder."""
         return self.inner.stages
-
-    @property
-    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The kinds that the inner encoder reads."""
-        return self.inner.reads
 
     @property
     def before(self) -> list[str]:

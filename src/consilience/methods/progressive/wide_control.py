@@ -47,24 +47,10 @@ class Wide(Family):
     def __init__(self, spec: Spec, **settings: Any):
         base = type(self).base
         loop, settings = self.split_settings(settings)
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # models built to be counted must not change the weights of the real one
+        # Models that are built to be counted must not change the random weights of the real one.
+        with torch.random.fork_rng(devices=[]):
             target = count(member_class(Progressive, base)(spec, **loop, **settings))
-            if base.size is None:
-                plain: Any = base(spec, **settings)
-                spec = spec.preferring(plain.choices)  # a method may have encoders of its own choice
-                chosen, given = spec, settings
-                factors = fitting_factors(
-                    lambda factors: count(base(widened_spec(chosen, factors), **given)), tuple(spec.modalities), target
-                )
-                spec = widened_spec(spec, factors)
-            else:
-                chosen, given = spec, settings
-                factor = fitting_factor(
-                    lambda factor: count(base(chosen, **widened_settings(base, given, factor))), target
-                )
-                settings = widened_settings(base, settings, factor)
+            spec, settings = widened(base, spec, settings, target)
         super().__init__(spec, **settings)
 
     @classmethod
@@ -76,6 +62,18 @@ class Wide(Family):
 def count(module: nn.Module) -> int:
     """Return the number of parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def widened(base: Any, spec: Spec, settings: dict[str, Any], target: int) -> tuple[Spec, dict[str, Any]]:
+    """Return the spec and the settings of a method with about `target` parameters."""
+    if base.size is not None:
+        factor = fitting_factor(lambda factor: count(base(spec, **widened_settings(base, settings, factor))), target)
+        return spec, widened_settings(base, settings, factor)
+    chosen = spec.preferring(base(spec, **settings).choices)  # a method may have encoders of its own choice
+    factors = fitting_factors(
+        lambda factors: count(base(widened_spec(chosen, factors), **settings)), tuple(spec.modalities), target
+    )
+    return widened_spec(chosen, factors), settings
 
 
 def widened_settings(base: type[Method], settings: Mapping[str, Any], factor: float) -> dict[str, Any]:
