@@ -1,4 +1,4 @@
-"""The same budget for every method: random search over learning rate and optimizer, judged on validation.
+"""Tuning with the same budget for every method: random search over learning rate and optimizer on validation loss.
 
 The protocol of Shankar, Thompson, Fiterau 2022 (D.3): learning rates on a logarithmic scale from 1e-5 to 5e-2, and
 Adam, Adagrad, RMSProp or SGD in their default configuration.
@@ -21,7 +21,7 @@ OPTIMIZERS = ("adam", "adagrad", "rmsprop", "sgd")
 
 
 def draw_trials(count: int, seed: int) -> list[dict[str, Any]]:
-    """The settings to try, the same for every method that shares the seed.
+    """Return the settings to try, the same for every method with this seed.
 
     >>> draw_trials(2, seed=0) == draw_trials(3, seed=0)[:2]
     True
@@ -39,9 +39,9 @@ def draw_trials(count: int, seed: int) -> list[dict[str, Any]]:
 def tune(
     fit: Callable[[Mapping[str, Any]], Model], judge: Callable[[Model], float], count: int, seed: int
 ) -> tuple[Model, dict[str, Any]]:
-    """Fit once per trial and keep the model with the lowest validation loss; also says what was tried.
+    """Fit once per trial and keep the model with the lowest validation loss; also returns what was tried.
 
-    A trial that diverges has lost; only if all do, the last one's error is raised.
+    A trial that diverges is discarded; if all do, the last error is raised.
     """
     tried: list[dict[str, Any]] = []
     best: Model | None = None

@@ -62,7 +62,7 @@ def render_fusion(
     drawing = Drawing(
         "reliability",
         "Accuracy against confidence, the probability of the most probable class, in 15 bins of equal width; a dot's "
-        "area is the share of the samples in its bin. On the dashed line confidence can be taken at its word; below "
+        "area is the share of the samples in its bin. On the dashed line confidence equals accuracy; below "
         "it, it is too high.",
         "Reliability diagrams. " + "; ".join(f"{name}: ECE {ece}" for name, *_, ece in rows if ece != NOTHING),
         plot_reliability(panels, (), WIDE),

@@ -64,10 +64,10 @@ def legend(findings: Findings, worst: bool = False, bold: bool = True) -> str:
         over += f", {repeats} draws of the noise for each"
     lowest = ", the worst seed in brackets" if worst else ""
     way = "larger" if findings.larger_is_better else "smaller"
-    said = f"{say_metric(findings.metric)}, {spread}{over}{lowest}; {way} is better."
+    values = f"{say_metric(findings.metric)}, {spread}{over}{lowest}; {way} is better."
     if findings.values["method"].n_unique() < 2:  # and nothing to compare it with
-        return said
-    return f"{said} ▲ ▼ significantly better or worse than {one_line(findings.reference)}" + (
+        return values
+    return f"{values} ▲ ▼ significantly better or worse than {one_line(findings.reference)}" + (
         "; bold: the best mean, where it is significantly better than that." if bold else "."
     )
 
