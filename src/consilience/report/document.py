@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import unknown_name
 from consilience.report.drawing import SERIES_ON_DARK, Drawing
-from consilience.report.latex import latex_table
 from consilience.report.page import environment, remove_others, write_file
-from consilience.report.result_tables import markdown_escape, markdown_table
+from consilience.report.result_tables import latex_table, markdown_escape, markdown_table
 from consilience.report.wording import fill_lines, one_line
 from consilience.version import __version__
 
@@ -72,7 +71,7 @@ class Document:
     def table(self, format: str = "console") -> Any:
         """The tables: "console" gives something for rich to print, "markdown" and "latex" give text."""
         drawers: dict[str, Callable[[list[TextTable]], Any]] = {
-            "console": _console,
+            "console": console_tables,
             "markdown": _markdown,
             "latex": _latex,
         }
@@ -130,7 +129,8 @@ def document_markdown(plain: Mapping[str, Any], figures: str = "figures/{}.png")
     return "\n\n".join([*parts, f"    {one_line(plain['command'])}"]) + "\n"
 
 
-def _console(tables: list[TextTable]) -> RenderableType:
+def console_tables(tables: Sequence[TextTable]) -> RenderableType:
+    """Return tables for rich to print, which fit their columns to the terminal."""
     from rich.console import Group
 
     return Group(*(_Fitting(table) for table in tables))
