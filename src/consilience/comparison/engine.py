@@ -1,4 +1,4 @@
-"""Working through the jobs of a comparison: in this process, in several, or on a cluster; with progress."""
+"""Run the jobs of a comparison in this process, in several, or on a cluster, with progress."""
 
 from __future__ import annotations
 
@@ -37,10 +37,16 @@ def run_jobs(
     verbose: int = 1,
     measuring: Measure | None = None,
 ) -> None:
-    """Do every job that is not done, whoever does it: other processes may work on the same folder.
+    """Run every job that is not done; other processes may work on the same folder at the same time.
 
-    plan: what measuring needs to know, of a comparison its `Plan` · measuring: does one job, by default one of a
-    comparison.
+    Args:
+        jobs: What to run.
+        plan: What `measuring` needs; of a comparison its `Plan`.
+        store: The run folder.
+        workers: Processes.
+        cluster: "ray" for a Ray cluster.
+        verbose: 0 for no progress.
+        measuring: Runs one job; by default a job of a comparison.
     """
     if workers < 1:
         raise InputError(f"compare: jobs must be ≥ 1, got {workers}")
@@ -55,7 +61,7 @@ def run_jobs(
                     worked = True
                     tried.add(job.key)
                     progress.advance(job, outcome)
-            if not worked:  # the rest is in other hands; if those die, their locks open
+            if not worked:  # other processes have the rest; if they die, their locks are released
                 time.sleep(_POLL_SECONDS)
         progress.update(len(jobs))
 
@@ -75,30 +81,30 @@ def _work_through(
     import joblib
 
     workers = min(workers, len(jobs))
-    # The processes share the cores: each with all of them would spend its time waiting.
+    # The processes share the cores.
     threads = max(1, (os.cpu_count() or 1) // workers) if cluster is None else None
     if cluster is not None:
-        plan, store = _from_anywhere(plan), Store(store.folder.absolute())
+        plan, store = _with_whole_paths(plan), Store(store.folder.absolute())
     own: dict[str, Any] = {} if cluster else {"initializer": _ignore_ctrl_c}
     with joblib.parallel_config(backend=_backend(cluster), **own):
         pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
         with nullcontext() if cluster else _ctrl_c_is(_ignored):
-            outcomes = pool(joblib.delayed(_work_and_say)(do, job, plan, store, threads) for job in jobs)
-        with _ctrl_c_is(_heard_once):
+            outcomes = pool(joblib.delayed(_work_on)(do, job, plan, store, threads) for job in jobs)
+        with _ctrl_c_is(_once):
             yield from outcomes
 
 
 @contextmanager
-def _ctrl_c_is(taken: Callable[[Any], Any]) -> Iterator[None]:
-    """Another handler of Ctrl-C, made from the one before, which is put back.
+def _ctrl_c_is(made_from: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace the handler of Ctrl-C by one made from it, and restore it afterwards.
 
-    Only the main thread may have one, and only one that Python knows, and that does something, can be put back.
+    Only the main thread may set a handler, and only a handler set from Python can be restored.
     """
     before = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, taken(before))
+    signal.signal(signal.SIGINT, made_from(before))
     try:
         yield
     finally:
@@ -106,34 +112,34 @@ def _ctrl_c_is(taken: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def _ignored(before: Any) -> Any:
-    """For processes started meanwhile, which leave it to this one to end them: each would print its own traceback.
+    """Ignore Ctrl-C while processes are started: this process ends them, and each would print its own traceback.
 
-    A terminal sends the signal to all. What a process ignores its children ignore from their first moment on, while
-    they still import; those that take a child's place later are told when they are up, by `_ignore_ctrl_c`.
+    A terminal sends the signal to all processes. A child inherits that its parent ignores it, so it is ignored even
+    while the child imports; processes that are started later ignore it by `_ignore_ctrl_c`.
     """
     return signal.SIG_IGN
 
 
-def _heard_once(before: Callable[..., Any]) -> Callable[..., Any]:
-    """The first ends what goes on, further ones nothing: while processes are being ended, some would be left."""
+def _once(before: Callable[..., Any]) -> Callable[..., Any]:
+    """Handle the first Ctrl-C and ignore further ones, which would leave some processes running."""
 
-    def hear(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         _ignore_ctrl_c()
         before(number, frame)
 
-    return hear
+    return handle
 
 
 def _ignore_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _work_and_say(do: Callable[..., str], job: Job, plan: Any, store: Store, threads: int | None) -> tuple[Job, str]:
+def _work_on(do: Callable[..., str], job: Job, plan: Any, store: Store, threads: int | None) -> tuple[Job, str]:
     return job, do(job, plan, store, threads)
 
 
-def _from_anywhere(plan: Any) -> Any:
-    """The plan for processes that work in another folder: files are named by their whole path."""
+def _with_whole_paths(plan: Any) -> Any:
+    """The plan for processes that run in another folder: files are named by their whole path."""
     if not isinstance(plan, Plan):
         return plan
     return replace(plan, sources=tuple(_whole_path(source) for source in plan.sources))
@@ -160,7 +166,7 @@ def _backend(cluster: str | None) -> str:
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
 
     class Streaming(RayBackend):
-        """Hands every result over when it is there. Ray's pool can; joblib's switch is off for all pools alike."""
+        """Returns every result when it is ready. Ray's pool can do so; joblib switches it off for all such pools."""
 
         supports_return_generator = True
 
@@ -196,21 +202,21 @@ class _Progress:
         return self
 
     def update(self, done: int) -> None:
-        """So many jobs are done, by whomever."""
+        """Show how many jobs are done, by any process."""
         self._done = done
         self._show("")
 
     def advance(self, job: Job, outcome: str) -> None:
-        """One more is done here."""
+        """Show that this process has done a job."""
         self._done += 1
-        said = job.describe() + (" failed" if outcome == "failed" else "")
+        words = job.describe() + (" failed" if outcome == "failed" else "")
         if self._logs:
-            logger.info("%d/%d jobs, %.0f s: %s", self._done, self.total, time.monotonic() - self._began, said)
-        self._show(said)
+            logger.info("%d/%d jobs, %.0f s: %s", self._done, self.total, time.monotonic() - self._began, words)
+        self._show(words)
 
-    def _show(self, said: str) -> None:
+    def _show(self, words: str) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=said)
+            self._bar.update(self._task, completed=self._done, description=words)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

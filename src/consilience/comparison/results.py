@@ -55,7 +55,7 @@ def empty_table(name: str) -> polars.DataFrame:
 
 @dataclass
 class Findings:
-    """A finished comparison.
+    """The results of a comparison.
 
     Long tables (polars), one row per measurement; level 0 is the clean set and stands under every corruption:
 
@@ -206,7 +206,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Lead:
-    """Who leads under one condition: the methods from the best mean to the worst, and those that share the best."""
+    """The methods under one condition from the best mean to the worst, and those that share the best."""
 
     condition: Condition
     ranked: tuple[tuple[Row, Cell], ...]

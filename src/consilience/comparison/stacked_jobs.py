@@ -1,4 +1,4 @@
-"""Seeds of one method trained side by side, before the engine does the jobs that are left one by one."""
+"""Train the seeds of a method side by side; the engine then runs the jobs that are left, one by one."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ logger = logging.getLogger("consilience")
 
 
 def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int = 1) -> None:
-    """Do the open jobs of each method on each set at once, where the method, its settings and the set allow it.
+    """Run the open jobs of each method on each set at once, where the method, its settings and the set allow it.
 
-    Each result is kept under its own name, as if it had been measured alone. What cannot be trained side by side, or
-    breaks while it is, is left to the engine, which says why where it fails there too.
+    Each result is kept as if its job had run alone. Jobs that cannot be trained side by side, or fail there, are left
+    to the engine.
     """
     if plan.tune:
         return
@@ -47,12 +47,12 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
                 result.about["side_by_side"] = len(mine)
                 store.write(job, result)
             if verbose:
-                said = f"{mine[0].method} on {mine[0].source}, {len(mine)} seeds side by side"
-                logger.info("%s: %.0f s", said, time.perf_counter() - began)
+                words = f"{mine[0].method} on {mine[0].source}, {len(mine)} seeds side by side"
+                logger.info("%s: %.0f s", words, time.perf_counter() - began)
 
 
 def open_groups(jobs: Sequence[Job], store: Store) -> Iterator[list[Job]]:
-    """The jobs that are not done, by set and method."""
+    """Yield the jobs that are not done, by set and method."""
 
     def of(job: Job) -> tuple[str, str]:
         return job.source, job.method
@@ -62,7 +62,7 @@ def open_groups(jobs: Sequence[Job], store: Store) -> Iterator[list[Job]]:
 
 
 def split_for(jobs: Sequence[Job], plan: Plan) -> list[DataSet]:
-    """Each job's set split by its seed; one object for seeds whose splits are the same."""
+    """Return each job's set split by its seed; the same object for seeds whose splits are the same."""
     whole = load(plan, jobs[0])
     kept: dict[bytes, DataSet] = {}
     splits = [whole.resplit(job.seed) for job in jobs]
@@ -70,7 +70,7 @@ def split_for(jobs: Sequence[Job], plan: Plan) -> list[DataSet]:
 
 
 def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model] | None:
-    """The jobs' models, or None where they are to be trained one by one."""
+    """Return the jobs' models, or None where they must be trained one by one."""
     from consilience.training import Trainer
     from consilience.training.stacked_seeds import fit_together
 
@@ -80,7 +80,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
     parts = [(split.train, split.validation) for split in data]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TrustWarning)  # the report says it, once for all seeds
+            warnings.simplefilter("ignore", TrustWarning)  # the report has it, once for all seeds
             return fit_together(
                 name,
                 parts,

@@ -1,4 +1,4 @@
-"""The run folder: one file per finished job, written whole or not at all, and readable whatever happens to the rest."""
+"""The run folder: one file per finished job, written completely or not at all, readable without the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StoreError(ConsilienceError, OSError):
 
 @dataclass
 class Result:
-    """What a job found: `about` in plain values, and arrays of per-sample predictions by name."""
+    """The result of a job: `about` in plain values, and arrays of per-sample predictions by name."""
 
     about: dict[str, Any]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -63,14 +63,14 @@ class Store:
             )
 
     def _only_begun(self) -> bool:
-        """Whether the folder holds no more than a comparison leaves that was killed before its plan was written."""
+        """Whether the folder holds only what a comparison leaves that was killed before its plan was written."""
         if not self.folder.is_dir():
             return False
         beyond = [path for path in self.folder.iterdir() if path != self.jobs and path.suffix != ".part"]
         return not beyond and not (self.jobs.is_dir() and any(self.jobs.iterdir()))
 
     def read_plan(self) -> dict[str, Any] | None:
-        """What was asked and which jobs that meant, or None where there is no (readable) plan."""
+        """Return the content of `plan.json`, or None where there is no readable plan."""
         try:
             plan = json.loads((self.folder / PLAN).read_text(encoding="utf-8"))
             return plan if {"asked", "jobs"} <= plan.keys() else None
@@ -78,24 +78,24 @@ class Store:
             return None
 
     def write_plan(self, plan: dict[str, Any]) -> None:
-        """Create the folder, and remember what was asked, the jobs and what else `read_plan` is to give back."""
+        """Create the folder, and write `plan.json`."""
         with writing(self.folder):
             self.jobs.mkdir(parents=True, exist_ok=True)
         self.write_text(PLAN, json.dumps(plan, indent=1))
 
     def write_text(self, name: str, text: str) -> Path:
-        """A text file of the run folder, whole or not at all."""
+        """Write a text file of the run folder, completely or not at all."""
         path = self.folder / name
         with writing(self.folder), _beside(path) as part:
             part.write_text(text, encoding="utf-8")
         return path
 
     def has(self, job: Job) -> bool:
-        """Whether the job is done, by the name of its file alone."""
+        """Return whether there is a file with the job's result, without reading it."""
         return self._path(job).exists()
 
     def read(self, job: Job) -> Result | None:
-        """A job's result; None where there is none, or none that is intact."""
+        """Return a job's result; None where there is no intact file."""
         try:
             with np.load(self._path(job), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
@@ -104,7 +104,7 @@ class Store:
             return None
 
     def read_all(self, jobs: Iterable[Job], name: str) -> dict[str, Result]:
-        """Every job's result by its key; one that is not there or failed ends the experiment `name` with its reason."""
+        """Return every job's result by its key; raise a `TrainingError` if one is missing or failed."""
         results = {}
         for job in jobs:
             result = self.read(job)
@@ -115,7 +115,7 @@ class Store:
         return results
 
     def write(self, job: Job, result: Result) -> None:
-        """Keep a result: written beside, brought to disk, then moved into place."""
+        """Write a result: to a file beside its place, flushed to disk, then moved."""
         about = np.frombuffer(json.dumps(result.about).encode(), dtype=np.uint8)
         with writing(self.folder), _beside(self._path(job)) as part, part.open("wb") as file:
             np.savez(file, **{_ABOUT: about}, **result.arrays)  # type: ignore[arg-type]
@@ -123,12 +123,12 @@ class Store:
             os.fsync(file.fileno())
 
     def discard(self, job: Job) -> None:
-        """Remove a result, so that the job is done again."""
+        """Remove a result, so that the job is run again."""
         self._path(job).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def claim(self, job: Job) -> Iterator[bool]:
-        """Hold a job while working on it; False if another process does.
+        """Lock a job while working on it; yields False if another process has it.
 
         The lock is the operating system's, so that it ends with the process, however that ends.
         """
@@ -147,7 +147,7 @@ class Store:
                 path.unlink(missing_ok=True)
 
     def model(self, job: Job) -> Path:
-        """Where a job's trained model lies."""
+        """Return the folder of a job's trained model."""
         return self.models / job.key
 
     def drop_models(self, jobs: Iterable[Job]) -> None:
@@ -156,7 +156,7 @@ class Store:
             shutil.rmtree(self.model(job), ignore_errors=True)
 
     def publish(self, job: Job, target: Path) -> None:
-        """Make a copy of a job's model known as `target`; what was there is replaced in one move."""
+        """Copy a job's model to `target`, which is replaced in one move."""
         marker = target / "job.key"
         with writing(self.folder), self._alone("publish"):
             if marker.exists() and marker.read_text(encoding="utf-8") == job.key:
@@ -198,7 +198,7 @@ def _differences(existing: dict[str, Any], asked: dict[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn what the file system refuses into one sentence; what was written before stays readable."""
+    """Turn errors of the file system into a `StoreError` of one sentence."""
     try:
         yield
     except OSError as error:

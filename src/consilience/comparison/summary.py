@@ -1,4 +1,4 @@
-"""The results over seeds: one cell per set, method and condition, with its marks; who leads; and trust, measured."""
+"""The results over seeds: one cell per set, method and condition, with its marks; the leaders; and trust."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def ranking(block: Block, condition: Condition, larger: bool) -> list[tuple[Row,
 
 
 def leads_of(findings: Findings, block: Block) -> list[Lead]:
-    """Return who leads on clean data and at the highest level of each corruption, where there are results."""
+    """Return which methods lead on clean data and at the highest level of each corruption, where there are results."""
     highest = {condition.corruption: condition for condition in block.conditions if not condition.clean}
     clean = [condition for condition in block.conditions if condition.clean][:1]
     leads = []

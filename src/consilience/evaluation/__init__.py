@@ -1,4 +1,4 @@
-"""Evaluation: how good predictions are, how well trust tracks who is right, how performance falls with corruption."""
+"""Evaluation: metrics of predictions, whether trust goes to the right modalities, robustness to corruption."""
 
 from consilience.evaluation.classification import (
     ReliabilityBins,

@@ -162,8 +162,8 @@ def bound_terms(trust: Any, losses: Any, present: Any = None) -> Terms:
 
     The step from eq. 19 to eq. 20 is Jensen's inequality, which needs weights that are ≥ 0 and sum to one: so trust,
     not raw weights, and anything else is refused. Term-L + Term-Cov is then exactly the mean of Σ_m w_m·l_m, which the
-    loss of Σ_m w_m·f_m cannot exceed. A modality that is missing has weight 0, and all means are over who is present;
-    samples without any modality are left out.
+    loss of Σ_m w_m·f_m cannot exceed. A missing modality has weight 0, and means are over the samples that have the
+    modality; samples without any modality are left out.
 
     >>> terms = bound_terms([[0.9, 0.1], [0.5, 0.5]], [[0.2, 2.0], [0.6, 0.6]])
     >>> float(terms.term_loss.sum().round(6)), float(terms.term_covariance.sum().round(6))
@@ -288,7 +288,7 @@ def _bound(model: Any, record: ExpertRecord, train: Any, delta: float, seed: int
         reached = torch.cat(features[name]).numpy()
         if len(reached) != len(seen):
             raise UnsupportedError(
-                f"the bound of eq. 2 needs heads that are asked once a sample; that of {name!r} is not"
+                f"the bound of eq. 2 needs heads that are called once per sample; that of {name!r} is not"
             )
         if seen.any():
             found = head_complexity(reached[seen], head.weight, head.bias, random_state=seed)

@@ -233,7 +233,7 @@ def step_through(stages: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
 
 
 def say_stages(tried: Sequence[Into]) -> list[str]:
-    """Where feedback joins, in words; of modalities for which it is always the same stage nothing is said.
+    """Return where feedback joins, in words, without the modalities whose stage is always the same.
 
     >>> say_stages([{"image": "conv1", "audio": "conv1"}, {"image": "conv2", "audio": "end"}, None])
     ['conv1', 'image conv2, audio end', 'input']

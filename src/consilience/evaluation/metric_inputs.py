@@ -1,4 +1,4 @@
-"""What a metric is given: labels, probabilities, numbers and weights, checked at the door and turned into arrays."""
+"""The inputs of metrics: labels, probabilities, numbers and weights, checked and turned into arrays."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_probabilities(y: Any, probabilities: Any, classes: Any = None) -> tuple
         rows = np.flatnonzero(off)
         raise InputError(
             f"probabilities must be ≥ 0 and sum to one in every row, unlike {name_rows(rows)} (row {rows[0]} sums to "
-            f"{table[rows[0]].sum():.6g}). Logits want a softmax first"
+            f"{table[rows[0]].sum():.6g}). Apply a softmax to logits first"
         )
     labels = _labels("true labels", y)
     _same_rows(labels, "probabilities", table)
@@ -105,8 +105,8 @@ def _columns(labels: np.ndarray, columns: int, classes: Any) -> np.ndarray:
     if classes is None:
         if labels.dtype.kind in "US":
             raise InputError(
-                f"labels such as {labels[0]!r} do not say which column of the probabilities is theirs: give classes, "
-                "the labels in the order of the columns"
+                f"labels such as {labels[0]!r} do not identify a column of the probabilities: give classes, the labels "
+                "in the order of the columns"
             )
         outside = (labels < 0) | (labels >= columns)
         if outside.any():

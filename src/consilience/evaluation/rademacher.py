@@ -1,4 +1,4 @@
-"""Rademacher complexity of linear heads: how well the best of them would fit labels that are drawn by lot."""
+"""Rademacher complexity of linear heads: how well the best of them would fit random labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Complexity(NamedTuple):
-    """estimate: over random labels, with its standard error · ceiling: a closed form that its mean cannot exceed."""
+    """An estimate over random labels, its standard error, and a ceiling: a closed form that the mean cannot exceed."""
 
     estimate: float
     error: float
@@ -84,7 +84,7 @@ def head_complexity(features: Any, weight: Any, bias: Any = None, **how: Any) ->
 
 
 def linear_heads(method: Any, names: tuple[str, ...]) -> dict[str, nn.Linear] | None:
-    """The linear head of each modality's expert, or None where some expert has none."""
+    """Return the linear head of each modality's expert, or None if an expert has none."""
     from torch import nn
 
     heads: Any = getattr(method, "heads", None)
@@ -98,7 +98,7 @@ def linear_heads(method: Any, names: tuple[str, ...]) -> dict[str, nn.Linear] | 
 
 @contextmanager
 def seen_by(heads: Mapping[str, nn.Linear]) -> Iterator[dict[str, list[Tensor]]]:
-    """While this is open, keep the features `[batch, width]` that reach each head."""
+    """Record the features `[batch, width]` that reach each head, while the context is open."""
     seen: dict[str, list[Tensor]] = {name: [] for name in heads}
 
     def keep(name: str) -> Any:

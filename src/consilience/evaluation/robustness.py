@@ -25,8 +25,12 @@ Area = Literal["gain", "relative", "effective"]
 class RobustnessCurve:
     """A model's performance at growing levels of corruption.
 
-    levels: `[level]`, strictly increasing · per_repeat: `[repeat, level]`, one row for each draw of the noise ·
-    metric: its name · corruption: a name, a mapping modality → name, or None for the default of each kind.
+    Attributes:
+        levels: `[level]`, strictly increasing.
+        per_repeat: `[repeat, level]`, a row for each draw of the noise.
+        metric: Its name.
+        larger_is_better: Of the metric.
+        corruption: A name, a mapping modality → name, or None for the default of each kind.
     """
 
     levels: np.ndarray
@@ -46,7 +50,7 @@ class RobustnessCurve:
         return self.per_repeat.min(axis=0) if self.larger_is_better else self.per_repeat.max(axis=0)
 
     def table(self) -> polars.DataFrame:
-        """One row a level: `level`, `metric`, `mean`, `std` (null for a single repeat) and `worst` over repeats."""
+        """Return one row per level: `level`, `metric`, `mean`, `std` (null for one repeat) and `worst` over repeats."""
         import polars
 
         repeats = len(self.per_repeat)
@@ -84,21 +88,28 @@ def robustness_curve(
 ) -> RobustnessCurve:
     """Measure a fitted model on the same samples at growing levels of corruption.
 
-    model: has `predict`, and for metrics of probabilities `predict_proba` and `classes_` · X: a mapping or `Samples` ·
-    y: the targets, by default those of the `Samples` · corruption, probability, modalities: as in `corrupt` ·
-    metric: a name or a `Metric`; accuracy for a classifier, mse for a regressor · reference: the training samples, or
-    their statistics, that a level is relative to; by default the model's `reference_`, else X itself · repeats: draws
-    of the noise, with seeds random_state, random_state + 1, …; within one, every level has the same seed, so that
-    levels differ in strength and in nothing else · options: what else `corrupt` takes, such as `clip=True`.
+    Args:
+        model: Has `predict`, and for metrics of probabilities `predict_proba` and `classes_`.
+        X: A mapping or `Samples`.
+        y: The targets; by default those of the `Samples`.
+        corruption, probability, modalities: As in `corrupt`.
+        levels: Of corruption, strictly increasing.
+        metric: A name or a `Metric`; by default accuracy for a classifier, mse for a regressor.
+        reference: The training samples, or their statistics, that a level is relative to; by default the model's
+            `reference_`, else X itself.
+        random_state, repeats: Draws of the noise have the seeds random_state, random_state + 1, …; within a draw every
+            level has the same seed, so that levels differ only in strength.
+        options: Further arguments of `corrupt`, such as `clip=True`.
 
-    >>> class Sign:
-    ...     classes_ = np.array([False, True])
-    ...     def predict(self, X):
-    ...         return X["a"][:, 0] + X["b"][:, 0] > 0
-    >>> y = np.arange(200) % 2 == 1
-    >>> X = {name: np.where(y, 1.0, -1.0)[:, None] for name in ("a", "b")}
-    >>> robustness_curve(Sign(), X, y, corruption="blank")
-    RobustnessCurve(accuracy under blank: 0 → 1, 5 → ..., 10 → ...)
+    Example:
+        >>> class Sign:
+        ...     classes_ = np.array([False, True])
+        ...     def predict(self, X):
+        ...         return X["a"][:, 0] + X["b"][:, 0] > 0
+        >>> y = np.arange(200) % 2 == 1
+        >>> X = {name: np.where(y, 1.0, -1.0)[:, None] for name in ("a", "b")}
+        >>> robustness_curve(Sign(), X, y, corruption="blank")
+        RobustnessCurve(accuracy under blank: 0 → 1, 5 → ..., 10 → ...)
     """
     grid = _grid(levels)
     if repeats < 1:
@@ -141,10 +152,10 @@ Curve = RobustnessCurve | tuple[Any, Any] | tuple[Any, Any, bool]
 
 
 def robust_auc(curve: Curve, baseline: Curve | None = None, kind: Area | None = None) -> float:
-    """Sum a robustness curve up in one number, by the trapezoidal rule over the levels; larger is always better.
+    """Return the area under a robustness curve, by the trapezoidal rule over the levels; larger is always better.
 
-    curve, baseline: a `RobustnessCurve`, or `(levels, values)` or `(levels, values, larger_is_better)`. With f and b
-    the two performances, negated where smaller is better, and σ from the lowest level to the highest:
+    With f and b the performances of curve and baseline, negated where smaller is better, and σ from the lowest level to
+    the highest:
 
     - "gain": ∫ f(σ) − b(σ) dσ, the ROBUSTAUC of Shankar et al., Progressive Fusion for Multimodal Integration. It
       is not anchored at σ = 0: being better on clean samples counts. The default if there is a baseline.
@@ -152,9 +163,14 @@ def robust_auc(curve: Curve, baseline: Curve | None = None, kind: Area | None = 
     - "effective": ∫ f(σ) − b(σ) − (f(0) − b(0)) dσ, what is left when the gap on clean samples is taken away. It
       needs level 0.
 
-    >>> model, baseline = ([0, 5, 10], [0.9, 0.8, 0.7]), ([0, 5, 10], [0.8, 0.6, 0.4])
-    >>> [round(robust_auc(model, baseline, kind), 6) for kind in ("gain", "relative", "effective")]
-    [2.0, 8.0, 1.0]
+    Args:
+        curve, baseline: A `RobustnessCurve`, or `(levels, values)` or `(levels, values, larger_is_better)`.
+        kind: Of the area.
+
+    Example:
+        >>> model, baseline = ([0, 5, 10], [0.9, 0.8, 0.7]), ([0, 5, 10], [0.8, 0.6, 0.4])
+        >>> [round(robust_auc(model, baseline, kind), 6) for kind in ("gain", "relative", "effective")]
+        [2.0, 8.0, 1.0]
     """
     if kind is None:
         kind = "relative" if baseline is None else "gain"

@@ -10,9 +10,9 @@ from consilience.evaluation.classification import ReliabilityBins, nll, reliabil
 
 
 class RunningScores:
-    """What `accuracy`, `nll` and `ece` would say of all batches together, in the memory of one.
+    """`accuracy`, `nll` and `ece` of all batches together, in the memory of one batch.
 
-    samples: how many were seen. Before the first, every score is nan.
+    `samples` counts the samples so far; before the first, every score is nan.
 
     >>> scores = RunningScores()
     >>> scores.update([0, 1], [[0.9, 0.1], [0.9, 0.1]])

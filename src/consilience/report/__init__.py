@@ -1,4 +1,4 @@
-"""Report: what a comparison found as tables, figures and one self-contained page."""
+"""Report: the results of a comparison as tables, figures and one self-contained page."""
 
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
 from consilience.report.loop_figures import draw_depth, draw_joining, draw_probes

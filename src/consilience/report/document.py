@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import unknown_name
 from consilience.report.drawing import SERIES_ON_DARK, Drawing
-from consilience.report.latex import latex_table
 from consilience.report.page import environment, remove_others, write_file
-from consilience.report.result_tables import markdown_escape, markdown_table
+from consilience.report.result_tables import latex_table, markdown_escape, markdown_table
 from consilience.report.wording import fill_lines, one_line
 from consilience.version import __version__
 
@@ -72,7 +71,7 @@ class Document:
     def table(self, format: str = "console") -> Any:
         """The tables: "console" gives something for rich to print, "markdown" and "latex" give text."""
         drawers: dict[str, Callable[[list[TextTable]], Any]] = {
-            "console": _console,
+            "console": console_tables,
             "markdown": _markdown,
             "latex": _latex,
         }
@@ -92,9 +91,9 @@ def write_document(document: Document, folder: str | Path) -> Path:
     for drawing in drawings:
         write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
         write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
-    told = document.to_json()
-    write_file(folder / "report.md", document_markdown(told).encode("utf-8", "replace"))
-    kept = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    plain = document.to_json()
+    write_file(folder / "report.md", document_markdown(plain).encode("utf-8", "replace"))
+    kept = json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
     write_file(folder / "report.json", kept.encode("utf-8", "replace"))
     page = write_file(folder / "report.html", render_document(document).encode("utf-8", "replace"))
     remove_others(folder / "figures", {drawing.name for drawing in drawings})
@@ -110,27 +109,28 @@ def render_document(document: Document) -> str:
     )
 
 
-def document_markdown(told: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
+def document_markdown(plain: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
     """Return a document in Markdown.
 
     Args:
-        told: The document in plain values, as `to_json` and `report.json` have it.
+        plain: The document in plain values, as `to_json` and `report.json` have it.
         figures: The path of a figure, with {} for its name.
     """
-    parts = [f"# {markdown_escape(one_line(told['title']))}", *told["answer"]]
-    if "--quick" in told["command"].split():
+    parts = [f"# {markdown_escape(one_line(plain['title']))}", *plain["answer"]]
+    if "--quick" in plain["command"].split():
         parts.insert(1, QUICK)
-    for section in told["sections"]:
+    for section in plain["sections"]:
         parts += [f"## {markdown_escape(one_line(section['title']))}", *section["words"]]
         parts += [_markdown([TextTable(**table)]).rstrip("\n") for table in section["tables"]]
         for figure in section["figures"]:
             parts += [f"![{markdown_escape(one_line(figure['alt']))}]({figures.format(figure['name'])})"]
             parts += [figure["caption"]]
         parts += [f"[{markdown_escape(one_line(text))}]({address})" for text, address in section["links"]]
-    return "\n\n".join([*parts, f"    {one_line(told['command'])}"]) + "\n"
+    return "\n\n".join([*parts, f"    {one_line(plain['command'])}"]) + "\n"
 
 
-def _console(tables: list[TextTable]) -> RenderableType:
+def console_tables(tables: Sequence[TextTable]) -> RenderableType:
+    """Return tables for rich to print, which fit their columns to the terminal."""
     from rich.console import Group
 
     return Group(*(_Fitting(table) for table in tables))

@@ -1,4 +1,4 @@
-"""Every figure of a report: what is drawn, its caption, and what it says to a reader who cannot see it."""
+"""Every figure of a report: what is drawn, its caption, and its text for screen readers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draw_gap(findings: Findings) -> Part:
 
 
 class _Artist:
-    """What the figures of one report share: who has which colour, and names that are taken."""
+    """What the figures of one report share: the colour of each method, and the names of figures in use."""
 
     def __init__(self, findings: Findings):
         self.findings = findings
@@ -148,9 +148,9 @@ class _Artist:
         where = self._where(name, corruption)
         return Drawing(
             self._name("gap", name, corruption),
-            f"Gain in {say_metric(findings.metric)} over {how}{points}, {where}; below zero, fusing costs more than it "
-            "brings. Bands: ± one standard deviation over seeds, paired.",
-            self._tell(lines, words, where),
+            f"Gain in {say_metric(findings.metric)} over {how}{points}, {where}; below zero, the method is worse "
+            "than that modality alone. Bands: ± one standard deviation over seeds, paired.",
+            self._describe(lines, words, where),
             plot_lines(lines, self._level_of(corruption), words + points, zero="best single modality"),
         )
 
@@ -170,7 +170,7 @@ class _Artist:
         return Drawing(
             self._name(what, name, corruption),
             f"{words[0].upper()}{words[1:]} against the level of corruption, {where}; {way}.{bands}{faint}",
-            self._tell(lines, words, where),
+            self._describe(lines, words, where),
             plot_lines(lines, self._level_of(corruption), words + (", %" if percent else ""), limits=limits),
         )
 
@@ -188,11 +188,11 @@ class _Artist:
         larger = larger_is_better(self.findings, metric)
         rows.sort(key=lambda row: -row.mean if larger else row.mean)
         words, where = say_metric(metric), self._where(name, corruption)
-        told = "; ".join(f"{one_line(row.label)} {row.mean:.3g}" for row in rows[:8])
+        means = "; ".join(f"{one_line(row.label)} {row.mean:.3g}" for row in rows[:8])
         return Drawing(
             self._name(what, name, corruption),
             f"{words[0].upper()}{words[1:]}, {where}: every seed a dot, their mean a mark.",
-            f"Dot plot of {words}, {where}. Means: {told}.",
+            f"Dot plot of {words}, {where}. Means: {means}.",
             plot_dots(rows, words + (", %" if metric in PERCENTAGES else "")),
         )
 
@@ -217,13 +217,15 @@ class _Artist:
             lines = [line if line.look.shown else Line("others", BACKGROUND, line.levels, line.means) for line in lines]
             panels.append((method, sorted(lines, key=lambda line: line.look.shown)))
         where = self._where(name, corruption)
-        told = ". ".join(self._tell(lines, f"{one_line(method)}: trust", "").rstrip(".") for method, lines in panels)
+        charts = ". ".join(
+            self._describe(lines, f"{one_line(method)}: trust", "").rstrip(".") for method, lines in panels
+        )
         return Drawing(
             self._name("trust", name, corruption),
             f"Trust in each modality against the level, {where}: the share of the decision that a method gives it, "
-            "mean over test samples and seeds. A method that notices corruption moves its trust."
+            "mean over test samples and seeds. Trust should fall where a modality is corrupted."
             + self._chosen(methods, table),
-            f"Small line charts of trust, {where}. {told}.",
+            f"Small line charts of trust, {where}. {charts}.",
             plot_trust(panels, self._level_of(corruption), WIDE),
             plot_trust(panels, self._level_of(corruption), NARROW) if len(panels) > NARROW else None,
         )
@@ -244,14 +246,14 @@ class _Artist:
             (method, [_bins(table, method, level, errors.get((method, level))) for level in ends]) for method in methods
         ]
         where = self._where(name, corruption)
-        told = "; ".join(f"{one_line(method)} {_tell_errors(pair, names)}" for method, pair in panels)
+        errors_of = "; ".join(f"{one_line(method)} {_describe_errors(pair, names)}" for method, pair in panels)
         return Drawing(
             self._name("reliability", name, corruption),
             f"Reliability, {where}: how often the most probable class is right against how sure the method was, "
             f"{say_list(names)}; the area of a dot is its share of the samples, pooled over seeds. On the dashed line "
-            "a method is as often right as it says; below it, overconfident. ECE: calibration error, mean over seeds."
+            "confidence equals accuracy; below it, a method is overconfident. ECE: calibration error, mean over seeds."
             + self._chosen(methods, table),
-            f"Reliability diagrams, {where}. Calibration errors: {told}.",
+            f"Reliability diagrams, {where}. Calibration errors: {errors_of}.",
             plot_reliability(panels, names, WIDE),
             plot_reliability(panels, names, NARROW) if len(panels) > NARROW else None,
         )
@@ -270,11 +272,11 @@ class _Artist:
         if not rows:
             return None
         rows.sort(key=lambda row: row.mean)
-        told = "; ".join(f"{one_line(row.label)} {say_seconds(row.mean)}" for row in rows)
+        means = "; ".join(f"{one_line(row.label)} {say_seconds(row.mean)}" for row in rows)
         return Drawing(
             self._name("timing", name),
             f"Training time, on {one_line(name)}: every seed a dot, their mean a mark.",
-            f"Dot plot of training seconds on {one_line(name)}. Means: {told}.",
+            f"Dot plot of training seconds on {one_line(name)}. Means: {means}.",
             plot_dots(rows, "training, seconds", logarithmic=True),
         )
 
@@ -319,14 +321,14 @@ class _Artist:
         self.taken.add(name)
         return name
 
-    def _tell(self, lines: list[Line], words: str, where: str) -> str:
+    def _describe(self, lines: list[Line], words: str, where: str) -> str:
         """The shape of the lines in words: where each begins and ends."""
         shown = [line for line in lines if line.look.shown][:8]
-        told = "; ".join(
+        ends = "; ".join(
             f"{one_line(line.label)} {line.means[0]:.3g}" + (f" to {line.means[-1]:.3g}" if len(line.means) > 1 else "")
             for line in shown
         )
-        return f"{words[0].upper()}{words[1:]} {where}, first to last level: {told}.".replace("  ", " ").replace(
+        return f"{words[0].upper()}{words[1:]} {where}, first to last level: {ends}.".replace("  ", " ").replace(
             " ,", ","
         )
 
@@ -338,6 +340,6 @@ def _bins(table: Any, method: str, level: float, ece: float | None) -> Bins | No
     return Bins(rows["confidence"].to_list(), rows["accuracy"].to_list(), rows["share"].to_list(), ece)
 
 
-def _tell_errors(pair: Iterable[Bins | None], names: Iterable[str]) -> str:
+def _describe_errors(pair: Iterable[Bins | None], names: Iterable[str]) -> str:
     known = [f"{bins.ece:.3f} {name}" for bins, name in zip(pair, names) if bins is not None and bins.ece is not None]
     return say_list(known) or "unknown"

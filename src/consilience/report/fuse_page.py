@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from consilience.evaluation.streaming_metrics import RunningScores
+from consilience.report.document import TextTable, console_tables
 from consilience.report.drawing import SERIES_ON_DARK, Drawing
 from consilience.report.page import environment
 from consilience.report.plots import NARROW, WIDE, Bins, plot_reliability
@@ -38,19 +39,9 @@ def score_rows(experts: Mapping[str, RunningScores], fused: RunningScores) -> li
 
 
 def score_table(experts: Mapping[str, RunningScores], fused: RunningScores) -> RenderableType:
-    """The scores for a console."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, heading in enumerate(HEADER):
-        table.add_column(heading, justify="right" if place else "left", overflow="fold", no_wrap=bool(place))
-    *others, last = score_rows(experts, fused)
-    for row in others:
-        table.add_row(*map(Text, row))
-    table.add_row(*(Text(cell, style="bold") for cell in last))
-    return table
+    """Return the scores for a console."""
+    rows = score_rows(experts, fused)
+    return console_tables([TextTable("", HEADER, tuple(rows), marked=(len(rows) - 1,))])
 
 
 def render_fusion(
@@ -62,7 +53,7 @@ def render_fusion(
     drawing = Drawing(
         "reliability",
         "Accuracy against confidence, the probability of the most probable class, in 15 bins of equal width; a dot's "
-        "area is the share of the samples in its bin. On the dashed line confidence can be taken at its word; below "
+        "area is the share of the samples in its bin. On the dashed line confidence equals accuracy; below "
         "it, it is too high.",
         "Reliability diagrams. " + "; ".join(f"{name}: ECE {ece}" for name, *_, ece in rows if ece != NOTHING),
         plot_reliability(panels, (), WIDE),

@@ -15,7 +15,7 @@ from consilience.report.wording import PERCENTAGES, Scale, say_metric
 if TYPE_CHECKING:
     import polars
 
-# What is not said by the metric's own words.
+# Names of metrics that are not registered.
 _WORDS = {"r2": "variance explained"}
 
 
@@ -34,7 +34,7 @@ def draw_depth(table: polars.DataFrame, name: str = "depth") -> list[Drawing]:
     performance = Drawing(
         f"{name}-{metric}",
         f"{_capital(words)} on test samples against the number of passes through encoders and fusion." + _bands(*lines),
-        f"Line chart of {words} by number of passes. {_tell_all(lines, Scale.of(metric))}",
+        f"Line chart of {words} by number of passes. {_describe(lines, Scale.of(metric))}",
         plot_lines(lines, "passes", words + _percent(metric), limits=_limits(metric)),
     )
     return [performance, _draw_time(table, methods, name)]
@@ -65,7 +65,7 @@ def _draw_time(table: polars.DataFrame, methods: list[str], name: str) -> Drawin
         f"{name}-time",
         f"Time of one epoch of training and of predicting the test samples, relative to {_passes(fewest)}. The faint "
         "line is what time in proportion to the passes would be." + _bands(*lines),
-        f"Line chart of relative time by number of passes. {_tell_all(lines, Scale(decimals=2))}",
+        f"Line chart of relative time by number of passes. {_describe(lines, Scale(decimals=2))}",
         plot_lines([*lines, proportional], "passes", f"time, {_passes(fewest)} = 1", limits=(0.0, None)),
     )
 
@@ -82,12 +82,12 @@ def draw_joining(table: polars.DataFrame, name: str = "joining") -> Drawing:
         for position, stage in stages.iter_rows()
     ]
     scale = Scale.of(metric)
-    told = "; ".join(f"{row.label} {row.mean:.{scale.decimals}f}" for row in rows)
+    means = "; ".join(f"{row.label} {row.mean:.{scale.decimals}f}" for row in rows)
     return Drawing(
         f"{name}-{metric}",
         f"{_capital(words)} on test samples by the stage that receives the feedback, the encoders' first at the top: "
         "every seed a dot, their mean a mark.",
-        f"Dot plot of {words} by joining stage. Means: {told}.",
+        f"Dot plot of {words} by joining stage. Means: {means}.",
         plot_dots(rows, words + _percent(metric)),
     )
 
@@ -105,7 +105,7 @@ def draw_probes(table: polars.DataFrame, name: str = "probes") -> Drawing:
         f"{name}-{metric}",
         f"{_capital(words)} trained on each modality's features after every pass, on test samples. Where it grows, the "
         "modality's encoder has come to use what the others know." + _bands(*lines),
-        f"Line chart of the {words} by pass. {_tell_all(lines, Scale.of(metric))}",
+        f"Line chart of the {words} by pass. {_describe(lines, Scale.of(metric))}",
         plot_lines(lines, "pass", words + _percent(metric), limits=_limits(metric)),
     )
 
@@ -144,13 +144,13 @@ def _limits(metric: str) -> tuple[float | None, float | None]:
     return (0.0, 100.0) if metric in PERCENTAGES else (None, None)
 
 
-def _tell_all(lines: list[Line], scale: Scale) -> str:
+def _describe(lines: list[Line], scale: Scale) -> str:
     """What the lines show, in words."""
-    told = []
+    sentences = []
     for line in lines:
         points = (f"{step:g} → {mean:.{scale.decimals}f}" for step, mean in zip(line.levels, line.means))
-        told.append(f"{_capital(line.label)}: {', '.join(points)}.")
-    return " ".join(told)
+        sentences.append(f"{_capital(line.label)}: {', '.join(points)}.")
+    return " ".join(sentences)
 
 
 def _passes(count: object) -> str:

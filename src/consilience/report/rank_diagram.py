@@ -28,7 +28,7 @@ def draw_ranks(
     looks = looks_of(standing.methods) if looks is None else looks
     narrow = plot_ranks(standing, looks, NARROW)
     figures = (narrow,) if small else (plot_ranks(standing, looks, WIDE), narrow)
-    return Drawing(name, _caption(standing, small), _tell(standing), *figures)
+    return Drawing(name, _caption(standing, small), _describe(standing), *figures)
 
 
 def plot_ranks(standing: Standing, looks: Mapping[str, Look], width: float) -> Figure:
@@ -118,22 +118,22 @@ def _caption(standing: Standing, small: bool) -> str:
     ranked = (
         f"Mean rank of {say_number(len(standing.methods), 'method')} {over}, {one_line(standing.where)}; 1 is best."
     )
-    told = f"{one_line(standing.where[0].upper() + standing.where[1:])}, {over}." if small else ranked
+    first = f"{one_line(standing.where[0].upper() + standing.where[1:])}, {over}." if small else ranked
     if not standing.differ:
         return (
-            f"{told} One bar joins all: Friedman's test finds no difference between the methods ({say_p(standing.p)})."
+            f"{first} One bar joins all: Friedman's test finds no difference between the methods ({say_p(standing.p)})."
         )
     within = f"within the critical difference of {standing.critical:.2f}"
     if small:
-        return f"{told} Bars join mean ranks {within}; Friedman's test: {say_p(standing.p)}."
+        return f"{first} Bars join mean ranks {within}; Friedman's test: {say_p(standing.p)}."
     return (
-        f"{told} A bar joins methods that do not differ significantly: their mean ranks lie {within} (Nemenyi's test "
+        f"{first} A bar joins methods that do not differ significantly: their mean ranks lie {within} (Nemenyi's test "
         f"at 5 %, after Friedman's: {say_p(standing.p)})."
     )
 
 
-def _tell(standing: Standing) -> str:
-    """The diagram for a reader who cannot see it."""
+def _describe(standing: Standing) -> str:
+    """The diagram in words, for screen readers."""
     ranks = "; ".join(f"{one_line(method)} {rank:.1f}" for method, rank in zip(standing.methods, standing.ranks))
     bars = [
         f"{one_line(standing.methods[first])} to {one_line(standing.methods[last])}" for first, last in standing.bars

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from consilience.comparison.results import Block, Cell, Condition, Findings, Row
 from consilience.comparison.summary import conditions_of, corruptions_of, summarise
 from consilience.core.errors import unknown_name
-from consilience.report.latex import latex_block, latex_ranks
 from consilience.report.wording import NOTHING, Scale, fill_lines, one_line, say_level, say_metric, say_p
 
 if TYPE_CHECKING:
@@ -17,6 +17,26 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 26  # of methods on a console; longer names are wrapped
 TableFormat = Literal["console", "markdown", "latex"]
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "▲": r"$\blacktriangle$",
+    "▼": r"$\blacktriangledown$",
+    "−": r"$-$",
+    "–": "--",
+}
+_SIGNS = {"▲": r"^{\blacktriangle}", "▼": r"^{\blacktriangledown}", "": ""}
 
 
 @overload
@@ -64,10 +84,10 @@ def legend(findings: Findings, worst: bool = False, bold: bool = True) -> str:
         over += f", {repeats} draws of the noise for each"
     lowest = ", the worst seed in brackets" if worst else ""
     way = "larger" if findings.larger_is_better else "smaller"
-    said = f"{say_metric(findings.metric)}, {spread}{over}{lowest}; {way} is better."
+    values = f"{say_metric(findings.metric)}, {spread}{over}{lowest}; {way} is better."
     if findings.values["method"].n_unique() < 2:  # and nothing to compare it with
-        return said
-    return f"{said} ▲ ▼ significantly better or worse than {one_line(findings.reference)}" + (
+        return values
+    return f"{values} ▲ ▼ significantly better or worse than {one_line(findings.reference)}" + (
         "; bold: the best mean, where it is significantly better than that." if bold else "."
     )
 
@@ -256,5 +276,82 @@ def _latex(findings: Findings, blocks: Sequence[Block], worst: bool, p_values: b
         columns = [list(block.conditions)] if len(block.conditions) <= 6 else _by_corruption(block.conditions)
         parts += [latex_block(block, part, legend(findings, worst), worst, p_values) for part in columns]
     if len(blocks) > 1 and len(findings.ranks):
-        parts.append(latex_ranks(*rank_table(findings)))
+        parts.append(latex_table("Mean rank over sets, 1 is best.", *rank_table(findings)))
     return "\n\n".join(parts) + "\n"
+
+
+def latex_escape(text: str) -> str:
+    r"""Text that LaTeX prints as it stands.
+
+    >>> latex_escape("50% of a_b")
+    '50\\% of a\\_b'
+    """
+    return "".join(_ESCAPES.get(letter, letter) for letter in one_line(text))
+
+
+def latex_block(
+    block: Block, columns: Sequence[Condition], legend: str, worst: bool = False, p_values: bool = False
+) -> str:
+    """One set's table, corruptions as groups of columns."""
+    groups = [
+        (name, list(part))
+        for name, part in groupby(columns, key=lambda column: "" if column.clean else column.corruption)
+    ]
+    top = " & ".join(["", *(rf"\multicolumn{{{len(part)}}}{{c}}{{{latex_escape(name)}}}" for name, part in groups)])
+    bottom = " & ".join(["method", *("clean" if column.clean else say_level(column.level) for column in columns)])
+    rules, start = [], 2
+    for name, part in groups:
+        if name:
+            rules.append(rf"\cmidrule(lr){{{start}-{start + len(part) - 1}}}")
+        start += len(part)
+    places = [block.conditions.index(column) for column in columns]
+    rows = [_latex_row(block, row, places, worst, p_values) for row in block.rows]
+    head = [rf"{top} \\", "".join(rules)] if rules else []
+    remarks = "".join(f" {latex_escape(remark.replace('`', ''))}." for remark in block.remarks)
+    return _latex_tabular(
+        f"{latex_escape(block.set)}: {latex_escape(legend)}{remarks}", len(columns), [*head, rf"{bottom} \\"], rows
+    )
+
+
+def latex_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of plain text, names in the first column and numbers in the others."""
+    head, *lines = (" & ".join(map(latex_escape, row)) + r" \\" for row in (header, *rows))
+    return _latex_tabular(latex_escape(caption), len(header) - 1, [head], lines)
+
+
+def _latex_tabular(caption: str, columns: int, head: list[str], rows: list[str]) -> str:
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{l{'r' * columns}}}",
+            r"\toprule",
+            *head,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _latex_row(block: Block, row: Row, places: list[int], worst: bool, p_values: bool) -> str:
+    name = latex_escape(row.method) + (r" \emph{(reference)}" if row.reference else "")
+    if row.fate:
+        return rf"{name} & \multicolumn{{{len(places)}}}{{l}}{{\emph{{{row.fate}}}}} \\"
+    cells = (_latex_cell(block, row.cells[place], worst, p_values) for place in places)
+    return " & ".join([name, *cells]) + r" \\"
+
+
+def _latex_cell(block: Block, cell: Cell | None, worst: bool, p_values: bool) -> str:
+    if cell is None:
+        return "--"
+    scale = Scale.of_block(block)
+    number = scale.pair(cell.mean, cell.std).replace("±", r"\pm").replace("−", "-")
+    if worst:
+        number += rf"\;({scale.number(cell.worst).replace('−', '-')})"
+    number = rf"\mathbf{{{number}}}" if cell.best else number
+    p = rf" \emph{{{latex_escape(say_p(cell.difference.p_holm))}}}" if p_values and cell.difference is not None else ""
+    return f"${number}{_SIGNS[cell.mark]}${p}"

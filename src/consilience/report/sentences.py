@@ -1,4 +1,4 @@
-"""The answer in words: who leads clean and corrupted, whether the lead is significant, and what trust does."""
+"""The results in words: which method leads, whether its lead is significant, and how trust follows the losses."""
 
 from __future__ import annotations
 
