@@ -23,7 +23,7 @@ from consilience.comparison.experiments.progressive_synthetic.nets import MAIN, 
 from consilience.comparison.store import Store
 from consilience.core.errors import InputError, TrainingError
 from consilience.data import load_data
-from consilience.training.stacked_training import whole_batch
+from consilience.training.stacked_data import trial_batch
 
 TINY = Protocol(sizes=(20, 40), etas=(0.0, 2.0), sigmas=(0.0, 1.0), trials=2, test=30, nets=(*MAIN, "add-2"), epochs=2)
 
@@ -47,7 +47,7 @@ def test_data_are_those_of_the_named_set_standardised_by_what_is_trained_on():
 
 def test_a_loop_starts_as_its_base_and_the_controls_match_it():
     torch.manual_seed(0)
-    batch = whole_batch({"x1": torch.randn(5, 4), "x2": torch.randn(5, 4)}, torch.randn(5, 1))
+    batch = trial_batch({"x1": torch.randn(5, 4), "x2": torch.randn(5, 4)}, torch.randn(5, 1))
     base, *others = (NETS[name].build(4, [3])[0](batch).output for name in ("late", "add", "concat-2", "unimodal"))
     for other in others:
         assert torch.equal(other, base)

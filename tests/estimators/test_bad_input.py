@@ -51,7 +51,7 @@ def test_unknown_names_suggest_the_nearest(parameters, message):
         ({"training": {"lr": 1}}, "'lr' is a parameter of its own; give lr=1"),
         ({"training": {"seed": 1}}, "'seed' is a parameter of its own; give random_state=1"),
         ({"settings": {"width": -3}}, "method 'concat': width must be"),
-        ({"lr": -1}, "lr must be > 0, got -1"),
+        ({"lr": -1}, "lr must be a number > 0, got -1"),
         ({"epochs": 0}, "epochs must be a whole number ≥ 1, got 0"),
         ({"random_state": -1}, "random_state must be a whole number ≥ 0"),
         ({"validation": 1}, "validation must be a share ≥ 0 and < 1.*got 1"),

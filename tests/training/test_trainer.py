@@ -77,7 +77,7 @@ def test_devices():
     assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     with pytest.raises(InputError, match="unknown device 'gpu3'"):
         resolve_device("gpu3")
-    with pytest.raises(InputError, match="device 'cuda:99' is not there"):
+    with pytest.raises(InputError, match="device 'cuda:99' is not available"):
         resolve_device("cuda:99")
     with pytest.raises(InputError, match="is one device"):
         build_fabric("cpu:0", 2, 1, "auto", "32")
