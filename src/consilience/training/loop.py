@@ -18,14 +18,13 @@ from consilience.training.batch_plan import BatchPlan, plan_epoch, steps_per_epo
 from consilience.training.callbacks import Callback, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import lay_out
-from consilience.training.early_stopping import EarlyStopping
 from consilience.training.optimizers import LearningRate, build_optimizer, restore_optimizer
 from consilience.training.phases import Phase, training_only
 from consilience.training.progress import logger
 from consilience.training.seeding import epoch_seed, seed_device
 from consilience.training.settings import TrainingSettings
 from consilience.training.training_log import Log, check_weights, diverged, first_broken
-from consilience.training.validation import validate
+from consilience.training.validation import EarlyStopping, validate
 
 # Before the names of what callbacks observe, to tell them from the terms of the objective.
 _OBSERVED = "observed: "
