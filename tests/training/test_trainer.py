@@ -141,7 +141,7 @@ def test_precision(precision, inside):
     dtype = getattr(torch, inside)
     assert seen == {(dtype, dtype)}
     kept = torch.float64 if precision == "64" else torch.float32
-    assert {one.dtype for one in module.state_dict().values()} == {kept}
+    assert {value.dtype for value in module.state_dict().values()} == {kept}
     assert np.isfinite(log.rows[-1]["validation_loss"])
     outputs = [trainer(PREPARATION).predict(one, VALIDATION).output for one in (module, exact)]
     assert outputs[0].dtype == kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -20,12 +21,12 @@ from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import lay_out
 from consilience.training.optimizers import LearningRate, build_optimizer, restore_optimizer
 from consilience.training.phases import Phase, training_only
-from consilience.training.progress import logger
 from consilience.training.seeding import epoch_seed, seed_device
 from consilience.training.settings import TrainingSettings
 from consilience.training.training_log import Log, check_weights, diverged, first_broken
 from consilience.training.validation import EarlyStopping, validate
 
+logger = logging.getLogger("consilience")
 # Before the names of what callbacks observe, to tell them from the terms of the objective.
 _OBSERVED = "observed: "
 _LAST = "the weights as they are"
