@@ -21,7 +21,7 @@ from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.targets import Task
 from consilience.preparation import Preparation
-from consilience.training import Trainer
+from consilience.training import Trainer, TrainingSettings
 from consilience.training.optimizers import build_optimizer
 
 
@@ -59,7 +59,7 @@ def av_mnist(rounds: int = 7) -> float:
     )
     method, preparation = build(train)
     batch = preparation.batch(train, slice(0, size))
-    optimizer = build_optimizer("adam", method.parameters(), 1e-3, 0.0)
+    optimizer = build_optimizer(TrainingSettings(), method.parameters())
     method.train()
     bare, looped = [], []
     for _ in range(rounds):

@@ -10,7 +10,7 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.data import load_data
 from consilience.reproduction import study
 from consilience.reproduction.study import Cell
-from consilience.training.stacked_training import whole_batch
+from consilience.training.stacked_data import trial_batch
 from paper_scripts import script
 
 synthetic = script("progressive-synthetic")
@@ -39,7 +39,7 @@ def test_data_are_those_of_the_named_set_standardised_by_what_is_trained_on():
 
 def test_a_loop_starts_as_its_base_and_the_controls_match_it():
     torch.manual_seed(0)
-    batch = whole_batch({"x1": torch.randn(5, 4), "x2": torch.randn(5, 4)}, torch.randn(5, 1))
+    batch = trial_batch({"x1": torch.randn(5, 4), "x2": torch.randn(5, 4)}, torch.randn(5, 1))
     base, *others = (
         synthetic.build_net(NETS[name], 4, [3])[0](batch).output for name in ("late", "add", "concat-2", "unimodal")
     )

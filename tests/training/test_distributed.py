@@ -14,7 +14,7 @@ from consilience.core.samples import Samples
 from consilience.methods.fusion.concat import Concat
 from consilience.training import Model, Phase, Trainer
 from consilience.training.devices import _call
-from training.toys import Explosive, Witness, make, make_samples, prepare, trainer, weights
+from training.toys import Explosive, NoteEveryRank, NoteRank, Witness, make, make_samples, prepare, trainer, weights
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +77,19 @@ def test_the_loss_history_is_gathered_also_of_a_set_on_disk(tmp_path):
         trainer(preparation, batch_size=64, devices=devices).run(module, data)
     assert (one.seen > 0).all()
     close(one, two)
+
+
+def test_callbacks_are_called_in_the_first_process_unless_they_want_every_one(tmp_path):
+    samples = make_samples(30)
+    preparation = prepare(samples)
+    folders = [tmp_path / "first", tmp_path / "every"]
+    for folder in folders:
+        folder.mkdir()
+    callbacks = [NoteRank(folders[0]), NoteEveryRank(folders[1])]
+    trainer(preparation, devices=2, epochs=2, callbacks=callbacks).run(make(Concat, preparation), samples)
+    written = [sorted(path.name for path in folder.iterdir()) for folder in folders]
+    assert written[0] == ["process 0 epoch 0", "process 0 epoch 1"]
+    assert written[1] == [*written[0], "process 1 epoch 0", "process 1 epoch 1"]
 
 
 def test_an_error_in_a_process_comes_back():

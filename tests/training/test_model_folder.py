@@ -234,8 +234,8 @@ def test_an_edited_description_is_noticed(folder):
     ("changes", "message"),
     [
         ({"settings": ...}, "'settings' is missing"),
-        ({"format": "one"}, "'format' is missing, or is not an? int"),
-        ({"encoders": []}, "'encoders' is missing, or is not a dict"),
+        ({"format": "one"}, "'format' is missing or is not of type int"),
+        ({"encoders": []}, "'encoders' is missing or is not of type dict"),
         ({"method": "conct"}, "'conct'.*did you mean 'concat'"),
         ({"method": "late"}, "do not fit the method"),
         ({"settings": {"wdth": 3}}, "did you mean 'width'"),

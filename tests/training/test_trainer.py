@@ -77,7 +77,7 @@ def test_devices():
     assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     with pytest.raises(InputError, match="unknown device 'gpu3'"):
         resolve_device("gpu3")
-    with pytest.raises(InputError, match="device 'cuda:99' is not there"):
+    with pytest.raises(InputError, match="device 'cuda:99' is not available"):
         resolve_device("cuda:99")
     with pytest.raises(InputError, match="is one device"):
         build_fabric("cpu:0", 2, 1, "auto", "32")
@@ -141,7 +141,7 @@ def test_precision(precision, inside):
     dtype = getattr(torch, inside)
     assert seen == {(dtype, dtype)}
     kept = torch.float64 if precision == "64" else torch.float32
-    assert {one.dtype for one in module.state_dict().values()} == {kept}
+    assert {value.dtype for value in module.state_dict().values()} == {kept}
     assert np.isfinite(log.rows[-1]["validation_loss"])
     outputs = [trainer(PREPARATION).predict(one, VALIDATION).output for one in (module, exact)]
     assert outputs[0].dtype == kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from consilience.core.targets import Task
 from consilience.methods import Method, Prediction, Spec, Step
 from consilience.methods.opinions.late import Late
 from consilience.preparation import Preparation
-from consilience.training import Trainer
+from consilience.training import Callback, Trainer, TrainingRun
 
 
 class Straight(Method):
@@ -82,6 +83,22 @@ class At:
             if self.left == 0:
                 raise self.error
             self.left -= 1
+
+
+class NoteRank(Callback):
+    """Writes an empty file for each epoch, named by process and epoch."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def on_epoch_end(self, run: TrainingRun, row: dict[str, Any]) -> None:
+        (self.folder / f"process {run.fabric.global_rank} epoch {run.epoch}").touch()
+
+
+class NoteEveryRank(NoteRank):
+    """The same in every process."""
+
+    every_process = True
 
 
 def make_samples(n: int = 64, seed: int = 0, regression: bool = False, **given: Any) -> Samples:

@@ -1,4 +1,4 @@
-"""Which samples each batch of an epoch holds, and how much it counts: the same steps however the work is divided."""
+"""The batches of an epoch: which samples each holds and how much it counts, however many processes share the work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from consilience.core.errors import InputError
 class BatchPlan:
     """One batch of one process.
 
-    rows: whom it holds · share: what multiplies its mean loss, so that the gradient of a step is that of all the
-    step's samples together · of_epoch: its part of the epoch's weight · ends_step: whether the optimizer moves now.
+    Attributes:
+        rows: Its samples, as row numbers.
+        share: Multiplies its mean loss, so that the gradient of a step is that of all samples of the step together.
+        of_epoch: Its share of the epoch's total weight.
+        ends_step: Whether the optimizer takes a step after it.
     """
 
     rows: Tensor
@@ -27,7 +30,7 @@ class BatchPlan:
 
 
 def steps_per_epoch(samples: int, batch_size: int, accumulate: int = 1) -> int:
-    """How often the optimizer moves in an epoch.
+    """Return the steps of the optimizer in an epoch.
 
     >>> steps_per_epoch(samples=70, batch_size=8, accumulate=2)
     5
@@ -40,14 +43,24 @@ def plan_epoch(
 ) -> list[BatchPlan]:
     """Divide an epoch's samples into steps, each step into batches, each batch among the processes.
 
-    order: `[n]` the samples' rows in the order of this epoch · weight: `[n]` by row.
+    All parts have nearly equal size, so that no last batch of a few samples counts as much as a full one, and the
+    samples of a step depend on `batch_size × accumulate` alone. A process's loss is a mean over its own samples; the
+    mean over processes of `share` × loss, summed over the batches of a step, is the mean over all its samples.
 
-    Every division is into parts of nearly equal size, so that no last batch of a few samples counts as much as a
-    whole one, and the samples of a step depend on `batch_size × accumulate` alone. A process's loss is a mean over its
-    own samples; the mean over processes of `share` × loss, summed over a step's batches, is the mean over all of them.
+    Args:
+        order: Row numbers in the order of this epoch `[n]`.
+        weight: Sample weights by row `[n]`.
+        batch_size: Samples per batch, of all processes together.
+        accumulate: Batches per step.
+        processes: Number of processes.
+        rank: Number of this process, from 0.
 
-    >>> [plan.rows.tolist() for plan in plan_epoch(torch.arange(5), torch.ones(5), batch_size=2)]
-    [[0, 1], [2, 3], [4]]
+    Returns:
+        The batches of this process.
+
+    Example:
+        >>> [plan.rows.tolist() for plan in plan_epoch(torch.arange(5), torch.ones(5), batch_size=2)]
+        [[0, 1], [2, 3], [4]]
     """
     running = torch.cat([torch.zeros(1, dtype=torch.float64), weight[order].double().cumsum(0)]).numpy()
 
@@ -74,7 +87,7 @@ def plan_epoch(
 
 
 def cut(start: int, stop: int, parts: int) -> list[tuple[int, int]]:
-    """A range in parts of nearly equal size, the larger ones first.
+    """Cut a range into parts of nearly equal size, the larger ones first.
 
     >>> cut(0, 7, parts=3)
     [(0, 3), (3, 5), (5, 7)]

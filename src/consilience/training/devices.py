@@ -1,4 +1,4 @@
-"""Where training runs: one device or many, in which precision, and what to do when memory runs out."""
+"""Devices, processes and precision of training, and advice when memory runs out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from consilience.encoders.conv import Conv
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-PRECISIONS = {
+# Our names of precisions → Fabric's.
+_FABRIC_PRECISIONS = {
     "32": "32-true",
     "64": "64-true",
     "16": "16-mixed",
@@ -34,7 +35,7 @@ INPUT_TYPES = {"64": torch.float64, "bf16-true": torch.bfloat16}
 
 
 def resolve_device(device: str) -> torch.device:
-    """ "auto" is the GPU if there is one.
+    """Return the device of a name; "auto" is the GPU if there is one.
 
     >>> resolve_device("cpu")
     device(type='cpu')
@@ -42,16 +43,16 @@ def resolve_device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(device)
+        resolved = torch.device(device)
     except RuntimeError:
         raise InputError(f"unknown device {device!r}: use 'auto', 'cpu', 'cuda', 'cuda:1', 'mps'") from None
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {device!r} is not there: torch finds {torch.cuda.device_count()} CUDA devices")
-    return found
+    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {device!r} is not available: torch finds {torch.cuda.device_count()} CUDA devices")
+    return resolved
 
 
 def device_name(device: torch.device) -> str:
-    """What a result says it was made on: the card's own name, or the kind of device.
+    """Return the name of a device for results: the name of the GPU, or the kind of device.
 
     >>> device_name(torch.device("cpu"))
     'cpu'
@@ -60,31 +61,31 @@ def device_name(device: torch.device) -> str:
 
 
 def build_fabric(device: str, devices: int, nodes: int, strategy: str, precision: str) -> Fabric:
-    """Lightning Fabric for these settings; several devices on one machine mean processes of our own."""
+    """Return Lightning Fabric for these settings; on one machine it starts the processes of several devices itself."""
     from lightning_fabric import Fabric
     from lightning_fabric.strategies import DDPStrategy
 
-    # Its announcements ("Using bfloat16 …") say nothing the user did not ask for.
+    # Its messages ("Using bfloat16 …") only repeat the settings.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     chosen = resolve_device(device)
     if chosen.index is not None and devices > 1:
         raise InputError(f"training: device {device!r} is one device; use {chosen.type!r} with devices={devices}")
     how: Any = strategy
     if strategy == "auto" and devices * nodes > 1:
-        # Spawned processes work from a test and a script alike, and run nothing twice; torchrun and SLURM bring theirs.
+        # Spawned processes work in a test and in a script; torchrun and SLURM start their own.
         start: Any = "spawn" if nodes == 1 and "LOCAL_RANK" not in os.environ else "popen"
-        # Not every parameter serves every batch: a modality may be missing from all samples of one process.
+        # A modality may be missing from all samples of one process, whose parameters then have no gradient.
         how = DDPStrategy(start_method=start, find_unused_parameters=True)
     where: Any = devices if chosen.index is None else [chosen.index]
-    kind: Any = PRECISIONS[precision]
+    kind: Any = _FABRIC_PRECISIONS[precision]
     return Fabric(accelerator=chosen.type, devices=where, num_nodes=nodes, strategy=how, precision=kind)
 
 
 def launch(fabric: Fabric, work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call work(fabric, *arguments) in every process and return the first one's result.
+    """Call work(fabric, *arguments) in every process and return the result of the first one.
 
-    A spawned process hands its result over in a file, so it must hold nothing but tensors and plain values: a queue
-    blocks for ever on results larger than a pipe while the parent waits for its children.
+    A spawned process returns its result in a file, so it may only hold tensors and plain values: a queue would block
+    for ever on results larger than a pipe while the parent waits for its children.
     """
     port = os.environ.get("MASTER_PORT")
     with tempfile.TemporaryDirectory(prefix="consilience-") as folder:
@@ -95,7 +96,7 @@ def launch(fabric: Fabric, work: Callable[..., Any], *arguments: Any) -> Any:
             last = str(error).strip().splitlines()[-1]
             raise TrainingError(f"training on {fabric.world_size} processes failed: {last}") from error
         finally:
-            if port is None:  # chosen for this launch; the next one finds a free port of its own
+            if port is None:  # chosen for this launch only
                 os.environ.pop("MASTER_PORT", None)
         return torch.load(handover, map_location="cpu", weights_only=True) if handover.exists() else result
 
@@ -113,11 +114,11 @@ def _call(fabric: Fabric, work: Callable[..., Any], parent: int, handover: Path,
 
 
 class _Leave:
-    """Ends a spawned process as soon as it has nothing more to say, without taking the interpreter apart.
+    """Ends a spawned process without shutting the interpreter down.
 
-    While that happens a thread of the process group may still be letting go of a tensor. Python ends such a thread in
-    the middle of C++ code, and that ends the process (pytorch/pytorch issue 190489): now and then a training that had
-    succeeded was reported as aborted.
+    During that shutdown a thread of the process group may still be freeing a tensor. Python ends such a thread in the
+    middle of C++ code, which aborts the process (pytorch/pytorch issue 190489): a training that had succeeded was
+    sometimes reported as aborted.
     """
 
     status = 1
@@ -130,7 +131,7 @@ class _Leave:
 
 @contextmanager
 def memory_advice(batch_size: int, precision: str) -> Iterator[None]:
-    """Turn running out of memory into advice."""
+    """Turn errors of exhausted memory into one that says which settings need less."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
@@ -143,14 +144,14 @@ def memory_advice(batch_size: int, precision: str) -> Iterator[None]:
         )
         raise TrainingError(
             f"out of memory with batch_size={batch_size} and precision={precision!r}: try {smaller}{lighter}, or "
-            "resident=False, which leaves the data where it is"
+            "resident=False, which does not keep the data on the device"
         ) from error
 
 
 def lay_out(module: nn.Module, how: torch.memory_format) -> None:
-    """Lay the weights of this library's own convolutions out in memory, and with them the maps that they give.
+    """Change the memory format of this library's own convolutions, and so of their outputs.
 
-    Modules of the user's stay as they are: one that takes a `view` of a map counts on how it lies.
+    The user's own modules stay as they are: they may use `view`, which depends on the memory format.
     """
     for part in module.modules():
         if isinstance(part, Conv):

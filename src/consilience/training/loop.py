@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -18,17 +19,17 @@ from consilience.training.batch_plan import BatchPlan, plan_epoch, steps_per_epo
 from consilience.training.callbacks import Callback, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import lay_out
-from consilience.training.early_stopping import EarlyStopping
 from consilience.training.optimizers import LearningRate, build_optimizer, restore_optimizer
 from consilience.training.phases import Phase, training_only
-from consilience.training.progress import logger
 from consilience.training.seeding import epoch_seed, seed_device
 from consilience.training.settings import TrainingSettings
 from consilience.training.training_log import Log, check_weights, diverged, first_broken
-from consilience.training.validation import validate
+from consilience.training.validation import EarlyStopping, validate
 
+logger = logging.getLogger("consilience")
 # Before the names of what callbacks observe, to tell them from the terms of the objective.
 _OBSERVED = "observed: "
+_LAST = "the weights as they are"
 
 
 class TrainingRun:
@@ -46,8 +47,8 @@ class TrainingRun:
         step: Phase, epoch and loss history as the method's objective receives them.
         steps: Steps of the optimizer so far in this phase.
         parameters: What is trained in this phase.
-        batch, losses, observed: The last training batch, the terms of its objective (tensors on the device), and what
-            callbacks observed of its prediction.
+        batch, losses, observed: During an epoch the last training batch, the terms of its objective (tensors on the
+            device), and what callbacks observed of its prediction.
         best_weights: The weights with the lowest validation loss in this phase, or None.
         weights_kept: Which weights a phase without validation ends with, in words.
     """
@@ -75,7 +76,7 @@ class TrainingRun:
         self.losses: dict[str, Tensor] = {}
         self.observed: dict[str, Tensor] = {}
         self.best_weights: dict[str, Tensor] | None = None
-        self.weights_kept = ""
+        self.weights_kept = _LAST
         self._hooks = overridden_hooks(self.callbacks)
         self._saved: dict[str, Any] | None = None  # the state to resume from
         self._best_of_any_phase: dict[str, Tensor] | None = None
@@ -210,7 +211,7 @@ class TrainingRun:
             settings, epochs, steps_per_epoch(len(self.train), settings.batch_size, settings.accumulate), phase.lr
         )
         self._stopping = EarlyStopping(settings.patience)
-        self.best_weights, self.weights_kept, start = None, "the weights as they are", 0
+        self.best_weights, self.weights_kept, start = None, _LAST, 0
         self.step = Step(0, epochs, phase.name)
         with training_only(self.module, self.phase_parameters[number]) as self.parameters:
             self._optimizer = self.fabric.setup_optimizers(
@@ -295,6 +296,7 @@ class TrainingRun:
             if plans[position].ends_step:
                 for call in after_step:
                     call(self)
+        self.batch = None  # whose memory may be that of the whole epoch
         return self._means(terms, plans)
 
     def _learn(self, batch: Batch, plan: BatchPlan, position: int) -> dict[str, Tensor]:

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from functools import cache
 from threading import Lock
 
-# Of GNU's malloc.h: how much may lie free at the end of the heap, and from which size on a piece is mapped alone, which
-# gives it back as soon as it is freed. 32 MiB is the most that every version takes for the second, and where its own
-# rule would end; twice that is what the rule then leaves free.
+# Of GNU's malloc.h: how much may be free at the end of the heap, and from which size on a piece is mapped alone, and
+# returned to the system as soon as it is freed. 32 MiB is the largest value of the second that every version accepts
+# (and where its own adaptive rule ends); that rule then leaves twice as much free.
 _TRIM_THRESHOLD, _MOST_FREE, _USUALLY_FREE = -1, 2**31 - 1, 2**26
 _MMAP_THRESHOLD, _LARGE = -3, 2**25
-# Seconds after which giving back is worth looking for what is free, which in a large process takes a tenth of one.
+# Seconds after which free memory is returned to the system; in a large process the search for it takes 0.1 s.
 LONG = 1.0
 
 _lock = Lock()
@@ -22,15 +22,15 @@ _inside = 0
 
 
 @contextmanager
-def kept_memory(asked: bool = True) -> Iterator[bool]:
-    """Inside, what is freed stays with the process; at the end of a while, what is free goes back to the system.
+def kept_memory(enabled: bool = True) -> Iterator[bool]:
+    """Keep freed memory in the process within a block; return it to the system after a block that took long.
 
-    A training step frees what the next one asks for again. Where the C library hands it over to the system in between,
-    the system clears every page anew, which costs recurrent encoders on a CPU a fifth of their time. GNU's library can
-    be told to keep it, for the whole process and what its main thread frees; in others, on a GPU and in other threads
-    nothing changes. asked: whether to do anything at all. Gives whether the library keeps memory.
+    A training step frees memory that the next one allocates again. If the C library returns it to the system in
+    between, the system clears every page again, which takes a fifth of the time of recurrent encoders on a CPU. GNU's
+    library can be set to keep the memory that the main thread frees; with other libraries, on a GPU and in other
+    threads nothing changes. Yields whether the library keeps memory.
     """
-    library = _library() if asked else None
+    library = _library() if enabled else None
     if library is None:
         yield False
         return
@@ -44,7 +44,7 @@ def kept_memory(asked: bool = True) -> Iterator[bool]:
 
 
 def _count(library: ctypes.CDLL, more: int) -> int:
-    """How many are inside now. Where nobody is, the library goes back to its usual ways."""
+    """The number of open blocks after this change. With none, the library's usual setting is restored."""
     global _inside
     with _lock:
         _inside += more
@@ -54,7 +54,7 @@ def _count(library: ctypes.CDLL, more: int) -> int:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """GNU's C library, told to map only large pieces alone; None where there is another, or it refuses."""
+    """GNU's C library, set to map only large pieces alone; None if there is another one, or it refuses."""
     try:
         library = ctypes.CDLL(None)
     except (OSError, TypeError):  # Windows has no library of the process itself

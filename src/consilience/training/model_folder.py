@@ -149,7 +149,8 @@ def check_described(path: Path, described: Mapping[str, Any], fields: Mapping[st
     """Raise an error if a description lacks a field, or one has another type."""
     for name, kind in fields.items():
         if not isinstance(described.get(name), kind):
-            raise SavedModelError(f"{path / DESCRIPTION} is damaged: {name!r} is missing, or is not a {kind.__name__}")
+            wrong = f"{name!r} is missing or is not of type {kind.__name__}"
+            raise SavedModelError(f"{path / DESCRIPTION} is damaged: {wrong}")
 
 
 @contextmanager

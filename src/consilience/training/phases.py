@@ -1,4 +1,4 @@
-"""Phases: stretches of a training run, each with its own length, rate and parameters."""
+"""Phases of a training run, each with its own epochs, learning rate and parameters."""
 
 from __future__ import annotations
 
@@ -9,48 +9,54 @@ from dataclasses import dataclass
 from torch import nn
 
 from consilience.core.errors import InputError
+from consilience.core.settings import PositiveFloat, PositiveInt, check_fields
 
 
 @dataclass
 class Phase:
-    """A stretch of training with its own name, length, rate and parameters (by default all of them)."""
+    """A phase of training.
+
+    Args:
+        name: In the log and in `Step.phase`.
+        epochs: At most so many. None: as in the training settings.
+        lr: Learning rate. None: as in the training settings.
+        parameters: Returns the parameters of a module that this phase trains. None: all.
+    """
 
     name: str = "fit"
-    epochs: int | None = None
-    lr: float | None = None
+    epochs: PositiveInt | None = None
+    lr: PositiveFloat | None = None
     parameters: Callable[[nn.Module], Iterable[nn.Parameter]] | None = None
 
     def __post_init__(self) -> None:
-        if self.epochs is not None and self.epochs < 1:
-            raise InputError(f"training phase {self.name!r}: epochs must be ≥ 1, got {self.epochs!r}")
-        if self.lr is not None and not self.lr > 0:
-            raise InputError(f"training phase {self.name!r}: lr must be > 0, got {self.lr!r}")
+        check_fields(self, f"training phase {self.name!r}")
 
     def chosen(self, module: nn.Module) -> list[str]:
-        """The names of the parameters that this phase trains. Unlike a function, names reach other processes."""
-        known = {id(one): name for name, one in module.named_parameters()}
+        """Return the names of the parameters that this phase trains. Unlike a function, names can be pickled."""
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
         wanted = list(module.parameters() if self.parameters is None else self.parameters(module))
-        if foreign := [tuple(one.shape) for one in wanted if id(one) not in known]:
+        if foreign := [tuple(parameter.shape) for parameter in wanted if id(parameter) not in names]:
             raise InputError(
                 f"training phase {self.name!r} is to train parameters that {type(module).__name__} does not have, of "
                 f"shapes {foreign}"
             )
-        if not any(one.requires_grad for one in wanted):
+        if not any(parameter.requires_grad for parameter in wanted):
             raise InputError(f"training phase {self.name!r} of {type(module).__name__} has no parameters to train")
-        return [known[id(one)] for one in wanted]
+        return [names[id(parameter)] for parameter in wanted]
 
 
 @contextmanager
 def training_only(module: nn.Module, names: Collection[str]) -> Iterator[list[nn.Parameter]]:
-    """The named parameters, with all others frozen for the time being and no gradient left from before."""
+    """Yield the named parameters without gradients; within the block all others are frozen."""
     module.zero_grad(set_to_none=True)
     chosen = set(names)
-    others = [one for name, one in module.named_parameters() if name not in chosen and one.requires_grad]
-    for one in others:
-        one.requires_grad_(False)
+    named = list(module.named_parameters())
+    others = [parameter for name, parameter in named if name not in chosen and parameter.requires_grad]
+    for parameter in others:
+        parameter.requires_grad_(False)
     try:
-        yield [one for name, one in module.named_parameters() if name in chosen]
+        yield [parameter for name, parameter in named if name in chosen]
     finally:
-        for one in others:
-            one.requires_grad_(True)
+        for parameter in others:
+            parameter.requires_grad_(True)
         module.zero_grad(set_to_none=True)

@@ -1,4 +1,4 @@
-"""Seeds for what is random in training, without touching the user's own random state."""
+"""Seeds of what is random in training; torch's global random state is left as it was."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CPU = torch.device("cpu")
 
 
 def epoch_seed(seed: int, phase: int, epoch: int) -> int:
-    """The seed of everything random in one epoch, so that a resumed run needs no random state saved."""
+    """Return the seed of an epoch. Since each epoch has its own, checkpoints need no random state."""
     return (seed * 1_000_003 + phase * 10_007 + epoch) % 2**63
 
 

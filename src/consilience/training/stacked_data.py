@@ -206,22 +206,23 @@ def _single_trial(samples: Samples, preparation: Preparation) -> Trials:
 
 def _stack(trials: Sequence[Trials]) -> Trials:
     """Trials of one model each as one; of a modality with shared rows, some may have fewer rows than others."""
-    shared = [name for name in trials[0].values if all(name in trial.places for trial in trials)]
-    expanded = [trial if set(trial.places) == set(shared) else trial.rows(slice(None)) for trial in trials]
-    if any(not trial.places for trial in expanded):
-        shared, expanded = [], [trial.rows(slice(None)) for trial in trials]
+    if len({frozenset(trial.places) for trial in trials}) > 1:
+        trials = [trial.rows(slice(None)) for trial in trials]
+    first = trials[0]
     values = {}
-    for name in trials[0].values:
-        parts = [trial.values[name][0] for trial in expanded]
-        values[name] = nn.utils.rnn.pad_sequence(parts, batch_first=True) if name in shared else torch.stack(parts)
-    places = {name: torch.cat([trial.places[name] for trial in expanded]) for name in shared}
-    y, columns = torch.cat([trial.y for trial in trials]), len(trials[0].values)
-    present = None
-    if any(trial.present is not None for trial in trials):
-        everything = torch.ones(1, trials[0].samples, columns, dtype=torch.bool, device=y.device)
-        present = torch.cat([everything if trial.present is None else trial.present for trial in trials])
-    weight = None
-    if any(trial.weight is not None for trial in trials):
-        equal = torch.ones(1, trials[0].samples, device=y.device)
-        weight = torch.cat([equal if trial.weight is None else trial.weight for trial in trials])
-    return Trials(values, y, places, present, weight)
+    for name in first.values:
+        parts = [trial.values[name][0] for trial in trials]
+        shared = name in first.places
+        values[name] = nn.utils.rnn.pad_sequence(parts, batch_first=True) if shared else torch.stack(parts)
+    places = {name: torch.cat([trial.places[name] for trial in trials]) for name in first.places}
+    everything = torch.ones(1, first.samples, len(values), dtype=torch.bool, device=first.y.device)
+    present = _join([trial.present for trial in trials], everything)
+    weight = _join([trial.weight for trial in trials], torch.ones(1, first.samples, device=first.y.device))
+    return Trials(values, torch.cat([trial.y for trial in trials]), places, present, weight)
+
+
+def _join(parts: Sequence[Tensor | None], usual: Tensor) -> Tensor | None:
+    """The parts as one tensor, None if all of them are None."""
+    if all(part is None for part in parts):
+        return None
+    return torch.cat([usual if part is None else part for part in parts])

@@ -140,7 +140,8 @@ def _batch_statistics(method: Method, parts: Sequence[Parts], trainer: Trainer) 
             for modality in modalities
         )
         if missing and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in encoder.modules()):
-            return f"some samples lack modality {encoded!r}, whose encoder normalises over the samples of a batch"
+            lacking = f"modality {encoded!r}" if encoded else "a modality"
+            return f"some samples lack {lacking}, whose encoder normalises over the samples of a batch"
     return None
 
 

@@ -26,13 +26,12 @@ from consilience.core.batches import Batch
 from consilience.core.errors import InputError, TrainingError
 from consilience.methods import Method, Prediction, Step, task_losses
 from consilience.training.batch_plan import steps_per_epoch
-from consilience.training.early_stopping import EarlyStopping
 from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
 from consilience.training.settings import TrainingSettings
 from consilience.training.stacked_data import StackedPlan, Trials, plan_own_orders, plan_shared_order, trial_batch
 from consilience.training.training_log import Log
-from consilience.training.validation import figures, per_sample
+from consilience.training.validation import EarlyStopping, figures, per_sample
 from consilience.training.weight_averaging import update_means
 
 # Settings that stacked training does not have, with the values it accepts.
@@ -216,11 +215,13 @@ class _Stack:
         step = Step(epoch=epoch, epochs=settings.epochs)
         ask = _stacked(self.method, lambda method, *rest: method.objective(*rest, step), settings.precision)
         terms: dict[str, Tensor] = {}
+        rate.set(self.optimizer)
         for plan in plans:
             batch = self.train.rows(plan.rows.to(self.going.device, non_blocking=True))
             if settings.modality_dropout:
                 batch = batch.hiding(lambda present: hide_some(present, settings.modality_dropout))
-            rate.set(self.optimizer)
+            if rate.moves:
+                rate.set(self.optimizer)
             losses = ask(self.weights, batch)
             total = torch.stack(list(losses.values()))
             # No weight is in the losses of two trials.
