@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.settings import NonNegativeFloat, PositiveInt, number
+from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.methods import Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.opinions.evidence import Evidence, average_evidence, certainty
 from consilience.methods.opinions.evidential import EvidentialMethod
@@ -47,7 +47,7 @@ class Ecml(EvidentialMethod):
         expert_loss: NonNegativeFloat = 1.0,
     ):
         super().__init__(spec, annealing=annealing, evidence=evidence, expert_loss=expert_loss)
-        self.conflict = number("conflict", conflict, "≥ 0")
+        self.conflict = conflict
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """ln α of the mean evidence `[batch, class]`, and each modality's share of all evidence `[batch, modality]`."""
