@@ -31,8 +31,8 @@ class Ecml(EvidentialMethod):
     gives conflict more weight.
 
     Args:
-        conflict: Weight γ of the loss on conflict.
         annealing: Epochs over which the divergence in the loss grows to its full weight, as for `tmc`.
+        conflict: Weight γ of the loss on conflict.
         evidence: The function of the logits: "softplus", "exp" or "relu".
         expert_loss: Weight of the experts' own losses.
     """
@@ -41,8 +41,8 @@ class Ecml(EvidentialMethod):
         self,
         spec: Spec,
         *,
-        conflict: NonNegativeFloat = 1.0,
         annealing: PositiveInt = 50,
+        conflict: NonNegativeFloat = 1.0,
         evidence: Evidence = "softplus",
         expert_loss: NonNegativeFloat = 1.0,
     ):
