@@ -5,7 +5,7 @@ The mixture is for experts that are sometimes wrong and certain.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -78,12 +78,7 @@ def fit_temperature(
 
 
 def fit_bias_temperature(
-    opinions: np.ndarray,
-    y: np.ndarray,
-    present: np.ndarray | None = None,
-    *,
-    weight: np.ndarray | None = None,
-    smoothing: float = 1.0,
+    opinions: np.ndarray, y: np.ndarray, present: Any = None, *, weight: Any = None, smoothing: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit temperatures `[modality]` and biases `[modality, class]` of softmax(z / T + b) with the smallest log-loss.
 

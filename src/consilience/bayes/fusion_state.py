@@ -9,16 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.opinion_inputs import (
-    Opinions,
-    log_of,
-    read_distribution,
-    read_log_kappa,
-    read_opinions,
-    read_prior,
-    read_weights_and_reliability,
-    to_logits,
-)
+from consilience.bayes import opinion_inputs as inputs
 from consilience.bayes.posterior import active_experts, expert_evidence, log_posterior
 from consilience.core.errors import InputError
 
@@ -47,12 +38,12 @@ class FusionState:
         size = np.shape(prior)
         if len(size) != 1:
             raise InputError(f"prior must have shape [class], got {list(size)}")
-        self.prior = read_distribution("prior", prior, size[0])
+        self.prior = inputs.read_distribution("prior", prior, size[0])
         self.target_prior = self.prior
         if target_prior is not None:
-            self.target_prior = read_distribution("target_prior", target_prior, size[0])
+            self.target_prior = inputs.read_distribution("target_prior", target_prior, size[0])
         self.count = 0
-        self._like: Opinions | None = None
+        self._like: inputs.Opinions | None = None
         # The sum and its rounding error, so that a value that is added and withdrawn leaves nothing behind.
         self._sum = self._error = self._excluded = torch.zeros(())
 
@@ -81,16 +72,18 @@ class FusionState:
         values = opinion if isinstance(opinion, Tensor) else np.asarray(opinion)
         if not values.ndim:
             raise InputError("an opinion must have shape [..., class], got []")
-        given = read_opinions(values[..., None, :])
+        given = inputs.read_opinions(values[..., None, :])
         if given.classes != len(self.prior):
             raise InputError(f"an opinion must have the state's {len(self.prior)} classes, got {given.classes}")
-        base = self.prior[None] if prior is None else read_prior(prior, 1, given.classes)
+        base = self.prior[None] if prior is None else inputs.read_prior(prior, 1, given.classes)
         columns = (_as_column(value) for value in (present, weight, reliability))
-        weights, rho = read_weights_and_reliability(given, *columns)
+        weights, rho = inputs.read_weights_and_reliability(given, *columns)
         if from_probabilities:
-            given = to_logits(given, active_experts(weights, rho))
+            given = inputs.to_logits(given, active_experts(weights, rho))
         logits = given.rows().to(given.compute_dtype)
-        evidence, excluded = expert_evidence(logits, log_of(base, given), weights, rho, label=lambda _: "the expert")
+        evidence, excluded = expert_evidence(
+            logits, inputs.log_of(base, given), weights, rho, label=lambda _: "the expert"
+        )
         self._check_like(given)
         self._add(_sign * evidence[:, 0], _sign * excluded[:, 0].to(torch.int64))
         self.count += _sign
@@ -124,11 +117,11 @@ class FusionState:
             return_conflict: Whether to return also booleans `[...]`, True where every class is excluded; the answer
                 there is the target prior.
         """
-        like = self._like or read_opinions(np.zeros((1, len(self.prior))))
+        like = self._like or inputs.read_opinions(np.zeros((1, len(self.prior))))
         rows = torch.zeros(len(like), like.classes, dtype=like.compute_dtype, device=like.device)
-        kappa = read_log_kappa(log_kappa, like)
+        kappa = inputs.read_log_kappa(log_kappa, like)
         posterior, conflict = log_posterior(
-            rows + self._sum + self._error, (rows + self._excluded) > 0, log_of(self.target_prior, like), kappa
+            rows + self._sum + self._error, (rows + self._excluded) > 0, inputs.log_of(self.target_prior, like), kappa
         )
         if like.numpy:
             posterior = posterior.detach()
@@ -139,7 +132,7 @@ class FusionState:
         shape = "" if self._like is None else f", shape {list(self._like.leading)}"
         return f"FusionState: {len(self.prior)} classes{shape}, {self.count} opinion{'s' if self.count != 1 else ''}"
 
-    def _check_like(self, given: Opinions) -> None:
+    def _check_like(self, given: inputs.Opinions) -> None:
         """Check that rows, kind and device are those of the first opinion."""
         if self._like is None:
             shape = (0, 1, given.classes)  # the opinion itself may be large and is not kept

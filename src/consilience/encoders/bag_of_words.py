@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.core.settings import Interval, PositiveInt, Rate, whole_number, yes_or_no
+from consilience.core.settings import Interval, PositiveInt, Rate
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, masked_mean, token_mask, token_vectors
 from consilience.encoders.mlp import dense_block
@@ -47,13 +47,13 @@ class BagOfWords(Encoder):
         rebuilt: PositiveInt | None = None,
     ):
         super().__init__()
-        self.width = whole_number("width", width, least=2)
-        if yes_or_no("freeze", freeze) and vectors is None:
+        self.width = width
+        if freeze and vectors is None:
             raise InputError("freeze=True needs vectors, a file of them: without a file they start at random")
         if vectors is not None and rebuilt is None:
             embed = vectors_from_file(modality, vectors)
         else:
-            embed = token_vectors(modality, self.width if rebuilt is None else whole_number("rebuilt", rebuilt))
+            embed = token_vectors(modality, self.width if rebuilt is None else rebuilt)
         embed.weight.requires_grad_(not freeze)
         self._from_file = None if vectors is None else embed.embedding_dim
         # Parts are as wide as features. Without a bias, so that padding stays zero.

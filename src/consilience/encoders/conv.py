@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.core.settings import PositiveInt, whole_number
+from consilience.core.settings import PositiveInt
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoded, Encoder, length_mask
 
@@ -42,12 +42,12 @@ class Conv(Encoder):
         room = max(height, width).bit_length() - 1
         if room < 1:
             raise InputError("an image of one pixel cannot be convolved: choose mlp")
-        count = min(room, MAX_STAGES) if stages is None else whole_number("stages", stages)
+        count = min(room, MAX_STAGES) if stages is None else stages
         if count > room:
             raise InputError(f"an image of {height}×{width} pixels has room for at most {room} stages, got {stages}")
         if channels is None:
             channels = max(MIN_CHANNELS, MIN_WIDTH >> (count - 1))
-        channels = self.channels = whole_number("channels", channels)
+        self.channels = channels
         self.stages = nn.ModuleDict()
         for number in range(count):
             kernel = 3 if number else 5

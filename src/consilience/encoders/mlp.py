@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Kind, Modality
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoder, blank_padding, length_mask
 
@@ -45,11 +45,9 @@ class Mlp(Encoder):
         normalise: bool = True,
     ):
         super().__init__()
-        widths = [hidden] if not isinstance(hidden, Sequence) else list(hidden)
-        if isinstance(hidden, str):
-            raise InputError(f"hidden must be each block's width, for example [128, 64], got {hidden!r}")
-        # A norm over one number leaves nothing of it.
-        widths = [whole_number("hidden", width, least=2 if normalise else 1) for width in widths]
+        widths = [hidden] if isinstance(hidden, int) else list(hidden)
+        if normalise and 1 in widths:  # a norm over one number leaves nothing of it
+            raise InputError(f"hidden must be whole numbers ≥ 2 with normalise=True, got {hidden!r}")
         self.hidden = tuple(widths)
         self.modality_name = modality.name
         self.steps = modality.shape[0] if modality.kind == "sequence" else None
@@ -77,4 +75,4 @@ class Mlp(Encoder):
 def dense_block(inputs: int, outputs: int, *, dropout: float = 0.0, normalise: bool = True) -> nn.Sequential:
     """Linear → LayerNorm → ReLU → dropout: `[…, inputs]` → `[…, outputs]`."""
     norm = [nn.LayerNorm(outputs)] if normalise else []
-    return nn.Sequential(nn.Linear(inputs, outputs), *norm, nn.ReLU(), nn.Dropout(dropout_rate(dropout)))
+    return nn.Sequential(nn.Linear(inputs, outputs), *norm, nn.ReLU(), nn.Dropout(dropout))

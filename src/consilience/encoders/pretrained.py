@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.samples import Kind, Modality, Samples
-from consilience.core.settings import NonNegativeInt, one_of
+from consilience.core.settings import NonNegativeInt
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import (
     Encoded,
@@ -81,7 +81,7 @@ class Pretrained(Encoder):
         rebuilt: str | None = None,
     ):
         super().__init__()
-        self.pooling, self._kind = one_of("pooling", pooling, get_args(Pooling)), modality.kind
+        self.pooling, self._kind = pooling, modality.kind
         name = self.model_name(model)
         self.settings = {"model": name}
         body = load_body(name) if rebuilt is None else empty_body(json.loads(rebuilt)["model"])
@@ -252,8 +252,6 @@ def named_stages(body: Any) -> nn.ModuleDict:
 
 def freeze_weights(body: nn.Module, freeze: bool | int) -> None:
     """Freeze all weights (True), none (False), or all but the last `freeze` layers and what follows them."""
-    if not isinstance(freeze, bool | int) or freeze < 0:
-        raise InputError(f"freeze must be True, False or the number of last layers to train, got {freeze!r}")
     if freeze is False:
         return
     body.requires_grad_(False)

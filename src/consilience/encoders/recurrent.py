@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.samples import Modality
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import (
     Encoded,
@@ -55,16 +55,15 @@ class Recurrent(Encoder):
         dropout: Rate = 0.1,
     ):
         super().__init__()
-        hidden, rate = whole_number("hidden", hidden), dropout_rate(dropout)
-        self.hidden, self.bidirectional = hidden, bool(bidirectional)
-        self.width = 2 * hidden if self.bidirectional else hidden
+        self.hidden, self.bidirectional = hidden, bidirectional
+        self.width = 2 * hidden if bidirectional else hidden
         self.stages = nn.ModuleDict()
         if modality.kind == "tokens":
             self.stages["embed"] = token_vectors(modality, hidden)
         features = hidden if modality.kind == "tokens" else modality.shape[1]
-        for number in range(whole_number("layers", layers)):
+        for number in range(layers):
             self.stages[f"layer{number + 1}"] = RecurrentLayer(
-                self.network, self.width if number else features, hidden, self.bidirectional, rate
+                self.network, self.width if number else features, hidden, bidirectional, dropout
             )
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import (
     Encoded,
@@ -52,16 +52,14 @@ class Transformer(Encoder):
         dropout: Rate = 0.1,
     ):
         super().__init__()
-        self.width, rate = whole_number("width", width), dropout_rate(dropout)
-        if self.width % whole_number("heads", heads):
-            fitting = ", ".join(str(count) for count in range(1, self.width + 1) if self.width % count == 0)
-            raise InputError(f"width must be a multiple of heads, got width {width} and {heads} heads: use {fitting}")
+        self.width = width
+        check_heads(width, heads)
         tokens = modality.kind == "tokens"
-        content = token_vectors(modality, self.width) if tokens else nn.Linear(modality.shape[1], self.width)
-        self.stages = nn.ModuleDict({"embed": Embed(content, rate)})
-        for number in range(whole_number("layers", layers)):
-            self.stages[f"layer{number + 1}"] = TransformerLayer(self.width, heads, rate)
-        self.norm = nn.LayerNorm(self.width)
+        content = token_vectors(modality, width) if tokens else nn.Linear(modality.shape[1], width)
+        self.stages = nn.ModuleDict({"embed": Embed(content, dropout)})
+        for number in range(layers):
+            self.stages[f"layer{number + 1}"] = TransformerLayer(width, heads, dropout)
+        self.norm = nn.LayerNorm(width)
 
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The input with zeros for padding, and the mask of what is not padding."""
@@ -113,6 +111,13 @@ class TransformerLayer(nn.Module):
         """Multi-head self-attention."""
         queries, keys, values = self.queries_keys_values(x).chunk(3, dim=2)
         return self.mix(attention(queries, keys, values, self.heads, mask, self.rate if self.training else 0.0))
+
+
+def check_heads(width: int, heads: int) -> None:
+    """Raise an InputError unless the number of heads divides the width."""
+    if width % heads:
+        fitting = ", ".join(str(count) for count in range(1, width + 1) if width % count == 0)
+        raise InputError(f"width must be a multiple of heads, got width {width} and {heads} heads: use {fitting}")
 
 
 def feed_forward(width: int, dropout: float) -> nn.Sequential:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Modality
-from consilience.core.settings import NonNegativeInt, PositiveFloat, Rate, dropout_rate, number, whole_number
+from consilience.core.settings import NonNegativeInt, PositiveFloat, Rate
 from consilience.encoders import Encoded, Encoder, Pretrained, Transformer, masked_mean
 from consilience.encoders.pretrained import without_empty_rows
 from consilience.methods import JointMethod, PerModality, Spec, register
@@ -59,19 +59,18 @@ class Mag(JointMethod):
         dropout: Rate = 0.5,
     ):
         name = choose_host(spec.modalities, host)
-        beta = number("beta", beta, "> 0")
         super().__init__(spec.preferring({name: "transformer"}))
         encoders: dict[str, Encoder] = dict(self.encoders.items())
         encoders[name], reader = split_host(encoders[name], spec.modalities[name])
         self.encoders = PerModality(encoders)
-        if whole_number("layer", layer, least=0) > reader.gateable:
+        if layer > reader.gateable:
             raise InputError(
                 f"layer must be a whole number from 0 to {reader.gateable} with this encoder of {name!r}, got {layer!r}"
             )
         sides = {other: encoder.width for other, encoder in encoders.items() if other != name}
         timed = tuple(other for other in sides if spec.modalities[other].timed)
         width = encoders[name].width if layer == 0 else reader.width
-        gate = AdaptationGate(width, sides, beta, dropout_rate(dropout))
+        gate = AdaptationGate(width, sides, beta, dropout)
         self.fusion = GatedReader(name, reader, gate, layer, timed)
         self.head = nn.Linear(reader.width, spec.task.outputs)
 

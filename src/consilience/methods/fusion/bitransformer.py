@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders import Encoded, Encoder, Pretrained
 from consilience.encoders.encoder import token_mask
-from consilience.encoders.transformer import TransformerLayer, sinusoids
+from consilience.encoders.transformer import TransformerLayer, check_heads, sinusoids
 from consilience.methods import JointMethod, PerModality, Spec, register
 from consilience.methods.fusion.parts import Words, as_parts
 
@@ -60,7 +59,6 @@ class Mmbt(JointMethod):
         parts: PositiveInt = 16,
     ):
         super().__init__(spec)
-        whole_number("parts", parts)
         encoders: dict[str, Encoder] = dict(self.encoders.items())
         berts = [name for name, encoder in encoders.items() if is_bert(encoder)]
         # Where no encoder was chosen for a text, its word vectors are the transformer's own.
@@ -97,14 +95,11 @@ class OwnHost(Host):
 
     def __init__(self, width: int, heads: int, layers: int, dropout: float):
         super().__init__()
-        self.width, rate = whole_number("width", width), dropout_rate(dropout)
-        if self.width % whole_number("heads", heads):
-            raise InputError(f"width must be a multiple of heads, got width {width} and {heads} heads")
-        self.dropout = nn.Dropout(rate)
-        self.layers = nn.ModuleList(
-            TransformerLayer(self.width, heads, rate) for _ in range(whole_number("layers", layers))
-        )
-        self.norm = nn.LayerNorm(self.width)
+        self.width = width
+        check_heads(width, heads)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(TransformerLayer(width, heads, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
 
     def forward(self, content: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         """Positions added, every layer, the norm."""

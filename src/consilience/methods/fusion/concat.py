@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, PerModality, Spec, register
 from consilience.methods.heads import total_width
@@ -26,10 +26,10 @@ class Concatenation(nn.Module):
         self.mix: nn.Module = nn.Identity()
         if width is not None:
             self.mix = nn.Sequential(
-                nn.Linear(inputs, whole_number("width", width)),
+                nn.Linear(inputs, width),
                 nn.LayerNorm(width),
                 nn.ReLU(),
-                nn.Dropout(dropout_rate(dropout)),
+                nn.Dropout(dropout),
             )
 
     @classmethod

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError
 from consilience.core.samples import Modality
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders import Encoded, EncoderChoice, mask_lengths
-from consilience.encoders.transformer import TransformerLayer, attention, feed_forward, sinusoids
+from consilience.encoders.transformer import TransformerLayer, attention, check_heads, feed_forward, sinusoids
 from consilience.methods import JointMethod, PerModality, Spec, register
 from consilience.methods.fusion.parts import Steps, Words, as_parts
 
@@ -59,17 +58,11 @@ class Mult(JointMethod):
         kernel: PositiveInt = 3,
         dropout: Rate = 0.1,
     ):
-        width, layers, kernel = (
-            whole_number("width", width),
-            whole_number("layers", layers),
-            whole_number("kernel", kernel),
-        )
-        if width % whole_number("heads", heads):
-            raise InputError(f"width must be a multiple of heads, got width {width} and {heads} heads")
+        check_heads(width, heads)
         parts = {name: parts_of(modality, width, kernel) for name, modality in spec.modalities.items()}
         super().__init__(spec.preferring(parts))
         inputs = {name: encoder.width for name, encoder in self.encoders.items()}
-        self.fusion = Crossmodal(inputs, width, heads, layers, dropout_rate(dropout))
+        self.fusion = Crossmodal(inputs, width, heads, layers, dropout)
         self.head = nn.Linear(self.fusion.width, spec.task.outputs)
 
     @classmethod

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.samples import Modality
-from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate, number, whole_number
+from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate
 from consilience.encoders import Encoded, length_mask, masked_mean
 from consilience.encoders.encoder import token_mask
 from consilience.encoders.mlp import dense_block
@@ -53,7 +53,6 @@ class Factorized(JointMethod):
         dropout: Rate = 0.1,
     ):
         super().__init__(spec)
-        latent = whole_number("latent", latent)
         self.fusion = SharedFactor.over(self.encoders, latent, dropout)
         self.head = nn.Linear(latent, spec.task.outputs)
         self.own = PerModality({name: nn.Linear(encoder.width, latent) for name, encoder in self.encoders.items()})
@@ -63,7 +62,7 @@ class Factorized(JointMethod):
                 for name, seen in spec.modalities.items()
             }
         )
-        self.reconstruction, self.prior = number("reconstruction", reconstruction, "≥ 0"), number("prior", prior, "≥ 0")
+        self.reconstruction, self.prior = reconstruction, prior
 
     def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
         """Apply the head to the shared factor; reconstruct each modality from it and the modality's own."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
-from consilience.core.settings import Interval, PositiveInt, Rate, check_value, whole_number
+from consilience.core.settings import Interval, PositiveInt, Rate
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, Prediction, Spec, Step, expert_losses, register, task_losses, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
@@ -64,8 +64,7 @@ class GradientBlend(JointMethod):
         held_out: HeldOut = 0.2,
     ):
         super().__init__(spec)
-        self.held_out = check_value("held_out", held_out, HeldOut)
-        self.probe_epochs = None if probe_epochs is None else whole_number("probe_epochs", probe_epochs)
+        self.held_out, self.probe_epochs = held_out, probe_epochs
         self.fusion = Concatenation.over(self.encoders, width, dropout)
         self.head = nn.Linear(width, spec.task.outputs)
         self.heads = linear_heads(self.encoders, spec.task.outputs)

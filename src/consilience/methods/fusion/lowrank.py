@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, Spec, register
 
@@ -76,7 +76,6 @@ class LowRankFusion(JointMethod):
 
     def __init__(self, spec: Spec, *, width: PositiveInt = 120, rank: PositiveInt = 40, dropout: Rate = 0.1):
         super().__init__(spec)
-        width = whole_number("width", width)
         inputs = {name: encoder.width for name, encoder in self.encoders.items()}
-        self.fusion = LowRank(inputs, width, whole_number("rank", rank))
-        self.head = nn.Sequential(nn.ReLU(), nn.Dropout(dropout_rate(dropout)), nn.Linear(width, spec.task.outputs))
+        self.fusion = LowRank(inputs, width, rank)
+        self.head = nn.Sequential(nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, spec.task.outputs))

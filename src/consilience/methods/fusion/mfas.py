@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, one_of, whole_number
+from consilience.core.settings import PositiveInt, Rate, check_value
 from consilience.encoders import Encoded, Encoder
 from consilience.methods import JointMethod, Spec, register
 from consilience.methods.fusion.mmtm import Stream, stage_widths
@@ -70,7 +70,6 @@ class Mfas(JointMethod):
         dropout: Rate = 0.1,
     ):
         super().__init__(spec)
-        one_of("activation", activation, ACTIVATIONS)
         stages = {name: list(encoder.stages) for name, encoder in self.encoders.items()}
         self.levels = default_levels(stages) if layers is None else read_levels(layers, stages)
         widths = {}
@@ -78,7 +77,7 @@ class Mfas(JointMethod):
             widths[name] = stage_widths(encoder, spec.modalities[name]) or [encoder.width]
             cut(encoder, max(level.get(name, 0) for level in self.levels), widths[name])
         inputs = [sum(widths[name][stage - 1] for name, stage in level.items()) for level in self.levels]
-        self.fusion = Levels(self.levels, inputs, whole_number("width", width), activation, dropout_rate(dropout))
+        self.fusion = Levels(self.levels, inputs, width, activation, dropout)
         self.head = nn.Linear(width, spec.task.outputs)
         self.widths = widths
 
@@ -158,7 +157,7 @@ def _stage_number(name: str, stage: Any, stages: Sequence[str]) -> int:
         if stage not in stages:
             raise unknown_name("stage", stage, stages, f"It was given in layers for modality {name!r}")
         return stages.index(stage) + 1
-    number, depth = whole_number(f"the stage of {name!r} in layers", stage), max(1, len(stages))
+    number, depth = check_value(f"the stage of {name!r} in layers", stage, PositiveInt), max(1, len(stages))
     if number > depth:
         raise InputError(f"layers: the encoder of {name!r} has stages 1 to {depth} ({', '.join(stages)}), got {number}")
     return number

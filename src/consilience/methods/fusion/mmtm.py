@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, number, whole_number
+from consilience.core.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from consilience.encoders import Encoded, Encoder, length_mask, masked_mean
 from consilience.methods import ExpertMethod, PerModality, Prediction, Spec, register
 from consilience.methods.heads import expert_logits, mean_logits
@@ -50,9 +50,6 @@ class Mmtm(ExpertMethod):
         expert_loss: NonNegativeFloat = 0.0,
     ):
         super().__init__(spec, expert_loss=expert_loss)
-        ratio = number("ratio", ratio, "> 0")
-        if exchanges is not None:
-            whole_number("exchanges", exchanges, least=0)
         widths = {name: stage_widths(self.encoders[name], modality) for name, modality in spec.modalities.items()}
         depths = sorted((len(stages) for stages in widths.values()), reverse=True)
         possible = depths[1] if len(depths) > 1 else 0

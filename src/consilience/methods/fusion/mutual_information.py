@@ -13,7 +13,7 @@ from torch.nn import functional
 from consilience.core.batches import Batch
 from consilience.core.errors import unknown_name
 from consilience.core.samples import Samples
-from consilience.core.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Rate, number, whole_number
+from consilience.core.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Rate
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
@@ -76,11 +76,9 @@ class Mim(JointMethod):
         super().__init__(spec)
         if anchor is not None and anchor not in spec.modalities:
             raise unknown_name("modality", anchor, spec.modalities, "It was given as anchor")
-        self.contrast = number("contrast", contrast, "≥ 0")
-        self.information = number("information", information, "≥ 0")
-        self.bound_epochs = whole_number("bound_epochs", bound_epochs, least=0)
+        self.contrast, self.information, self.bound_epochs = contrast, information, bound_epochs
         widths = {name: encoder.width for name, encoder in self.encoders.items()}
-        self.fusion = Concatenation.over(self.encoders, whole_number("width", width), dropout)
+        self.fusion = Concatenation.over(self.encoders, width, dropout)
         self.head = nn.Linear(width, spec.task.outputs)
         # A part whose loss has weight 0 is not built: its parameters would never move.
         self.predictors = PerModality(
@@ -88,7 +86,6 @@ class Mim(JointMethod):
         )
         self.pairs = tuple(pairs_of(self.names, anchor)) if self.information else ()
         targets = {target for _, target in self.pairs}
-        code = whole_number("code", code)
         self.codes = PerModality(
             {name: nn.Sequential(nn.Linear(size, code), nn.Tanh()) for name, size in widths.items() if name in targets}
         )

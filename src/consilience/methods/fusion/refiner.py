@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate, number
+from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate
 from consilience.encoders import Encoded
 from consilience.encoders.mlp import dense_block
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
@@ -47,7 +47,7 @@ class RefNet(JointMethod):
                 for name, encoder in self.encoders.items()
             }
         )
-        self.strength = number("strength", strength, "≥ 0")
+        self.strength = strength
 
     def read(self, joint: Tensor, features: Mapping[str, Encoded], batch: Batch) -> Prediction:
         """Apply the head, and decode each modality's features from the joint representation."""

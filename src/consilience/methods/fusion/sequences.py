@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.samples import Modality
-from consilience.core.settings import Interval, PositiveInt, Rate, whole_number
+from consilience.core.settings import Interval, PositiveInt, Rate
 from consilience.encoders import Encoded, Encoder, EncoderChoice, Lstm, Transformer
 from consilience.methods import JointMethod, Spec, register
 from consilience.methods.fusion.concat import Concatenation
@@ -85,7 +85,7 @@ class EarlyLstm(EarlySequence):
     size = "hidden"
 
     def __init__(self, spec: Spec, *, hidden: PositiveInt = 128, layers: PositiveInt = 1, dropout: Rate = 0.1):
-        super().__init__(spec, whole_number("hidden", hidden))
+        super().__init__(spec, hidden)
         self.fusion = StackedSteps(Lstm(self.stacked, hidden=hidden, layers=layers, dropout=dropout))
         self.head = nn.Linear(hidden, spec.task.outputs)
 
@@ -116,7 +116,7 @@ class EarlyTransformer(EarlySequence):
         layers: PositiveInt = 3,
         dropout: Rate = 0.1,
     ):
-        super().__init__(spec, whole_number("width", width))
+        super().__init__(spec, width)
         reader = Transformer(self.stacked, width=width, heads=heads, layers=layers, dropout=dropout)
         self.fusion = StackedSteps(reader)
         self.head = nn.Linear(width, spec.task.outputs)
@@ -128,7 +128,7 @@ class LateSequence(SequenceMethod):
     def __init__(self, spec: Spec, encoder: Mapping[str, Any], joint: int, dropout: float):
         timed = [name for name, modality in spec.modalities.items() if modality.timed]
         super().__init__(spec.preferring(dict.fromkeys(timed, encoder)))
-        self.fusion = Concatenation.over(self.encoders, whole_number("joint", joint, least=2), dropout)
+        self.fusion = Concatenation.over(self.encoders, joint, dropout)
         self.head = nn.Linear(joint, spec.task.outputs)
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError
-from consilience.core.settings import PositiveInt, Rate, dropout_rate, whole_number
+from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, PerModality, Spec, register
 
@@ -80,13 +80,12 @@ class TensorFusion(JointMethod):
     def __init__(self, spec: Spec, *, size: PositiveInt | None = None, width: PositiveInt = 128, dropout: Rate = 0.1):
         super().__init__(spec)
         count = len(self.encoders)
-        size = default_size(count) if size is None else whole_number("size", size)
+        size = size or default_size(count)
         if (size + 1) ** count > MAX_ENTRIES:
             raise InputError(
                 f"a tensor of {count} modalities with size {size} has {size + 1}^{count} = {(size + 1) ** count} "
                 f"entries, more than {MAX_ENTRIES}: choose a smaller size, or method 'lowrank', which never builds it"
             )
-        width = whole_number("width", width)
         inputs = {name: encoder.width for name, encoder in self.encoders.items()}
         self.fusion = OuterProduct(inputs, size, width)
-        self.head = nn.Sequential(nn.Dropout(dropout_rate(dropout)), nn.Linear(width, spec.task.outputs))
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(width, spec.task.outputs))

@@ -11,7 +11,7 @@ from consilience.bayes.bayes_rule import BayesRule, Calibration
 from consilience.bayes.kappa import Kappa
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
-from consilience.core.settings import Interval, whole_number
+from consilience.core.settings import Interval
 from consilience.methods import Prediction, Spec, register
 from consilience.methods.opinions.unimodal import SeparateExperts
 from consilience.training import Trainer
@@ -57,7 +57,7 @@ class Bayes(SeparateExperts):
         folds: Folds = 3,
     ):
         super().__init__(spec)
-        self.folds = whole_number("folds", folds, least=2)
+        self.folds = folds
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa, calibration=calibration)
 
     def forward(self, batch: Batch) -> Prediction:

@@ -19,7 +19,7 @@ from consilience.bayes.reliability import Reliability, all_sound, fit_kappa, pos
 from consilience.bayes.score_density import FLOOR, bounded
 from consilience.core.batches import Batch
 from consilience.core.samples import Modality, Samples
-from consilience.core.settings import PositiveInt, whole_number, yes_or_no
+from consilience.core.settings import PositiveInt
 from consilience.encoders import length_mask, masked_mean
 from consilience.methods import Method, Prediction, Spec, register
 from consilience.methods.opinions.bayes import Folds
@@ -114,13 +114,11 @@ class BayesRobust(SeparateExperts):
         references: PositiveInt = REFERENCES,
     ):
         super().__init__(spec)
-        self.folds = whole_number("folds", folds, least=2)
+        self.folds = folds
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa)
         self.gain, self.alarm = Gain(), Alarm()
         sizes = [view_size(seen, self.experts[name].encoder.width) for name, seen in spec.modalities.items()]
-        self.reliability = Reliability(
-            sizes, spec.task.outputs, pairs=yes_or_no("pairs", pairs), references=whole_number("references", references)
-        )
+        self.reliability = Reliability(sizes, spec.task.outputs, pairs=pairs, references=references)
 
     def forward(self, batch: Batch) -> Prediction:
         """Collect every expert's opinion, compute each modality's reliability, fuse."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.settings import NonNegativeFloat, PositiveInt, number
+from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.methods import Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.opinions.evidence import Evidence, average_evidence, certainty
 from consilience.methods.opinions.evidential import EvidentialMethod
@@ -31,8 +31,8 @@ class Ecml(EvidentialMethod):
     gives conflict more weight.
 
     Args:
-        conflict: Weight γ of the loss on conflict.
         annealing: Epochs over which the divergence in the loss grows to its full weight, as for `tmc`.
+        conflict: Weight γ of the loss on conflict.
         evidence: The function of the logits: "softplus", "exp" or "relu".
         expert_loss: Weight of the experts' own losses.
     """
@@ -41,13 +41,13 @@ class Ecml(EvidentialMethod):
         self,
         spec: Spec,
         *,
-        conflict: NonNegativeFloat = 1.0,
         annealing: PositiveInt = 50,
+        conflict: NonNegativeFloat = 1.0,
         evidence: Evidence = "softplus",
         expert_loss: NonNegativeFloat = 1.0,
     ):
         super().__init__(spec, annealing=annealing, evidence=evidence, expert_loss=expert_loss)
-        self.conflict = number("conflict", conflict, "≥ 0")
+        self.conflict = conflict
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """ln α of the mean evidence `[batch, class]`, and each modality's share of all evidence `[batch, modality]`."""

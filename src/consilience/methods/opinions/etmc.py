@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
-from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate, whole_number
+from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate
 from consilience.methods import Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
 from consilience.methods.opinions.evidence import Evidence, dempster, log_dirichlet
@@ -49,7 +49,7 @@ class Etmc(Tmc):
         expert_loss: NonNegativeFloat = 1.0,
     ):
         super().__init__(spec, annealing=annealing, evidence=evidence, expert_loss=expert_loss)
-        self.fusion = Concatenation.over(self.encoders, whole_number("width", width), dropout)
+        self.fusion = Concatenation.over(self.encoders, width, dropout)
         self.head = nn.Linear(self.fusion.width, spec.task.outputs)
 
     def forward(self, batch: Batch) -> Prediction:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.settings import NonNegativeFloat, PositiveInt, one_of, whole_number
+from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.methods import ExpertMethod, Prediction, Spec, Step, encode, weighted_mean
 from consilience.methods.heads import expert_logits
 from consilience.methods.opinions.evidence import Evidence, evidential_losses, log_dirichlet
@@ -37,8 +35,8 @@ class EvidentialMethod(ExpertMethod):
         expert_loss: NonNegativeFloat = 1.0,
     ):
         super().__init__(spec, expert_loss=expert_loss)
-        self.annealing = whole_number("annealing", annealing)
-        self.evidence = one_of("evidence", evidence, get_args(Evidence))
+        self.annealing = annealing
+        self.evidence = evidence
 
     def forward(self, batch: Batch) -> Prediction:
         """Compute every expert's evidence, then combine."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.settings import NonNegativeFloat, PositiveInt, whole_number, yes_or_no
+from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.methods import ExpertMethod, PerModality, Prediction, Spec, Step, encode, register, weighted_mean
 from consilience.methods.heads import expert_logits
 
@@ -42,11 +42,12 @@ class Pdf(ExpertMethod):
         expert_loss: NonNegativeFloat = 1.0,
     ):
         super().__init__(spec, expert_loss=expert_loss)
-        self.calibrate = yes_or_no("calibrate", calibrate)
-        hidden = whole_number("confidence_width", confidence_width)
+        self.calibrate = calibrate
         self.confidence_heads = PerModality(
             {
-                name: nn.Sequential(nn.Linear(encoder.width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+                name: nn.Sequential(
+                    nn.Linear(encoder.width, confidence_width), nn.ReLU(), nn.Linear(confidence_width, 1)
+                )
                 for name, encoder in self.encoders.items()
             }
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -12,14 +12,15 @@ from torch import Tensor
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.settings import NonNegativeFloat, PositiveInt, Range, number, one_of, whole_number, yes_or_no
+from consilience.core.settings import Interval, NonNegativeFloat, PositiveFloat, PositiveInt, check_value
 from consilience.methods import ExpertMethod, Prediction, Spec, Step, equal_weights, register, weighted_mean
-from consilience.methods.opinions.confidence_ranking import RANKINGS, ranking_loss
+from consilience.methods.opinions.confidence_ranking import ranking_loss
 from consilience.methods.opinions.uncertainty import UNCERTAINTIES
 from consilience.training import Trainer
 
+NegativeFloat = Annotated[float, Interval(high=0, below=True)]
 # One number for all modalities, one for each in their order, or a mapping by name.
-Numbers = float | Sequence[float] | np.ndarray | Mapping[str, float]
+Numbers = float | Sequence[float] | Mapping[str, float]
 
 # The settings of the paper and of the published code.
 _VARIANTS: dict[str, dict[str, Any]] = {
@@ -114,17 +115,14 @@ class Qmf(ExpertMethod):
         expert_loss: NonNegativeFloat = 1.0,
     ):
         super().__init__(spec, expert_loss=expert_loss)
-        preset = _VARIANTS[one_of("variant", variant, _VARIANTS)]
-        self.uncertainty = one_of("uncertainty", uncertainty, UNCERTAINTIES)
-        self.ranking = one_of("ranking", preset["ranking"] if ranking is None else ranking, (*RANKINGS, "none"))
-        self.history = one_of("history", preset["history"] if history is None else history, ("cumulative", "window"))
-        self.history_start = whole_number("history_start", history_start)
-        self.history_length = None if history_length is None else whole_number("history_length", history_length)
-        self.rescale = yes_or_no("rescale", preset["rescale"] if rescale is None else rescale)
-        self.normalise = yes_or_no("normalise", normalise)
-        self.dynamic = yes_or_no("dynamic", dynamic)
-        self.detach = yes_or_no("detach", detach)
-        self.strength = number("strength", preset["strength"] if strength is None else strength, "≥ 0")
+        preset = _VARIANTS[variant]
+        self.uncertainty = uncertainty
+        self.ranking = preset["ranking"] if ranking is None else ranking
+        self.history = preset["history"] if history is None else history
+        self.history_start, self.history_length = history_start, history_length
+        self.rescale = preset["rescale"] if rescale is None else rescale
+        self.normalise, self.dynamic, self.detach = normalise, dynamic, detach
+        self.strength = preset["strength"] if strength is None else strength
         self.keeps_history = self.ranking != "none" and self.strength > 0
         self.matched = match is not None
         if self.matched and beta is not None:
@@ -134,15 +132,10 @@ class Qmf(ExpertMethod):
                 f"normalise=True would change E[w] from what match={match!r} makes it: leave out one of them"
             )
         slope, offset = _SLOPES_OFFSETS[self.uncertainty]
-        static: Numbers | None
-        if isinstance(match, str):
-            one_of("match", match, ("equal",))
-            static = 1 / len(self.names)
-        else:
-            static = match
+        static = 1 / len(self.names) if isinstance(match, str) else match
         self._numbers = {
-            "temperature": each_modality("temperature", temperature, self.names, "> 0"),
-            "alpha": each_modality("alpha", slope if alpha is None else alpha, self.names, "< 0"),
+            "temperature": each_modality("temperature", temperature, self.names, PositiveFloat),
+            "alpha": each_modality("alpha", slope if alpha is None else alpha, self.names, NegativeFloat),
             "beta": each_modality("beta", offset if beta is None else beta, self.names),
             "static": each_modality("match", 0.0 if static is None else static, self.names),
         }
@@ -244,7 +237,7 @@ def normalise_weights(weights: Tensor, present: Tensor) -> Tensor:
     return torch.where(some, positive / torch.where(some, total, 1), equal_weights(present, weights.dtype))
 
 
-def each_modality(setting: str, value: Numbers, names: tuple[str, ...], allowed: Range = "") -> list[float]:
+def each_modality(setting: str, value: Numbers, names: tuple[str, ...], allowed: Any = float) -> list[float]:
     """A setting as one number for each modality: from one for all, a sequence in their order, or a mapping by name.
 
     >>> each_modality("beta", {"audio": 1, "image": 2}, ("image", "audio"))
@@ -257,13 +250,13 @@ def each_modality(setting: str, value: Numbers, names: tuple[str, ...], allowed:
         if absent := [name for name in names if name not in value]:
             raise InputError(f"{setting} must name every modality, but lacks {', '.join(absent)}")
         given: list[Any] = [value[name] for name in names]
-    elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) and np.ndim(value):
+    elif isinstance(value, Sequence):
         given = list(value)
         if len(given) != len(names):
             raise InputError(f"{setting} must be one number, or one for each of {', '.join(names)}, got {value!r}")
     else:
         given = [value] * len(names)
-    return [number(setting, item, allowed) for item in given]
+    return [check_value(setting, item, allowed) for item in given]
 
 
 def _as_float32(opinions: Tensor) -> Tensor:
