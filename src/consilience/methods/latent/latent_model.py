@@ -7,6 +7,7 @@ It learns from an objective (see `objectives`): a sum of reconstructions and div
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -190,16 +191,9 @@ class LatentModel(Method):
         values = {name: self.likelihoods[name].encoder_input(value) for name, value in batch.values.items()}
         if all(value is batch[name] for name, value in values.items()):
             return batch
-        return Batch(
-            values,
-            batch.present,
-            index=batch.index,
-            weight=batch.weight,
-            lengths=batch.lengths,
-            y=batch.y,
-            complete=batch.complete,
-            stacked=batch.stacked,
-        )
+        seen = copy.copy(batch)
+        seen.values = values
+        return seen
 
     def _factor(self, term: str, warm: float = 1.0) -> float:
         return 1.0 if term in self.criterion.unscaled_terms else self.beta * warm
