@@ -214,7 +214,7 @@ def test_a_best_model_remembers_its_training(small, tmp_path):
     training = {"epochs": 2, "lr": 0.01, "clip": 1.0}
     found = compare(small, ["late"], seeds=1, levels=(), training=training, out=tmp_path / "run", verbose=0)
     model = load(found.best)
-    assert (model.lr, model.epochs, model.training) == (0.01, 2, {"clip": 1.0})
+    assert (model.lr, model.epochs, model.clip, model.training) == (0.01, 2, 1.0, None)
 
 
 def test_repeats_draw_the_noise_anew_and_average(small, tmp_path):

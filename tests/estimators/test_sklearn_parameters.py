@@ -50,6 +50,22 @@ def test_parameters_are_stored_as_given_and_listed_in_the_signature():
         Nested(settings, None)
 
 
+class Own(Nested):
+    def __init__(self, scale=1.0):
+        super().__init__({"scale": scale}, lr=0.5)
+        self.scale = scale
+
+
+class OwnToo(Own):
+    """A subclass of an estimator that has its own constructor keeps that one."""
+
+
+def test_a_constructor_that_is_written_is_kept():
+    model = OwnToo(scale=2.0)
+    assert (model.settings, model.lr, model.scale) == ({"scale": 2.0}, 0.5, 2.0)
+    assert model.get_params() == {"scale": 2.0}
+
+
 class Child(Nested):
     trains = True
     training_defaults = MappingProxyType({"epochs": 7})

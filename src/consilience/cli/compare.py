@@ -18,6 +18,12 @@ EXAMPLES = """  consilience compare digits
   consilience compare digits --methods late concat --corruption gaussian missing --levels 0 5 10 --seeds 10 --jobs 2
   consilience compare sensors.csv --target fault --modality temp=TS* --modality pressure=PS* --out runs/sensors"""
 
+# Options that `compare` takes under the same name.
+_AS_GIVEN = (
+    *("levels", "seeds", "repeats", "probability", "metric", "reference", "tune"),
+    *("out", "jobs", "side_by_side", "cluster"),
+)
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add data, methods and protocol."""
@@ -55,25 +61,16 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Compare, and print the table and the paths of the report and the best model."""
     from consilience.comparison import compare
 
+    corruption = None if chosen.corruption is None else [read_corruption(text) for text in chosen.corruption]
     comparison = compare(
         chosen.data,
         chosen.methods,
-        corruption=None if chosen.corruption is None else [read_corruption(text) for text in chosen.corruption],
-        levels=chosen.levels,
-        seeds=chosen.seeds,
-        repeats=chosen.repeats,
-        probability=chosen.probability,
-        metric=chosen.metric,
-        reference=chosen.reference,
+        corruption=corruption,
         settings=options.settings(chosen),
         encoders=options.encoders(chosen),
         training=options.training(chosen),
-        tune=chosen.tune,
-        out=chosen.out,
-        jobs=chosen.jobs,
-        side_by_side=chosen.side_by_side,
-        cluster=chosen.cluster,
         command=shlex.join(command),
+        **{name: chosen[name] for name in _AS_GIVEN},
         **options.loading(chosen),
     )
     show(comparison, chosen.format, chosen.worst)

@@ -70,12 +70,12 @@ class Evidence:
         rng = np.random.default_rng(self.seed)
         labels = None if self.labels is None else self.labels.batches(self.place_of, rows)
         done = 0
-        for said in self.opinions.batches(rows):
-            own = len(next(iter(said.values())))
+        for given in self.opinions.batches(rows):
+            own = len(next(iter(given.values())))
             y = None if labels is None else next(labels, np.empty(0, int))
             if y is not None and len(y) != own:
                 raise self._lacking(done + len(y), done + own)
-            logits = {name: self._logits(name, values, done) for name, values in said.items()}
+            logits = {name: self._logits(name, values, done) for name, values in given.items()}
             yield Batch(logits, y, rng.random(own))
             done += own
         if not done:

@@ -52,7 +52,8 @@ class DeclaredParameters(BaseEstimator):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         parameters = _declared(cls)
-        if "__init__" in vars(cls) or not parameters:
+        written = cls.__init__ is not object.__init__ and not hasattr(cls.__init__, "generated")
+        if written or "__init__" in vars(cls) or not parameters:
             return
         self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         signature = inspect.Signature([self, *parameters])
@@ -64,7 +65,7 @@ class DeclaredParameters(BaseEstimator):
                 setattr(self, name, bound.arguments[name])
 
         construct.__name__, construct.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
-        construct.__signature__ = signature  # type: ignore[attr-defined]
+        construct.__signature__, construct.generated = signature, True  # type: ignore[attr-defined]
         cls.__init__ = construct  # type: ignore[method-assign]
         if cls.trains and cls.__doc__:
             lines = [f"        {name} ({setting.allowed}): {setting.help}.\n" for name, setting in TRAINING.items()]
@@ -74,7 +75,7 @@ class DeclaredParameters(BaseEstimator):
         """Return the parameters by name; with `deep` also every entry of a mapping, as `settings__width`."""
         parameters = super().get_params(deep=False)
         for name in self.nested if deep else ():
-            if isinstance(parameters[name], Mapping):  # what else it may be is for fit to refuse
+            if isinstance(parameters.get(name), Mapping):  # fit raises an error for anything else
                 parameters |= {f"{name}__{entry}": value for entry, value in parameters[name].items()}
         return parameters
 
