@@ -58,7 +58,9 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
     )
     _compare(findings, good, plan, alpha)
     _rank(findings)
-    findings.standings = standings({name: scores_of(findings, name) for name in findings.sets}, metric.larger_is_better)
+    if len(findings.sets) > 1:
+        scores = {name: scores_of(findings, name) for name in findings.sets}
+        findings.standings = standings(scores, metric.larger_is_better)
     findings.notes += still_learning(good) + misplaced_trust(good)
     return findings
 
