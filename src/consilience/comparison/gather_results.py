@@ -58,7 +58,9 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
     )
     _compare(findings, good, plan, alpha)
     _rank(findings)
-    findings.standings = standings({name: scores_of(findings, name) for name in findings.sets}, metric.larger_is_better)
+    if len(findings.sets) > 1:
+        scores = {name: scores_of(findings, name) for name in findings.sets}
+        findings.standings = standings(scores, metric.larger_is_better)
     findings.notes += still_learning(good) + misplaced_trust(good)
     return findings
 
@@ -81,7 +83,7 @@ def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) 
     if not metric.per_sample:
         return np.array([sign * condition["metrics"][metric.name]])
     assert metric.terms is not None
-    y, output = tested_samples(result, condition)
+    y, output = read_outputs(result, condition)
     scores = sign * np.asarray(metric.terms(y, _read_by(metric, output)), dtype=np.float64)
     return scores.reshape(-1, len(result.arrays["y"])).mean(axis=0)
 
@@ -89,7 +91,7 @@ def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) 
 def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any]) -> Recomputed:
     """Return how the bootstrap recomputes a metric that is no mean over samples; the mean over draws of the noise."""
     sign, y = 1 if metric.larger_is_better else -1, result.arrays["y"]
-    read = _read_by(metric, tested_samples(result, condition)[1])
+    read = _read_by(metric, read_outputs(result, condition)[1])
     draws = read.reshape(-1, len(y), *read.shape[1:])
 
     def value(weights: np.ndarray) -> np.ndarray:  # the terms are computed here: all of them would fill the memory
@@ -103,7 +105,7 @@ def _read_by(metric: Metric, output: np.ndarray) -> np.ndarray:
     return output if metric.task == "regression" or metric.needs_probabilities else output.argmax(axis=1)
 
 
-def tested_samples(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def read_outputs(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return targets and outputs of the test samples under a condition, one draw of the noise after the other."""
     output, y = result.arrays[f"output/{condition['array']}"], result.arrays["y"]
     return np.concatenate([y] * (len(output) // len(y))), output
@@ -153,7 +155,7 @@ def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, 
         if plan["sets"][job.source]["task"] == "classification":
             for corruption, condition in conditions(result, plan):
                 key = (job.source, job.method, corruption, condition["level"])
-                pooled.setdefault(key, []).append(tested_samples(result, condition))
+                pooled.setdefault(key, []).append(read_outputs(result, condition))
     for key, parts in pooled.items():
         bins = reliability_bins(*(np.concatenate(arrays) for arrays in zip(*parts)))
         columns = (bins.edges, bins.edges[1:], bins.share, bins.confidence, bins.accuracy)

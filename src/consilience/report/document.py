@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import unknown_name
-from consilience.report.drawing import SERIES_ON_DARK, Drawing
+from consilience.report.drawing import Drawing
 from consilience.report.page import environment, remove_others, write_file
 from consilience.report.result_tables import latex_table, markdown_escape, markdown_table
 from consilience.report.wording import fill_lines, one_line
@@ -104,9 +104,7 @@ def render_document(document: Document) -> str:
     """The page as text."""
     template = environment().get_template("document.html.jinja")
     quick = QUICK if "--quick" in document.command.split() else None
-    return template.render(
-        document=document, title=document.title, quick=quick, version=__version__, dark_series=SERIES_ON_DARK
-    )
+    return template.render(document=document, title=document.title, quick=quick, version=__version__)
 
 
 def document_markdown(plain: Mapping[str, Any], figures: str = "figures/{}.png") -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience.evaluation.streaming_metrics import RunningScores
 from consilience.report.document import TextTable, console_tables
-from consilience.report.drawing import SERIES_ON_DARK, Drawing
+from consilience.report.drawing import Drawing
 from consilience.report.page import environment
 from consilience.report.plots import NARROW, WIDE, Bins, plot_reliability
 from consilience.report.wording import NOTHING, Scale, one_line
@@ -71,7 +71,6 @@ def render_fusion(
             drawing=drawing,
             command=command,
             created=datetime.now(UTC).isoformat(),
-            dark_series=SERIES_ON_DARK,
         )
     )
 

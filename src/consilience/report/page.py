@@ -79,7 +79,6 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             timings=_timing_rows(findings),
             corruptions=_describe_corruptions(findings),
             papers=_papers(findings),
-            dark_series=SERIES_ON_DARK,
             settings={
                 key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
                 for key, value in findings.settings.items()
@@ -124,13 +123,18 @@ def environment() -> Environment:
         r=say_r,
     )
     templates.globals.update(
-        columns=_column_groups, number_of=say_number, listed=say_list, scale_of=Scale.of_block, script=_script
+        columns=_column_groups,
+        number_of=say_number,
+        listed=say_list,
+        scale_of=Scale.of_block,
+        file=_file,
+        dark_series=SERIES_ON_DARK,
     )
     return templates
 
 
-def _script(name: str) -> Any:
-    """A JavaScript file beside the templates, as it is."""
+def _file(name: str) -> Any:
+    """A style sheet or script beside the templates, as it is."""
     from markupsafe import Markup
 
     return Markup(Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8"))
