@@ -1,14 +1,14 @@
-# Every target creates the environment it needs: `make test` works on a fresh machine with Python 3.11 and a package index.
+# Every target creates the environment that it needs. A new machine needs Python 3.11 and a package index.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Two cores share the suite; one thread each keeps torch from fighting itself.
+# Two processes share the tests; one thread each avoids contention within torch.
 WORKERS ?= 2
 STAMP := $(VENV)/.installed
 
-.PHONY: help compare test test-fast lint format types imports bench clean
+.PHONY: help compare test test-fast lint format docs bench clean
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
 
 $(STAMP): pyproject.toml constraints.txt
@@ -17,27 +17,31 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-compare: $(STAMP)  ## which fusion method is best on the built-in digits: trains, corrupts, compares, writes a report
+compare: $(STAMP)  ## compare fusion methods on the built-in digits and write a report
 	$(BIN)/consilience compare digits --methods best-unimodal early concat late late-probs bayes-robust --seeds 8 \
 		--jobs $(WORKERS) --out runs/digits
 
-test: $(STAMP)  ## every test, doctests included
+test: $(STAMP)  ## run every test and doctest
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-test-fast: $(STAMP)  ## the tests that take a moment
+test-fast: $(STAMP)  ## run the tests that are not marked slow
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m 'not slow'
 
-lint: $(STAMP)  ## ruff, mypy and the order of the rooms
+lint: $(STAMP)  ## ruff, mypy and the order of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP)  ## put the code in the house's shape
+format: $(STAMP)  ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## speed races, each printing a ratio measured in one run
+docs: $(STAMP)  ## generate what the documents take from the code: tables, a section for each method, result pages
+	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/results.py
+
+bench: $(STAMP)  ## benchmarks, each printing a ratio measured in one run
 	@for race in benchmarks/bench_*.py; do echo "== $$race"; $(BIN)/python $$race || exit 1; done
 
 clean:  ## remove the environment and the caches
