@@ -25,6 +25,7 @@ from consilience.report.drawing import Drawing, looks_of
 from consilience.report.plots import Line, plot_lines
 from consilience.report.wording import Scale, say_level, say_list
 from consilience.reproduction.study import run_from_command_line, run_study
+from consilience.training.settings import TrainingSettings
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import train_side_by_side
 
@@ -79,7 +80,7 @@ def measure_cells(cells, shared, device="cpu"):
         methods = build_net(NETS[name], shared["d"], range(trials)) * len(cells)
         training = {setting: shared[setting] for setting in ("epochs", "patience", "lr")}
         training |= {"batch_size": batch_size(train.samples), **NETS[name].get("training", {})}
-        trained = train_side_by_side(methods, train, validation, **training)
+        trained = train_side_by_side(methods, train, validation, TrainingSettings(**training))
         arrays = {"validation": trained.losses, "test": trained.measure(test), "epochs": trained.epochs}
         arrays = {what: values.cpu().numpy() for what, values in arrays.items()}
         parameters = sum(parameter.numel() for parameter in methods[0].parameters())

@@ -34,10 +34,11 @@ def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
     np.save("y.npy", y)
     for name in ("image", "audio"):
         np.save(f"{name}.npy", np.eye(3)[y] + rng.normal(size=(90, 3)))
+    (tmp_path / "papers").symlink_to(ROOT / "papers")
     begun = []
     # A protocol takes minutes: here it is only read.
     monkeypatch.setattr("consilience.reproduction.papers.run_paper", lambda path, **how: begun.append(how["quick"]))
-    monkeypatch.setattr("consilience.cli.reproduce.say_account", lambda done, format: None)
+    monkeypatch.setattr("consilience.cli.reproduce.print_document", lambda done, format: None)
     commands = [line[0] for line in lines]
     assert {"compare", "fuse", "train", "predict", "data", "methods", "report", "reproduce"} == set(commands)
     for line in lines:

@@ -20,7 +20,7 @@ from consilience.core.errors import InputError, TrainingError, UnknownNameError,
 from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.evaluation import find_metric
-from consilience.methods import register, registration, registry
+from consilience.methods import METHODS, register
 
 QUICK = {"training": {"epochs": 2}, "verbose": 0}
 NOISE = {"corruption": "gaussian"}
@@ -517,17 +517,17 @@ def test_a_method_that_was_registered_since_extends_a_run(small, tmp_path, metho
     served = applicable
 
     def only_three(names, *rest):  # of all registered methods, for speed
-        return served([name for name in names or registry() if name in ("late", "concat", "from-a-plugin")], *rest)
+        return served([name for name in names or METHODS if name in ("late", "concat", "from-a-plugin")], *rest)
 
     monkeypatch.setattr("consilience.comparison.plan.applicable", only_three)
     how = {"seeds": 1, "levels": (), "out": tmp_path / "run", **QUICK}
     before = compare(small, methods, **how)
     kept = {path.name: path.stat().st_mtime_ns for path in before.store.jobs.glob("*.npz")}
-    register("from-a-plugin")(type("Plugin", (registry()["concat"],), {}))
+    register("from-a-plugin")(type("Plugin", (METHODS["concat"],), {}))
     try:
         after = compare(small, methods and [*methods, "from-a-plugin"], **how)
     finally:
-        registration._REGISTRY.pop("from-a-plugin")
+        METHODS.remove("from-a-plugin")
     assert set(after.findings.methods) == {"late", "concat", "from-a-plugin"}
     now = {path.name: path.stat().st_mtime_ns for path in after.store.jobs.glob("*.npz")}
     assert kept.items() < now.items()

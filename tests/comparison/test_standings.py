@@ -9,7 +9,7 @@ from consilience import compare
 from consilience.comparison.comparison import Comparison
 from consilience.comparison.gather_results import _rank
 from consilience.comparison.ranks import critical_difference, mean_scores, scores_of, standings
-from consilience.report.rank_diagram import CLEAN, EVERYTHING
+from consilience.comparison.results import CLEAN, EVERYTHING
 from report.factory import make_findings
 
 NAMES = ["late", "concat", "early", "qmf"]

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import rankdata
 
 from consilience.comparison.comparison import Comparison
-from consilience.report.rank_diagram import CLEAN, EVERYTHING, Standing
+from consilience.comparison.results import CLEAN, EVERYTHING, Standing
 from consilience.reproduction.protocol import read_protocol
 from consilience.reproduction.rank_page import answer
 from consilience.reproduction.run_protocol import run_protocol
