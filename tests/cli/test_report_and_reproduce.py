@@ -88,7 +88,7 @@ def test_an_experiment_that_does_not_exist(run):
 def test_an_experiment_that_is_no_comparison(run, tmp_path, monkeypatch):
     grid = {"sizes": (20,), "etas": (0.0, 1.0), "sigmas": (0.0, 1.0), "trials": 2, "test": 20}
     monkeypatch.setattr(cells, "QUICK", cells.Protocol(**grid, nets=tuple(MAIN), epochs=1))
-    monkeypatch.setattr(study, "write_document", lambda account, folder: folder / "report.html")  # drawing takes long
+    monkeypatch.setattr(study, "write_account", lambda account, folder: folder / "report.html")  # drawing takes long
     words = ("reproduce", "progressive-synthetic", "--quick", "--out", tmp_path / "run")
     done = run(*words)
     assert done.code == 0

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-from consilience.report.palette import looks_of
 
 from consilience import compare
 from consilience.comparison.comparison import Comparison
 from consilience.comparison.experiments import find_experiment
 from consilience.comparison.experiments.qmf_tables import ablation, estimators, gap, paper, protocol, robustness
 from consilience.comparison.experiments.qmf_tables.correlations import correlations, follows_closer, verdicts_on
+from consilience.report.palette import looks_of
 from consilience.report.scatter import Cloud, plot_clouds
 
 NAMES = ("qmf-table1", "qmf-table2", "qmf-table3", "qmf-table5", "qmf-table6", "qmf-figure1", "qmf-figure3")

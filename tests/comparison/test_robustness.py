@@ -5,8 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-from consilience.comparison.resolution import applicable
-from consilience.comparison.standings import mean_scores, scores_of, standings
 from scipy.stats import friedmanchisquare, rankdata
 
 from consilience import compare, load_data
@@ -16,6 +14,8 @@ from consilience.comparison.experiments.published import headlines
 from consilience.comparison.experiments.robustness import METHODS, Robustness, answer
 from consilience.comparison.gather_results import _rank
 from consilience.comparison.ranks import critical_difference
+from consilience.comparison.resolution import applicable
+from consilience.comparison.standings import mean_scores, scores_of, standings
 from consilience.corruption import corruption_names
 from consilience.report.rank_diagram import CLEAN, EVERYTHING, Standing
 from report.factory import make_findings
