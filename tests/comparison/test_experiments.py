@@ -7,7 +7,6 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from consilience.comparison.resolution import applicable
 
 from consilience import compare, load_data
 from consilience.comparison.comparison import reopen
@@ -20,6 +19,7 @@ from consilience.comparison.experiments import (
     published,
     register_experiment,
 )
+from consilience.comparison.resolution import applicable
 from consilience.core.errors import ConsilienceError, MissingDataError, UnknownNameError
 from consilience.corruption import corruption_names
 
