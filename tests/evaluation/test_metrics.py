@@ -107,3 +107,8 @@ def test_a_resampled_metric_is_the_metric_of_the_repeated_samples(name):
 def test_a_resample_without_spread_has_no_correlation():
     resampled = METRICS["pearson"].resampler(np.arange(3.0), np.array([1.0, 2.0, 4.0]))
     assert np.isnan(resampled(np.array([[0.0, 3.0, 0.0]]))).all()
+
+
+def test_a_mean_over_samples_gives_its_terms():
+    with pytest.raises(InputError, match="metric 'own' is per_sample, so it needs terms"):
+        Metric("own", "regression", lambda y, prediction, weight=None: 0.0, per_sample=True)

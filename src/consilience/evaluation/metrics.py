@@ -54,6 +54,8 @@ class Metric:
     combine: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.per_sample and self.terms is None:
+            raise InputError(f"metric {self.name!r} is per_sample, so it needs terms, a function that returns them [n]")
         object.__setattr__(self, "title", self.title or self.name.replace("_", " "))
 
     def __call__(

@@ -19,8 +19,8 @@ from consilience.report.drawing import BACKGROUND, Drawing, Look, Part, looks_of
 from consilience.report.plots import NARROW, WIDE, Bins, Dots, Line, plot_dots, plot_lines, plot_reliability, plot_trust
 from consilience.report.rank_diagram import draw_ranks
 from consilience.report.wording import (
-    PERCENTAGES,
     Scale,
+    is_percentage,
     one_line,
     say_count,
     say_level,
@@ -143,7 +143,7 @@ class _Artist:
         lines = self._lines(gains, "method", self.looks, Scale.of(findings.metric).factor)
         if not lines:
             return None
-        points = ", percentage points" if findings.metric in PERCENTAGES else ""
+        points = ", percentage points" if is_percentage(findings.metric) else ""
         words = f"{say_metric(findings.metric)}: gain over the best single modality"
         where = self._where(name, corruption)
         return Drawing(
@@ -159,7 +159,7 @@ class _Artist:
     ) -> Drawing | None:
         if not lines:
             return None
-        percent = metric in PERCENTAGES
+        percent = is_percentage(metric)
         limits = (0.0, 100.0) if percent else (0.0, 1.0) if metric == "ece" else (None, None)
         larger = larger_is_better(self.findings, metric)
         way = "larger is better" if larger else "smaller is better"
@@ -193,7 +193,7 @@ class _Artist:
             self._name(what, name, corruption),
             f"{words[0].upper()}{words[1:]}, {where}: every seed a dot, their mean a mark.",
             f"Dot plot of {words}, {where}. Means: {means}.",
-            plot_dots(rows, words + (", %" if metric in PERCENTAGES else "")),
+            plot_dots(rows, words + (", %" if is_percentage(metric) else "")),
         )
 
     def _trust(self, name: str, corruption: str) -> Drawing | None:

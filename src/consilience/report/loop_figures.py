@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from consilience.core.errors import InputError
 from consilience.report.drawing import BACKGROUND, Drawing, Look, looks_of
 from consilience.report.plots import Dots, Line, plot_dots, plot_lines
-from consilience.report.wording import PERCENTAGES, Scale, say_metric
+from consilience.report.wording import Scale, is_percentage, say_metric
 
 if TYPE_CHECKING:
     import polars
@@ -133,7 +133,7 @@ def _say(metric: str) -> str:
 
 
 def _percent(metric: str) -> str:
-    return ", %" if metric in PERCENTAGES else ""
+    return ", %" if is_percentage(metric) else ""
 
 
 def _bands(*lines: Line) -> str:
@@ -141,7 +141,7 @@ def _bands(*lines: Line) -> str:
 
 
 def _limits(metric: str) -> tuple[float | None, float | None]:
-    return (0.0, 100.0) if metric in PERCENTAGES else (None, None)
+    return (0.0, 100.0) if is_percentage(metric) else (None, None)
 
 
 def _describe(lines: list[Line], scale: Scale) -> str:

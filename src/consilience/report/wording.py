@@ -18,7 +18,6 @@ from consilience.evaluation.trust_verdict import say_list as say_list
 if TYPE_CHECKING:
     from consilience.comparison.results import Block
 
-PERCENTAGES = {name for name, metric in METRICS.items() if metric.percent}
 NOTHING = "–"
 
 
@@ -37,7 +36,7 @@ class Scale:
         >>> Scale.of("accuracy", [0.004, 0.012, 0.006])
         Scale(factor=100.0, decimals=2, unit=' %')
         """
-        factor, unit = (100.0, " %") if metric in PERCENTAGES else (1.0, "")
+        factor, unit = (100.0, " %") if is_percentage(metric) else (1.0, "")
         known = [factor * spread for spread in spreads if spread and math.isfinite(spread)]
         if not known:
             return cls(factor, 1 if unit else 3, unit)
@@ -80,6 +79,11 @@ class Scale:
         """
         values = np.asarray(values, dtype=np.float64)
         return self.pair(values.mean(), values.std(ddof=1) if len(values) > 1 else None)
+
+
+def is_percentage(metric: str) -> bool:
+    """Return whether tables show a metric in per cent."""
+    return metric in METRICS and METRICS[metric].percent
 
 
 def say_metric(metric: str) -> str:

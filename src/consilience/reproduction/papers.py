@@ -55,10 +55,10 @@ def find_paper(name: str) -> Path:
     """
     if Path(name).suffix in _SUFFIXES or len(Path(name).parts) > 1:
         path = Path(name)
-        if not path.is_file():
-            raise InputError(f"reproduce: there is no file {name}")
         if path.suffix not in _SUFFIXES:
             raise InputError(f"reproduce: {name} is not a protocol file (.yaml) or a script (.py)")
+        if not path.is_file():
+            raise InputError(f"reproduce: there is no file {name}")
         return path
     found = [path for path in _files() if path.stem == name]
     if found:
