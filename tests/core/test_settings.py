@@ -14,27 +14,23 @@ from consilience.core.settings import (
     PositiveInt,
     Rate,
     check_settings,
-    dropout_rate,
-    number,
-    one_of,
+    check_value,
     plain_type,
     settings_of,
-    whole_number,
-    yes_or_no,
 )
 
 
 @pytest.mark.parametrize(
-    ("check", "value", "plain"),
+    ("annotation", "value", "plain"),
     [
-        (whole_number, np.int64(3), 3),
-        (number, np.float32(0.5), 0.5),
-        (number, 2, 2.0),
-        (yes_or_no, np.bool_(True), True),
+        (PositiveInt, np.int64(3), 3),
+        (float, np.float32(0.5), 0.5),
+        (float, 2, 2.0),
+        (bool, np.bool_(True), True),
     ],
 )
-def test_what_passes_comes_back_plain(check, value, plain):
-    checked = check("it", value)
+def test_what_passes_comes_back_plain(annotation, value, plain):
+    checked = check_value("it", value, annotation)
     assert checked == plain
     assert type(checked) is type(plain)
 
@@ -42,35 +38,34 @@ def test_what_passes_comes_back_plain(check, value, plain):
 @pytest.mark.parametrize("value", [True, "1", None, float("nan"), float("inf"), 1j, [1.0], np.array(1.0)])
 def test_what_is_no_finite_number_is_refused(value):
     with pytest.raises(InputError, match=r"^it must be a number, got "):
-        number("it", value)
+        check_value("it", value, float)
 
 
 @pytest.mark.parametrize(
-    ("allowed", "inside", "outside"),
+    ("allowed", "words", "inside", "outside"),
     [
-        ("≥ 0", (0, 5), (-1e-9,)),
-        ("> 0", (1e-9,), (0, -1)),
-        ("< 0", (-1,), (0, 1)),
-        ("≥ 0 and < 1", (0, 0.99), (1, -0.1)),
+        (Interval(0), "≥ 0", (0, 5), (-1e-9,)),
+        (Interval(0, above=True), "> 0", (1e-9,), (0, -1)),
+        (Interval(high=0, below=True), "< 0", (-1,), (0, 1)),
+        (Interval(0, 1, below=True), "≥ 0 and < 1", (0, 0.99), (1, -0.1)),
     ],
 )
-def test_ranges(allowed, inside, outside):
+def test_ranges(allowed, words, inside, outside):
+    annotation = Annotated[float, allowed]
     for value in inside:
-        assert number("it", value, allowed) == value
+        assert check_value("it", value, annotation) == value
     for value in outside:
-        with pytest.raises(InputError, match=f"^it must be a number {allowed}, got "):
-            number("it", value, allowed)
+        with pytest.raises(InputError, match=f"^it must be a number {words}, got "):
+            check_value("it", value, annotation)
 
 
 def test_other_refusals_name_setting_value_and_choice():
-    with pytest.raises(InputError, match=r"^dropout must be a number ≥ 0 and < 1, got 1$"):
-        dropout_rate(1)
     with pytest.raises(InputError, match=r"^it must be True or False, got 1$"):
-        yes_or_no("it", 1)
+        check_value("it", 1, bool)
     with pytest.raises(InputError, match=r"^unknown it \['a'\]: .*Known: a, b$"):
-        one_of("it", ["a"], ("a", "b"))
-    with pytest.raises(InputError, match=r"^it must be a whole number ≥ 2, got 1$"):
-        whole_number("it", 1, least=2)
+        check_value("it", ["a"], Literal["a", "b"])
+    with pytest.raises(InputError, match=r"^it must be 'a' or a whole number ≥ 2, got 1$"):
+        check_value("it", 1, Literal["a"] | Annotated[int, Interval(2)])
 
 
 class Layer(DeclaredSettings):

@@ -15,7 +15,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union
 
@@ -340,38 +340,3 @@ def _describe_member(member: Any) -> str:
     if origin in (Mapping, dict):
         return "a mapping"
     return f"a {getattr(origin or member, '__name__', str(member))}"
-
-
-def whole_number(setting: str, value: Any, least: int = 1) -> int:
-    """Check a number that counts something, where it is not a declared setting."""
-    return check_value(setting, value, Annotated[int, Interval(least)])
-
-
-Range = Literal["", "≥ 0", "> 0", "< 0", "≥ 0 and < 1"]
-_RANGES: dict[Range, Interval] = {
-    "": Interval(),
-    "≥ 0": Interval(0),
-    "> 0": Interval(0, above=True),
-    "< 0": Interval(high=0, below=True),
-    "≥ 0 and < 1": Interval(0, 1, below=True),
-}
-
-
-def number(setting: str, value: Any, allowed: Range = "") -> float:
-    """Check a finite number, where it is not a declared setting."""
-    return check_value(setting, value, Annotated[float, _RANGES[allowed]])
-
-
-def dropout_rate(value: Any) -> float:
-    """Check a dropout rate: a number from 0 up to, not including, 1."""
-    return number("dropout", value, "≥ 0 and < 1")
-
-
-def yes_or_no(setting: str, value: Any) -> bool:
-    """Check a setting that is on or off."""
-    return check_value(setting, value, bool)
-
-
-def one_of(setting: str, value: Any, allowed: Iterable[str]) -> Any:
-    """Check a setting that is one of some words."""
-    return check_value(setting, value, Literal[tuple(allowed)])
