@@ -16,11 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from consilience import corruption, encoders, methods
+from consilience import corruption, methods
 from consilience.core.settings import describe, settings_of
 from consilience.core.targets import Task
 from consilience.data import load_data
-from consilience.data import named_sets as data_sets
+from consilience.data.named_sets import DATA_SETS
+from consilience.encoders.choice import ENCODERS
 from consilience.preparation import Preparation
 from consilience.training.settings import TrainingSettings
 
@@ -75,7 +76,7 @@ def kinds(reads: tuple[str, ...]) -> str:
 
 def gives_trust(name: str) -> bool:
     """Whether a method weighs its modalities, tried on the first built-in set that it reads."""
-    cls = methods.registry()[name]
+    cls = methods.METHODS[name]
     for source in ("digits", "sequences"):
         train = load_data(source).train[:20]
         task = Task.of(train.y)
@@ -91,7 +92,7 @@ def gives_trust(name: str) -> bool:
 def methods_table() -> list[str]:
     """Every method: its summary, tasks, kinds, whether it gives trust, and its paper."""
     rows = ["| method | what it does | tasks | kinds | trust | paper |", "|---|---|---|---|---|---|"]
-    for name, cls in methods.registry().items():
+    for name, cls in methods.METHODS.items():
         shown = f"[`{name}{'NAME' * name.endswith(':')}`](docs/methods.md#{name.rstrip(':')})"
         trust = "yes" if gives_trust(name) else ""
         cells = [shown, first_sentence(cls), ", ".join(cls.tasks), kinds(cls.reads), trust, cls.paper]
@@ -102,7 +103,7 @@ def methods_table() -> list[str]:
 def data_sets_table() -> list[str]:
     """Every named data set: what it is, whether it needs files, its licence."""
     rows = ["| name | what it is | comes with the library | licence |", "|---|---|---|---|"]
-    for name, entry in data_sets.registry().items():
+    for name, entry in DATA_SETS.items():
         source = "yes" if entry.files is None else f"no, files in `{entry.files.folder}/`"
         rows.append(f"| `{name}` | {entry.description} | {source} | {entry.licence or 'generated'} |")
     return rows
@@ -111,8 +112,7 @@ def data_sets_table() -> list[str]:
 def encoders_table() -> list[str]:
     """Every encoder: the kinds it reads and its summary."""
     rows = ["| encoder | kinds | what it is |", "|---|---|---|"]
-    for name in encoders.encoder_names():
-        cls = encoders.find_encoder(name)
+    for name, cls in ENCODERS.items():
         rows.append(f"| `{name}` | {kinds(cls.reads)} | {first_sentence(cls)} |")
     return rows
 
@@ -136,24 +136,32 @@ def training_table() -> list[str]:
 
 def method_section(name: str) -> str:
     """The section of a method: its docstring, its settings with their defaults, and its paper."""
-    cls = methods.registry()[name]
+    cls = methods.METHODS[name]
     told = read_docstring(cls)
-    parts = [f"## `{name}`", told.summary, told.body]
-    declared = settings_of(cls)
+    paragraphs = [_unwrapped(paragraph) for paragraph in told.body.split("\n\n")]
+    parts = [f"## `{name}`", told.summary, *paragraphs]
+    family = getattr(cls, "own_settings", None)  # of a loop around a method
     lines = []
-    for setting, declaration in declared.items():
-        about = told.arguments.get(setting, "").rstrip(".")
-        lines.append(f"- `{setting}` (default {declaration.default!r}): {about[:1].lower()}{about[1:]}.")
-    parts.append("Settings:\n\n" + "\n".join(lines) if lines else "Settings: none.")
+    for setting, declaration in (family or settings_of(cls)).items():
+        about = told.arguments.get(setting) or declaration.help
+        lines.append(f"- `{setting}` (default `{declaration.default!r}`): {about.rstrip('.')}.")
+    head = "Settings: those of NAME, and" if family else "Settings:"
+    parts.append(f"{head}\n\n" + "\n".join(lines) if lines else "Settings: none.")
     if cls.paper:
-        parts.append(f"Paper: {cls.paper}{f', {cls.equation}' if cls.equation else ''}.")
+        parts.append(f"Paper: {cls.paper}.")
     return "\n\n".join(part for part in parts if part)
+
+
+def _unwrapped(paragraph: str) -> str:
+    """A paragraph on one line; equations, lists and tables keep their lines."""
+    kept = any(line.startswith((" ", "|", "- ", ">>>")) for line in paragraph.splitlines())
+    return paragraph if kept else " ".join(paragraph.split())
 
 
 def methods_page() -> str:
     """docs/methods.md: what stands before its first section, and a section for each method."""
     head = METHODS.read_text(encoding="utf-8").partition("\n## ")[0].rstrip("\n")
-    return "\n\n".join([head, *map(method_section, methods.registry())]) + "\n"
+    return "\n\n".join([head, *map(method_section, methods.METHODS)]) + "\n"
 
 
 TABLES: dict[tuple[str, str], Callable[[], list[str]]] = {

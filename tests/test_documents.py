@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
-import inspect
 import re
 import runpy
 import shlex
@@ -17,17 +16,16 @@ from xml.etree import ElementTree
 import pytest
 
 import consilience
-from consilience import corruption, encoders, methods
 from consilience.cli.main import COMMANDS
 from consilience.cli.parser import parse
 from consilience.core.errors import MissingDataError
-from consilience.core.targets import Task
+from consilience.core.settings import settings_of
 from consilience.corruption.corruptions import CORRUPTIONS
 from consilience.data import load_data
-from consilience.data import named_sets as data_sets
+from consilience.data.named_sets import DATA_SETS
 from consilience.encoders.choice import ENCODERS
+from consilience.evaluation.metrics import METRICS
 from consilience.methods import METHODS
-from consilience.preparation import Preparation
 from documents import DOCUMENTS, EXAMPLES, ROOT, blocks, prose
 
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -36,7 +34,7 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path:
 @pytest.fixture(autouse=True)
 def _what_is_registered_is_forgotten() -> Iterator[None]:
     with ExitStack() as stack:
-        for registry in (METHODS, ENCODERS, CORRUPTIONS, data_sets.DATA_SETS):
+        for registry in (METHODS, ENCODERS, CORRUPTIONS, METRICS, DATA_SETS):
             stack.enter_context(registry.restored())
         yield
 
@@ -165,97 +163,29 @@ def test_every_example_has_something_expected_of_it():
     assert {example.name for example in EXAMPLES} == set(EXPECTED)
 
 
-def first_sentence(thing: object) -> str:
-    """How something introduces itself."""
-    paragraph = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
-    return paragraph.partition(". ")[0].rstrip(".")
+def load_script(name: str):
+    """A script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def kinds(reads: tuple[str, ...]) -> str:
-    """The kinds that something reads; whoever reads tokens reads text."""
-    if set(reads) >= {"vector", "image", "sequence", "tokens"}:
-        return "all"
-    return ", ".join((*reads, "text") if "tokens" in reads and "text" not in reads else reads)
+def test_documents_have_what_the_code_says():
+    for path, expected in load_script("generate").documents().items():
+        assert path.read_text(encoding="utf-8") == expected, f"{path.name} is not up to date: run `make docs`"
 
 
-def gives_trust(name: str) -> bool:
-    """Whether a method weighs its modalities, on the first built-in set that it reads."""
-    cls = methods.registry()[name]
-    for source in ("digits", "sequences"):
-        train = load_data(source).train[:20]
-        task = Task.of(train.y)
-        preparation = Preparation.fit(train, task)
-        spec = methods.Spec(preparation.modalities, task)
-        if cls.reason_against(spec) is None:
-            break
-    member = name + cls.arguments(train.names)[0] if name.endswith(":") else name
-    method = methods.build(member, spec)
-    return method(preparation.batch(train, slice(0, 2))).weights is not None
-
-
-def methods_table() -> list[str]:
-    rows = ["| method | what it does | tasks | kinds | trust | paper |", "|---|---|---|---|---|---|"]
-    for name, cls in methods.registry().items():
-        shown = f"[`{name}{'NAME' * name.endswith(':')}`](docs/methods.md#{name.rstrip(':')})"
-        trust = "yes" if gives_trust(name) else ""
-        cells = [shown, first_sentence(cls), ", ".join(cls.tasks), kinds(cls.reads), trust, cls.paper]
-        rows.append(f"| {' | '.join(cells)} |")
-    return rows
-
-
-def data_sets_table() -> list[str]:
-    rows = ["| name | what it is | comes with the library | licence |", "|---|---|---|---|"]
-    for name, entry in data_sets.registry().items():
-        source = "yes" if entry.files is None else f"no, files in `{entry.files.folder}/`"
-        rows.append(f"| `{name}` | {entry.description} | {source} | {entry.licence or 'generated'} |")
-    return rows
-
-
-def encoders_table() -> list[str]:
-    rows = ["| encoder | kinds | what it is |", "|---|---|---|"]
-    for name in encoders.encoder_names():
-        cls = ENCODERS[name]
-        rows.append(f"| `{name}` | {kinds(cls.reads)} | {first_sentence(cls)} |")
-    return rows
-
-
-def corruptions_table() -> list[str]:
-    rows = ["| corruption | kinds | what the level counts |", "|---|---|---|"]
-    for name in corruption.corruption_names():
-        one = corruption.find_corruption(name)
-        rows.append(f"| `{name}` | {kinds(one.kinds)} | {one.level} |")
-    return rows
-
-
-@pytest.mark.parametrize(
-    ("document", "name", "table"),
-    [
-        ("README.md", "methods", methods_table),
-        ("README.md", "data sets", data_sets_table),
-        ("docs/guide.md", "encoders", encoders_table),
-        ("docs/guide.md", "corruptions", corruptions_table),
-    ],
-)
-def test_tables_say_what_the_registries_say(document, name, table):
-    text = (ROOT / document).read_text(encoding="utf-8")
-    found = re.search(rf"<!-- table: {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
-    expected = "\n".join(table()) + "\n"
-    assert found is not None
-    assert found[1] == expected, f"in {document}, the table of {name} should read\n\n{expected}"
-
-
-def test_every_method_has_a_section():
-    text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## `([^`]+)`$\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-    assert set(sections) == set(methods.registry())
-    for name, cls in methods.registry().items():
-        settings = [
-            one.name for one in inspect.signature(cls).parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY
-        ]
-        listed = re.search(r"^Settings: (.*)$", sections[name], re.MULTILINE)
-        assert listed is not None, name
-        assert sorted(re.findall(r"`(\w+)`", listed[1])) == sorted(settings), name
-        assert cls.paper in sections[name], name
+def test_every_method_explains_itself_and_every_setting():
+    generate = load_script("generate")
+    for name, cls in METHODS.items():
+        docstring = generate.read_docstring(cls)
+        assert len(docstring.summary) > 20, name
+        assert docstring.body, f"{name}: the class docstring has a summary only"
+        declared = getattr(cls, "own_settings", None) or settings_of(cls)
+        explained = {name for name, setting in declared.items() if setting.help} | set(docstring.arguments)
+        unexplained = set(declared) - explained
+        assert not unexplained, f"{name}: the settings {unexplained} are not explained"
 
 
 def test_the_table_of_rooms_names_every_room_in_the_order_of_imports():
@@ -266,9 +196,8 @@ def test_the_table_of_rooms_names_every_room_in_the_order_of_imports():
     packages |= {f"methods.{path.parent.name}" for path in source.glob("methods/*/__init__.py")}
     assert set(rooms) == packages
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    layers = [layer.split(" ")[0] for layer in contract["contracts"][0]["layers"]]
-    layers = ["methods" if ":" in layer else name for layer, name in zip(contract["contracts"][0]["layers"], layers)]
-    names = [name.removeprefix("consilience.") for name in layers if name != "consilience.version"]
+    layers = [layer for layer in contract["contracts"][0]["layers"] if layer != "consilience.version"]
+    names = ["methods" if ":" in layer else layer.removeprefix("consilience.") for layer in layers]
     assert rooms == names[::-1]
 
 
@@ -291,11 +220,7 @@ def test_the_citation_file_is_sound():
 
 
 def test_results_come_from_the_result_files():
-    spec = importlib.util.spec_from_file_location("results", ROOT / "docs" / "results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    results = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(results)
+    results = load_script("results")
     for path, text in results.pages().items():
         assert text_of(path) == text, "run python docs/results.py"
     assert results.shown() in text_of(ROOT / "README.md"), "run python docs/results.py"

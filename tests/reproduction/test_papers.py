@@ -68,11 +68,9 @@ def test_the_list_reads_titles_and_executes_nothing(own, monkeypatch):
 def test_names_and_paths(own):
     assert find_paper("other") == find_paper("papers/other.py").resolve().relative_to(own.parent)
     assert find_paper("study").name == "study.py"  # not listed, yet found
+    reason = r"there is no file|is not a protocol file|unknown protocol"
     for wrong in ("papers/none.yaml", "none.py", "papers"):
-        reason = r"there is no file|is not a protocol file|unknown protocol"
         with pytest.raises((InputError, UnknownNameError), match=reason):
-            (InputError, UnknownNameError), match=r"there is no file|is not a protocol file|unknown protocol"
-        ):
             find_paper(wrong)
     with pytest.raises(InputError, match=r"is not a protocol file \(.yaml\) or a script \(.py\)"):
         find_paper("papers/none.txt")

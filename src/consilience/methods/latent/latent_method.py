@@ -25,7 +25,18 @@ MOST_VISITED = 5
     "m2vae", paper="Korthals 2019, M²VAE – Derivation of a Multi-Modal Variational Autoencoder Objective", equation="83"
 )
 class LatentFusion(Method):
-    """A linear head on the latent of whatever is present, learned with a multimodal variational autoencoder."""
+    """A linear head on the latent of whatever is present, learned with a multimodal variational autoencoder.
+
+    The autoencoder has a posterior q_S(z) for every subset S of the modalities. The head reads the mean of that of the
+    present ones, so a missing modality needs no substitute. In training z is drawn from the posterior, and the head is
+    also trained on random nested subsets of what a sample has.
+
+        z = P E[q_S],   S the present modalities
+        L = ℓ(P z_S, y) + subset_loss · mean over nested S' ⊂ S of ℓ(P z_S', y) + strength / D · (−L_M²)
+
+    D is the number of values that the decoders return. With `head="after"` the latent model is trained first, and the
+    head afterwards on its fixed posteriors. The trained model can also generate: `consilience generate`.
+    """
 
     def __init__(
         self,

@@ -44,6 +44,17 @@ PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal I
 class Progressive(Family, JointMethod):
     """A loop around a method that has a fusion: `pro:concat`, `pro:align`, …
 
+    The fused representation is fed back to the encoders, which encode their inputs again with this context. The
+    weights of the base method are the same in every pass; only W is new.
+
+        h_m^t = G_m(x_m ⊕ W_m E c_{t−1})         c_t = F(h_1^t, …, h_M^t)         z = P c_R,   c_0 = nothing
+
+    ⊕ is addition (`mode="add"`), or concatenation to the input of a layer ("concat"). W acts on channels and is the
+    same at all pixels and steps. Padding receives no context, and the encoder of a missing modality is not run. With
+    R = 1 the output equals that of the base method; before training it does for any R, because W starts at zero. If the
+    context joins at an inner stage, the stages before it run once. Methods without a fusion of features (`late`, `qmf`)
+    cannot be looped.
+
     Args:
         spec: What the method is built from.
         **settings: The fields of `MethodLoopSettings`, and the settings of the base method.
@@ -140,6 +151,8 @@ class UnimodalFeedback(Progressive):
     """A control of progressive fusion: each encoder receives its own features again, and nothing of the others.
 
     What `pro:NAME` gains over `unimodal-feedback:NAME` comes from the other modalities, not from running twice.
+
+        h_m^t = G_m(x_m ⊕ W_m E_m h_m^{t−1})         c = F(h_1^R, …, h_M^R)         z = P c
     """
 
     source = "own"

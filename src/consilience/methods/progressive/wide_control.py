@@ -31,6 +31,7 @@ TOLERANCE = 0.01
 class Wide(Family):
     """A method whose encoders are widened until it has as many parameters as `pro:NAME` with the same settings.
 
+    What `pro:NAME` gains over `wide:NAME` comes from where the weights are, not from their number. The control is ours.
     All encoders are widened by one factor, or by factors of their own where that comes nearer. A user's own encoders
     and pretrained ones stay as they are. A method whose width is a setting of its own (`mult`, `ef-lstm`) is widened
     by that.
