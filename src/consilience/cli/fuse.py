@@ -128,13 +128,13 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if out is not None:
         print(f"\n{rows} {'log-posteriors' if chosen.log else 'posteriors'}: {out}")
     if chosen.report is not None:
+        from consilience.core.files import write_atomically
         from consilience.report.fuse_page import render_fusion
-        from consilience.report.page import write_file
         from consilience.report.wording import say_list
 
         title = f"Fusion of {say_list(evidence.opinions.names)}"
         page = render_fusion(experts, fused, remarks, title, shlex.join(command))
-        print(f"report: {write_file(Path(chosen.report), page.encode('utf-8', 'replace'))}")
+        print(f"report: {write_atomically(Path(chosen.report), page.encode('utf-8', 'replace'))}")
 
 
 def check(chosen: Namespace) -> None:

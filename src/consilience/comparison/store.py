@@ -18,6 +18,7 @@ import numpy as np
 
 from consilience.comparison.plan import EXTENDABLE, Job
 from consilience.core.errors import ConsilienceError, InputError, TrainingError
+from consilience.core.files import atomic_file, atomic_folder, write_atomically
 from consilience.version import __version__
 
 PLAN = "plan.json"
@@ -86,9 +87,8 @@ class Store:
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file of the run folder, completely or not at all."""
         path = self.folder / name
-        with writing(self.folder), _beside(path) as part:
-            part.write_text(text, encoding="utf-8")
-        return path
+        with writing(self.folder):
+            return write_atomically(path, text)
 
     def has(self, job: Job) -> bool:
         """Return whether there is a file with the job's result, without reading it."""
@@ -117,7 +117,7 @@ class Store:
     def write(self, job: Job, result: Result) -> None:
         """Write a result: to a file beside its place, flushed to disk, then moved."""
         about = np.frombuffer(json.dumps(result.about).encode(), dtype=np.uint8)
-        with writing(self.folder), _beside(self._path(job)) as part, part.open("wb") as file:
+        with writing(self.folder), atomic_file(self._path(job)) as part, part.open("wb") as file:
             np.savez(file, **{_ABOUT: about}, **result.arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
@@ -161,13 +161,9 @@ class Store:
         with writing(self.folder), self._alone("publish"):
             if marker.exists() and marker.read_text(encoding="utf-8") == job.key:
                 return
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part = target.with_name(f".{target.name}.{os.getpid()}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(self.model(job), part)
-            (part / "job.key").write_text(job.key, encoding="utf-8")
-            shutil.rmtree(target, ignore_errors=True)
-            os.replace(part, target)
+            with atomic_folder(target) as part:
+                shutil.copytree(self.model(job), part, dirs_exist_ok=True)
+                (part / "job.key").write_text(job.key, encoding="utf-8")
 
     @contextlib.contextmanager
     def _alone(self, name: str) -> Iterator[None]:
@@ -205,16 +201,6 @@ def writing(folder: Path) -> Iterator[None]:
         if isinstance(error, ConsilienceError) or error.errno is None:
             raise
         raise StoreError(f"cannot write to {folder}: {error.strerror}. Results already there are kept") from error
-
-
-@contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _short(value: Any) -> str:

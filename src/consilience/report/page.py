@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.results import Block, Findings
 from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, summarise
+from consilience.core.files import write_atomically
 from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
 from consilience.report.result_tables import legend, rank_table
@@ -43,9 +43,9 @@ def write_report(findings: Findings, folder: str | Path) -> Path:
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for part in parts.values():
         for drawing in part.drawings:
-            write_file(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
-            write_file(folder / "figures" / f"{drawing.name}.png", drawing.png())
-    page = write_file(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
+            write_atomically(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
+            write_atomically(folder / "figures" / f"{drawing.name}.png", drawing.png())
+    page = write_atomically(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
     remove_others(folder / "figures", {drawing.name for part in parts.values() for drawing in part.drawings})
     return page
 
@@ -86,17 +86,6 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             },
         )
     )
-
-
-def write_file(path: Path, content: bytes) -> Path:
-    """Write beside the old file and take its place; returns the path."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
 
 
 def environment() -> Environment:

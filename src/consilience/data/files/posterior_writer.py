@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from consilience.core.errors import InputError
+from consilience.core.files import atomic_file
 
 if TYPE_CHECKING:
     import polars
@@ -38,14 +38,13 @@ def writing(path: Path, classes: Sequence[str], logarithms: bool = False) -> Ite
     ending = path.suffix.lower()
     if ending not in makers:
         raise InputError(f"cannot write {path.name!r}: the ending must be one of {', '.join(ENDINGS)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        with makers[ending](beside, list(classes), logarithms) as write:
+    with (
+        atomic_file(path) as complete,
+        TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True) as parts,
+    ):
+        with makers[ending](Path(parts), list(classes), logarithms) as write:
             yield lambda posterior: write(posterior if logarithms else np.exp(posterior))
-        os.replace(beside / "whole", path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        os.replace(Path(parts) / "whole", complete)
 
 
 @contextmanager
