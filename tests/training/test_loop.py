@@ -14,10 +14,9 @@ from consilience.core.targets import Task
 from consilience.methods import Spec, Step, build
 from consilience.methods.opinions.late import Late
 from consilience.training import Phase
-from consilience.training.devices import lay_out
+from consilience.training.devices import epoch_seed, lay_out
 from consilience.training.loop import hide_some
-from consilience.training.seeding import epoch_seed
-from consilience.training.validation import validate
+from consilience.training.training_log import validate
 from training.toys import Explosive, Straight, make, make_samples, prepare, same, trainer, weights
 
 FULL = {"batch_size": 1000, "optimizer": "sgd"}

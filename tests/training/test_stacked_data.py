@@ -6,8 +6,8 @@ import torch
 from consilience.core.samples import MappedRows, Samples
 from consilience.core.targets import Task
 from consilience.preparation import Preparation
-from consilience.training.batch_plan import plan_epoch
-from consilience.training.seeding import epoch_seed
+from consilience.training.batch_loader import plan_epoch
+from consilience.training.devices import epoch_seed
 from consilience.training.stacked_data import Trials, plan_own_orders
 
 BASE = np.random.default_rng(0).integers(0, 256, size=(6, 1, 4, 4), dtype=np.uint8)

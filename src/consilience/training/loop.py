@@ -14,17 +14,13 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.methods import Method, Step
-from consilience.training.batch_loader import BatchLoader
-from consilience.training.batch_plan import BatchPlan, plan_epoch, steps_per_epoch
+from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.callbacks import Callback, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
-from consilience.training.devices import lay_out
-from consilience.training.optimizers import LearningRate, build_optimizer, restore_optimizer
-from consilience.training.phases import Phase, training_only
-from consilience.training.seeding import epoch_seed, seed_device
+from consilience.training.devices import epoch_seed, lay_out, seed_device
+from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
 from consilience.training.settings import TrainingSettings
-from consilience.training.training_log import Log, check_weights, diverged, first_broken
-from consilience.training.validation import EarlyStopping, validate
+from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
 
 logger = logging.getLogger("consilience")
 # Before the names of what callbacks observe, to tell them from the terms of the objective.

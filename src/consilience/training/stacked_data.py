@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.samples import MappedRows, Samples
 from consilience.preparation import Preparation
-from consilience.training.batch_plan import plan_epoch
-from consilience.training.seeding import epoch_seed
+from consilience.training.batch_loader import plan_epoch
+from consilience.training.devices import epoch_seed
 
 
 @dataclass(frozen=True)

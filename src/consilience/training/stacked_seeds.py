@@ -19,15 +19,12 @@ from consilience.core.targets import Task, TaskKind
 from consilience.encoders import EncoderChoice, own_transforms
 from consilience.methods import Method, Spec, build, find
 from consilience.preparation import Preparation
-from consilience.training.devices import memory_advice, resolve_device
-from consilience.training.memory_reuse import kept_memory
-from consilience.training.model import Model
-from consilience.training.seeding import seeded
+from consilience.training.devices import resolve_device, seeded, training_context
+from consilience.training.model import Model, misplaced_trust, warn_of_misplaced_trust
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import SideBySide, train_side_by_side, unsupported_setting
 from consilience.training.trainer import Trainer
 from consilience.training.training_log import Log, diverged
-from consilience.training.trust_check import misplaced_trust, warn_of_misplaced_trust
 
 # For each seed: training samples and validation samples.
 Parts = tuple[Samples, Samples]
@@ -78,11 +75,7 @@ def fit_together(
     _refuse(name, _batch_statistics(methods[0], parts, trainer))
     device = resolve_device(trainer.device)
     began = time.perf_counter()
-    with (
-        seeded(seeds[0], device),
-        memory_advice(trainer.batch_size, trainer.precision),
-        kept_memory(trainer.keep_memory and device.type == "cpu"),
-    ):
+    with training_context(trainer, device, seeds[0]):
         train, validation = (Trials.of([pair[which] for pair in parts], prepared, device) for which in (0, 1))
         trained = _train(name, methods, train, validation, trainer, seeds)
     check_finite(name, seeds, trained.logs, trainer.lr)

@@ -25,13 +25,12 @@ from torch.func import functional_call, stack_module_state, vmap
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, TrainingError
 from consilience.methods import Method, Prediction, Step, task_losses
-from consilience.training.batch_plan import steps_per_epoch
+from consilience.training.batch_loader import steps_per_epoch
 from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
 from consilience.training.settings import TrainingSettings
 from consilience.training.stacked_data import StackedPlan, Trials, plan_own_orders, plan_shared_order, trial_batch
-from consilience.training.training_log import Log
-from consilience.training.validation import EarlyStopping, figures, per_sample
+from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
 from consilience.training.weight_averaging import update_means
 
 # Settings that stacked training does not have, with the values it accepts.

@@ -9,8 +9,8 @@ from consilience.core.errors import TrustWarning
 from consilience.core.samples import Samples
 from consilience.methods import ExpertMethod, Prediction, Spec
 from consilience.training import Model, Trainer
-from consilience.training import trust_check as watching
-from consilience.training.trust_check import misplaced_trust, warn_of_misplaced_trust
+from consilience.training import model as model_module
+from consilience.training.model import misplaced_trust, warn_of_misplaced_trust
 from training.toys import make_samples, prepare
 
 
@@ -96,7 +96,7 @@ def test_equal_weights_of_what_is_present_are_not_blamed_for_harder_samples():
 
 
 def test_a_large_set_is_looked_at_in_part(monkeypatch):
-    monkeypatch.setattr(watching, "MOST", 20)
+    monkeypatch.setattr(model_module, "TRUST_SAMPLES", 20)
     samples, spread = make_samples(400), np.unique(np.linspace(0, 399, 20).round().astype(int))
     opinions = torch.randn(20, 2, 3, generator=torch.Generator().manual_seed(0))
     weights = -opinions[torch.arange(20), :, torch.tensor(samples.y[spread])]
