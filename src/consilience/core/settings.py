@@ -235,9 +235,9 @@ class DeclaredSettings:
             cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
 
 
-def check_fields(instance: Any, where: str) -> None:
-    """Check every field of a dataclass in place; called from its `__post_init__`."""
-    for name, setting in settings_of(type(instance)).items():
+def check_fields(instance: Any, where: str, declaring: type | None = None) -> None:
+    """Check every field of a dataclass, or of a base class of it, in place; called from its `__post_init__`."""
+    for name, setting in settings_of(declaring or type(instance)).items():
         object.__setattr__(instance, name, setting.check(getattr(instance, name), where))
 
 

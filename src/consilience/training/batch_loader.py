@@ -157,18 +157,19 @@ def free_memory(device: torch.device) -> float:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """One batch of one process.
+    """One batch of one process, or of every trial of a stack of models.
 
     Attributes:
-        rows: Its samples, as row numbers.
+        rows: Its samples, as row numbers `[k]`, or `[trial, k]` if each trial has its own.
         share: Multiplies its mean loss, so that the gradient of a step is that of all samples of the step together.
-        of_epoch: Its share of the epoch's total weight.
+            A number, or `[trial]`.
+        of_epoch: Its share of the epoch's total weight, a number or `[trial]`.
         ends_step: Whether the optimizer takes a step after it.
     """
 
     rows: Tensor
-    share: float
-    of_epoch: float
+    share: float | Tensor
+    of_epoch: float | Tensor
     ends_step: bool
 
 

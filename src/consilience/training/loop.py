@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -351,22 +350,17 @@ class TrainingRun:
 
     def _validate(self, row: dict[str, float], validation: BatchLoader) -> float:
         """Add the validation figures to an epoch's row and copy the weights if they are the best so far."""
-        with self._validating():
+        self._call("on_validation_start")
+        try:
             row |= validate(self._forward, self.module, validation, self.settings.evaluation_batch)
             loss = row["validation_loss"]
             if not math.isfinite(loss):
                 raise self._diverged("validation_loss", loss)
             if self._stopping.improves(loss, self.epoch):
                 self._take_best({name: value.detach().clone() for name, value in self.module.state_dict().items()})
-        return loss
-
-    @contextmanager
-    def _validating(self) -> Any:
-        self._call("on_validation_start")
-        try:
-            yield
         finally:
             self._call("on_validation_end")
+        return loss
 
     def _take_best(self, weights: dict[str, Tensor]) -> None:
         self.best_weights = self._best_of_any_phase = weights

@@ -25,11 +25,11 @@ from torch.func import functional_call, stack_module_state, vmap
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, TrainingError
 from consilience.methods import Method, Prediction, Step, task_losses
-from consilience.training.batch_loader import steps_per_epoch
+from consilience.training.batch_loader import BatchPlan, steps_per_epoch
 from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
 from consilience.training.settings import TrainingSettings
-from consilience.training.stacked_data import StackedPlan, Trials, plan_own_orders, plan_shared_order, trial_batch
+from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
 from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
 from consilience.training.weight_averaging import update_means
 
@@ -114,7 +114,7 @@ def train_side_by_side(
     for epoch in range(settings.epochs):
         started = time.perf_counter()
         going = stack.going.tolist()
-        plans: Iterable[StackedPlan]
+        plans: Iterable[BatchPlan]
         if seeds is None:
             plans = plan_shared_order(stack.train, settings.batch_size, shared)
         else:
@@ -156,7 +156,7 @@ def check_trials(
     seeds: Sequence[int] | None,
 ) -> None:
     """Raise an error for settings that stacked training does not have, and for trials that do not match the methods."""
-    if reason := unsupported_setting(settings):
+    if reason := settings.outside(ACCEPTED):
         raise InputError(f"side by side: {reason}")
     if not methods or not len(methods) == len(train) == len(validation):
         raise InputError(
@@ -167,14 +167,6 @@ def check_trials(
         raise InputError(f"side by side: one seed for each of {len(methods)} trials, got {len(seeds)}")
     if seeds is None and settings.accumulate > 1:
         raise InputError("side by side: accumulate needs a seed for each trial")
-
-
-def unsupported_setting(settings: TrainingSettings) -> str | None:
-    """Return which setting stacked training does not have, or None if it has them all."""
-    for name, allowed in ACCEPTED.items():
-        if (value := getattr(settings, name)) not in allowed:
-            return f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}"
-    return None
 
 
 class _Stack:
@@ -207,7 +199,7 @@ class _Stack:
         return self.learned | self.statistics
 
     def train_epoch(
-        self, plans: Iterable[StackedPlan], epoch: int, rate: LearningRate, by_epoch: bool
+        self, plans: Iterable[BatchPlan], epoch: int, rate: LearningRate, by_epoch: bool
     ) -> dict[str, Tensor]:
         """Train on all batches of an epoch; return the mean of each loss term, `[trial]`."""
         settings = self.settings

@@ -179,7 +179,8 @@ def _callbacks(
 ) -> Iterator[Callback]:
     """The callbacks that the settings and the method imply, around the user's own."""
     if module.keeps_history:
-        yield LossHistory.of(module, samples, device)
+        start, window = module.history_start, module.history_length
+        yield LossHistory(samples, len(module.names), start=start, window=window, device=device)
     if trainer.average is not None:
         yield WeightAveraging(trainer.average)
     if trainer.verbose:
