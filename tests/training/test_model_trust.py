@@ -34,7 +34,7 @@ def test_energy_that_grows_with_the_noise_is_warned_of():
         model = fit("qmf", normalise=False)
     assert set(model.misplaced_trust) == {"a", "b"}
     assert len(caught) == 1
-    assert all(one.r > one.low > 0 and one.n == 200 for one in model.misplaced_trust.values())
+    assert all(trust.r > trust.low > 0 and trust.n == 200 for trust in model.misplaced_trust.values())
 
 
 @pytest.mark.parametrize(("method", "normalise"), [("qmf", True), ("late", False), ("concat", False)])
@@ -101,7 +101,7 @@ def test_a_large_set_is_looked_at_in_part(monkeypatch):
     opinions = torch.randn(20, 2, 3, generator=torch.Generator().manual_seed(0))
     weights = -opinions[torch.arange(20), :, torch.tensor(samples.y[spread])]
     found = misplaced_trust(model_of(weights, opinions, samples), samples)
-    assert {name: one.n for name, one in found.items()} == {"a": 20, "b": 20}
+    assert {name: trust.n for name, trust in found.items()} == {"a": 20, "b": 20}
 
 
 def test_a_correlation_that_chance_explains_is_no_reason_to_warn():

@@ -34,7 +34,7 @@ def assert_trial(trials, trial, samples, preparation, rows=slice(None)):
 
 def test_every_trial_has_its_own_samples_in_its_own_preparation():
     sets = [drawn(seed) for seed in range(3)]
-    prepared = [prepare(one) for one in sets]
+    prepared = [prepare(samples) for samples in sets]
     trials = Trials.of(sets, prepared)
     assert (len(trials), trials.samples) == (3, 20)
     assert trials.values["image"].shape == (3, 6, 1, 4, 4)  # each of the six once, however many share it

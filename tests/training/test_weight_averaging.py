@@ -141,5 +141,5 @@ def test_ctrl_c_without_validation_leaves_the_average(caplog):
     log = trainer(PREPARATION, average="mean", batch_size=8).run(module, SAMPLES)
     assert log.interrupted
     assert "keeping the average of its steps so far" in caplog.text
-    steps = torch.stack([one["map.weight"] for one in module.seen[1:]])
+    steps = torch.stack([step["map.weight"] for step in module.seen[1:]])
     torch.testing.assert_close(module.map.weight.detach(), steps.mean(dim=0))
