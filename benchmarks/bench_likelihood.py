@@ -27,7 +27,7 @@ from consilience.core.samples import Samples
 from consilience.methods.latent.importance_sampling import log_evidence
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Trainer
-from consilience.training.memory_reuse import kept_memory
+from consilience.training.devices import kept_memory
 
 POINTS, DRAWS, MODALITIES = 1000, 1000, "abcd"
 # Numbers in a modality, widths of its decoder, and for how many points the loops are timed.

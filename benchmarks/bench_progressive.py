@@ -27,7 +27,7 @@ from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.targets import Task
 from consilience.preparation import Preparation
-from consilience.training.memory_reuse import kept_memory
+from consilience.training.devices import kept_memory
 
 LIMIT = 2.05
 

@@ -23,7 +23,7 @@ from consilience.core.samples import Samples
 from consilience.core.targets import Task
 from consilience.preparation import Preparation
 from consilience.training import Model, Trainer
-from consilience.training.trust_check import misplaced_trust
+from consilience.training.model import misplaced_trust
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "late": ("late", {}),

@@ -35,7 +35,7 @@ from consilience.methods.latent.objectives.m2vae import M2Vae
 from consilience.methods.latent.objectives.objective import evaluate
 from consilience.preparation import Preparation
 from consilience.training import Trainer
-from consilience.training.memory_reuse import kept_memory
+from consilience.training.devices import kept_memory
 
 WIDTH, HIDDEN, LATENT, BATCH = 784, 512, 20, 128
 REFERENCE = 92e9

@@ -28,8 +28,7 @@ from consilience.report.wording import NOTHING, Scale, say_list, say_number
 from consilience.reproduction.study import run_from_command_line, run_study
 from consilience.training import Trainer
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.devices import resolve_device
-from consilience.training.seeding import seeded
+from consilience.training.devices import resolve_device, seeded
 
 TITLE = "JMVAE on images and labels of MNIST: the published log-likelihood"
 PAPER = "Suzuki, Nakayama and Matsuo 2016, Joint Multimodal Learning with Deep Generative Models"

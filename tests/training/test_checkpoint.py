@@ -19,7 +19,7 @@ def timeless(log):
 
 
 def phases():
-    return [Phase("first", epochs=3, parameters=lambda one: [one.map.weight]), Phase("second", epochs=6, lr=0.02)]
+    return [Phase("first", epochs=3, parameters=lambda module: [module.map.weight]), Phase("second", epochs=6, lr=0.02)]
 
 
 def straight(dropout=0.3):
@@ -84,7 +84,7 @@ def test_several_runs_of_a_trainer_have_a_checkpoint_each(tmp_path):
 
     expected = fit()
     assert same(fit(tmp_path), expected)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["run-0.pt", "run-1.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-0.pt", "run-1.pt"]
     calls: list[int] = []
     assert same(fit(tmp_path, calls), expected)
     assert not calls  # what was finished is not trained again, although the last epoch was no 10 seconds ago

@@ -14,10 +14,9 @@ from consilience.core.targets import Task
 from consilience.methods import Spec, Step, build
 from consilience.methods.opinions.late import Late
 from consilience.training import Phase
-from consilience.training.devices import lay_out
+from consilience.training.devices import epoch_seed, lay_out
 from consilience.training.loop import hide_some
-from consilience.training.seeding import epoch_seed
-from consilience.training.validation import validate
+from consilience.training.training_log import validate
 from training.toys import Explosive, Straight, make, make_samples, prepare, same, trainer, weights
 
 FULL = {"batch_size": 1000, "optimizer": "sgd"}
@@ -264,8 +263,8 @@ def test_phases_train_only_their_parameters_and_are_visible():
     module.trap = watch
     start = weights(module)
     phases = [
-        Phase("weight", epochs=2, parameters=lambda one: [one.map.weight]),
-        Phase("bias", lr=0.3, parameters=lambda one: [one.map.bias]),
+        Phase("weight", epochs=2, parameters=lambda module: [module.map.weight]),
+        Phase("bias", lr=0.3, parameters=lambda module: [module.map.bias]),
     ]
     log = trainer(preparation, **FULL).run(module, samples, phases=phases)
     assert seen == [("weight", epoch, 2) for epoch in range(2)] + [("bias", epoch, 3) for epoch in range(3)]
@@ -275,7 +274,7 @@ def test_phases_train_only_their_parameters_and_are_visible():
     assert not torch.equal(start["map.weight"], between["map.weight"])
     assert torch.equal(between["map.weight"], end["map.weight"])
     assert not torch.equal(between["map.bias"], end["map.bias"])
-    assert all(one.requires_grad for one in module.parameters())
+    assert all(parameter.requires_grad for parameter in module.parameters())
     # The second phase has its own rate, and meets no gradients left over from the first.
     x, y, _ = numbers(samples)
     logits = torch.from_numpy(x).float() @ between["map.weight"].T
@@ -294,7 +293,7 @@ def test_gradients_from_before_do_not_count():
     used.map.weight.grad = torch.full_like(used.map.weight, 100.0)
     for module in (fresh, used):
         trainer(preparation).run(module, samples)
-        assert all(one.grad is None for one in module.parameters())
+        assert all(parameter.grad is None for parameter in module.parameters())
     assert same(weights(fresh), weights(used))
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from consilience.training import LossHistory
-from consilience.training.seeding import epoch_seed
+from consilience.training.devices import epoch_seed
 from training.toys import Witness, make, make_samples, prepare, trainer
 
 

@@ -75,7 +75,7 @@ def test_class_weights_reach_training():
         for one in (None, {"rare": 50.0})
     )
     rare = plain.task.classes.tolist().index("rare")
-    odds = [one.predict(NAMED, device="cpu").output.softmax(1)[:, rare].mean() for one in (plain, weighted)]
+    odds = [model.predict(NAMED, device="cpu").output.softmax(1)[:, rare].mean() for model in (plain, weighted)]
     assert odds[1] > 2 * odds[0]
     assert NAMED.weight is None
 
@@ -87,7 +87,7 @@ def test_the_seed_decides_everything(settings):
         Model.fit("concat", SAMPLES, settings=settings, trainer=Trainer(epochs=1, seed=seed, device="cpu"))
         for seed in (0, 0, 1)
     )
-    outputs = [one.predict(SAMPLES, device="cpu").output for one in (first, second, other)]
+    outputs = [model.predict(SAMPLES, device="cpu").output for model in (first, second, other)]
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
 

@@ -66,8 +66,8 @@ def test_a_round_trip_changes_no_bit(name, tmp_path):
     assert torch.equal(output(again), output(model))
     assert extra == {"note": "größer"}
     assert (again.name, again.settings, again.task) == (name, {}, model.task)
-    assert sorted(one.name for one in (tmp_path / "model").iterdir()) == [DESCRIPTION, WEIGHTS]
-    assert [one.name for one in tmp_path.iterdir()] == ["model"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [DESCRIPTION, WEIGHTS]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_strings_numbers_text_and_odd_names_round_trip(tmp_path):
@@ -110,7 +110,7 @@ def test_an_existing_model_is_replaced(model, folder):
     other = fit("late")
     other.save(folder)
     assert load_model(folder)[0].name == "late"
-    assert [one.name for one in folder.parent.iterdir()] == ["model"]
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
     (folder.parent / "empty").mkdir()
     model.save(folder.parent / "empty")
     assert load_model(folder.parent / "empty")[0].name == "concat"
@@ -130,7 +130,7 @@ def test_a_failure_while_replacing_keeps_the_old_model(model, folder, monkeypatc
         fit("late").save(folder)
     monkeypatch.undo()
     assert torch.equal(output(load_model(folder)[0]), output(model))
-    assert [one.name for one in folder.parent.iterdir()] == ["model"]
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_foreign_folder_is_not_overwritten(model, tmp_path, files, message):
         (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message):
         model.save(tmp_path)
-    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == files
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
 
 
 def test_what_the_user_put_beside_a_model_is_not_lost(model, folder):

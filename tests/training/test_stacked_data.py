@@ -6,8 +6,8 @@ import torch
 from consilience.core.samples import MappedRows, Samples
 from consilience.core.targets import Task
 from consilience.preparation import Preparation
-from consilience.training.batch_plan import plan_epoch
-from consilience.training.seeding import epoch_seed
+from consilience.training.batch_loader import plan_epoch
+from consilience.training.devices import epoch_seed
 from consilience.training.stacked_data import Trials, plan_own_orders
 
 BASE = np.random.default_rng(0).integers(0, 256, size=(6, 1, 4, 4), dtype=np.uint8)
@@ -34,7 +34,7 @@ def assert_trial(trials, trial, samples, preparation, rows=slice(None)):
 
 def test_every_trial_has_its_own_samples_in_its_own_preparation():
     sets = [drawn(seed) for seed in range(3)]
-    prepared = [prepare(one) for one in sets]
+    prepared = [prepare(samples) for samples in sets]
     trials = Trials.of(sets, prepared)
     assert (len(trials), trials.samples) == (3, 20)
     assert trials.values["image"].shape == (3, 6, 1, 4, 4)  # each of the six once, however many share it

@@ -25,7 +25,7 @@ def training(**changed):
 
 
 def made(name="pro:concat", **settings):
-    modalities = {one: Modality(one, "vector", (2,)) for one in "ab"}
+    modalities = {name: Modality(name, "vector", (2,)) for name in "ab"}
     spec = Spec(modalities, Task.of_numbers(np.array([-1.0, 1.0])), dict.fromkeys(modalities, SHAPE))
     methods = []
     for seed in range(TRIALS):

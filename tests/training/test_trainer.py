@@ -143,7 +143,7 @@ def test_precision(precision, inside):
     kept = torch.float64 if precision == "64" else torch.float32
     assert {value.dtype for value in module.state_dict().values()} == {kept}
     assert np.isfinite(log.rows[-1]["validation_loss"])
-    outputs = [trainer(PREPARATION).predict(one, VALIDATION).output for one in (module, exact)]
+    outputs = [trainer(PREPARATION).predict(trained, VALIDATION).output for trained in (module, exact)]
     assert outputs[0].dtype == kept
     tolerance = 1e-5 if precision == "64" else 0.1
     torch.testing.assert_close(*outputs, atol=tolerance, rtol=tolerance, check_dtype=False)
@@ -208,7 +208,7 @@ def test_an_interrupt_in_a_second_phase_falls_back_on_the_first():
     assert log.interrupted
     trainer(PREPARATION, epochs=2).run(until, SAMPLES, VALIDATION)
     assert same(weights(module), weights(until))
-    assert all(one.requires_grad for one in module.parameters())
+    assert all(parameter.requires_grad for parameter in module.parameters())
 
 
 def test_an_interrupt_is_raised_on_request():
@@ -313,7 +313,7 @@ def test_cross_fitting_is_decided_by_the_seed_and_draws_each_module_anew():
         run = trainer(PREPARATION, epochs=1, lr=1e-9, seed=seed)
         spec = Spec(PREPARATION.modalities, PREPARATION.task)
         prediction, modules, fold_of = run.cross_fit(lambda: Late(spec), SAMPLES, 3)
-        return prediction.output, [weights(one) for one in modules], fold_of
+        return prediction.output, [weights(module) for module in modules], fold_of
 
     first, again, other = outputs(0, 1), outputs(0, 2), outputs(1, 1)
     assert torch.equal(first[0], again[0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from consilience.training import Phase
-from consilience.training.weight_averaging import WeightAverage
+from consilience.training.weight_averaging import WeightAveraging
 from training.toys import At, Straight, make, make_samples, prepare, same, trainer, weights
 
 SAMPLES, VALIDATION = make_samples(50), make_samples(40, seed=7)
@@ -33,7 +33,8 @@ class Recorded(Straight):
 def walked(rule, values):
     """The average that is left after a weight took these values."""
     line = nn.Linear(1, 1, bias=False, dtype=torch.float64)
-    average = WeightAverage(line, line.parameters(), rule)
+    average = WeightAveraging(rule)
+    average.start(line, line.parameters())
     for value in values:
         line.weight.data.fill_(value)
         average.update()
@@ -63,7 +64,8 @@ def test_what_is_saved_beside_weights_is_averaged_where_it_has_a_mean():
     norm.register_buffer("mask", torch.tensor([-math.inf, 2.0]))
     norm.register_buffer("least", torch.tensor(math.inf))
     norm.register_buffer("passing", torch.tensor([0.0]), persistent=False)
-    average = WeightAverage(norm, norm.parameters(), "mean")
+    average = WeightAveraging("mean")
+    average.start(norm, norm.parameters())
     for value in (1.0, 3.0):
         norm.running_mean = torch.tensor([value])  # in the place of the one before
         norm.least.fill_(value if value > 1 else math.inf)
@@ -80,7 +82,8 @@ def test_what_is_saved_beside_weights_is_averaged_where_it_has_a_mean():
 
 def test_many_small_steps_are_not_lost_in_16_bits():
     line = nn.Linear(1, 1, bias=False).to(torch.bfloat16)
-    average = WeightAverage(line, line.parameters(), "mean")
+    average = WeightAveraging("mean")
+    average.start(line, line.parameters())
     for number in range(1000):
         line.weight.data.fill_(number / 1000)
         average.update()
@@ -138,5 +141,5 @@ def test_ctrl_c_without_validation_leaves_the_average(caplog):
     log = trainer(PREPARATION, average="mean", batch_size=8).run(module, SAMPLES)
     assert log.interrupted
     assert "keeping the average of its steps so far" in caplog.text
-    steps = torch.stack([one["map.weight"] for one in module.seen[1:]])
+    steps = torch.stack([step["map.weight"] for step in module.seen[1:]])
     torch.testing.assert_close(module.map.weight.detach(), steps.mean(dim=0))

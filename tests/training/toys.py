@@ -25,7 +25,7 @@ class Straight(Method):
 
     def __init__(self, spec: Spec, *, dropout: float = 0.0):
         super().__init__(spec)
-        width = sum(int(np.prod(one.shape)) for one in spec.modalities.values())
+        width = sum(int(np.prod(modality.shape)) for modality in spec.modalities.values())
         self.drop = nn.Dropout(dropout)
         self.map = nn.Linear(width, spec.task.outputs)
         self.trap: Callable[[Step], None] = _nothing

@@ -71,7 +71,7 @@ def import_training(method: str) -> None:
     """Import what training needs, so that it does not count as training time of a process's first job."""
     import lightning_fabric  # noqa: F401
 
-    import consilience.training  # noqa: F401
+    import consilience.training.model  # noqa: F401
     from consilience.methods import find
 
     find(registered_name(method))

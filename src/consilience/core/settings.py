@@ -120,8 +120,7 @@ def describe(annotation: Any) -> str:
     >>> describe(PositiveInt | None)
     'a whole number ≥ 1 or None'
     """
-    members = _members(annotation)
-    return _either([_describe_member(member) for member in members])
+    return _either([_describe_member(member) for member in _members(annotation)])
 
 
 def plain_type(annotation: Any) -> Any:
@@ -130,10 +129,7 @@ def plain_type(annotation: Any) -> Any:
     >>> plain_type(Annotated[PositiveInt | None, "help"])
     typing.Optional[int]
     """
-    members = [
-        member.__origin__ if typing.get_origin(member) is Annotated else member for member in _members(annotation)
-    ]
-    return Union[tuple(members)]  # noqa: UP007  (built at run time)
+    return Union[tuple(map(_bare, _members(annotation)))]  # noqa: UP007  (built at run time)
 
 
 def settings_of(declaring: Callable[..., Any]) -> dict[str, Setting]:
@@ -235,9 +231,9 @@ class DeclaredSettings:
             cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
 
 
-def check_fields(instance: Any, where: str) -> None:
-    """Check every field of a dataclass in place; called from its `__post_init__`."""
-    for name, setting in settings_of(type(instance)).items():
+def check_fields(instance: Any, where: str, declaring: type | None = None) -> None:
+    """Check every field of a dataclass, or of a base class of it, in place; called from its `__post_init__`."""
+    for name, setting in settings_of(declaring or type(instance)).items():
         object.__setattr__(instance, name, setting.check(getattr(instance, name), where))
 
 
@@ -253,8 +249,7 @@ def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
 
 def _members(annotation: Any) -> list[Any]:
     """The alternatives of a union, `Annotated` around a union taken apart; other annotations alone."""
-    if typing.get_origin(annotation) is Annotated and not _range(annotation):
-        annotation = annotation.__origin__
+    annotation = annotation if _range(annotation) else _bare(annotation)
     if typing.get_origin(annotation) in (Union, types.UnionType):
         return [member for part in typing.get_args(annotation) for member in _members(part)]
     return [annotation]
@@ -262,6 +257,10 @@ def _members(annotation: Any) -> list[Any]:
 
 def _range(annotation: Any) -> Interval | None:
     return next((item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Interval)), None)
+
+
+def _bare(annotation: Any) -> Any:
+    return annotation.__origin__ if typing.get_origin(annotation) is Annotated else annotation
 
 
 def _words(member: Any) -> tuple[str, ...]:
@@ -282,9 +281,7 @@ def _accept(value: Any, annotation: Any) -> tuple[bool, Any]:
 
 
 def _fit(value: Any, member: Any) -> tuple[bool, Any]:
-    allowed = _range(member)
-    if typing.get_origin(member) is Annotated:
-        member = member.__origin__
+    allowed, member = _range(member), _bare(member)
     origin = typing.get_origin(member)
     if member in (Any, _REQUIRED) or isinstance(member, TypeVar):
         return True, value
@@ -320,9 +317,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _describe_member(member: Any) -> str:
-    allowed = _range(member)
-    if typing.get_origin(member) is Annotated:
-        member = member.__origin__
+    allowed, member = _range(member), _bare(member)
     if typing.get_origin(member) is Literal:
         return _either([repr(word) for word in typing.get_args(member)])
     if member in (int, float):

@@ -1,12 +1,14 @@
-"""Batches of a set in any order: selected from tensors on the device, or read from disk when they are needed."""
+"""The batches of an epoch: which samples each holds, and the values of a set on the device or read from disk."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
+from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.preparation import Preparation
 
@@ -150,3 +153,89 @@ def free_memory(device: torch.device) -> float:
         return 1024 * int(re.search(r"MemAvailable:\s+(\d+) kB", described)[1])  # type: ignore[index]
     except (OSError, TypeError):  # unknown on this system: what is in memory once is assumed to fit twice
         return math.inf
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """One batch of one process, or of every trial of a stack of models.
+
+    Attributes:
+        rows: Its samples, as row numbers `[k]`, or `[trial, k]` if each trial has its own.
+        share: Multiplies its mean loss, so that the gradient of a step is that of all samples of the step together.
+            A number, or `[trial]`.
+        of_epoch: Its share of the epoch's total weight, a number or `[trial]`.
+        ends_step: Whether the optimizer takes a step after it.
+    """
+
+    rows: Tensor
+    share: float | Tensor
+    of_epoch: float | Tensor
+    ends_step: bool
+
+
+def steps_per_epoch(samples: int, batch_size: int, accumulate: int = 1) -> int:
+    """Return the steps of the optimizer in an epoch.
+
+    >>> steps_per_epoch(samples=70, batch_size=8, accumulate=2)
+    5
+    """
+    return max(1, math.ceil(samples / (batch_size * accumulate)))
+
+
+def plan_epoch(
+    order: Tensor, weight: Tensor, batch_size: int, accumulate: int = 1, processes: int = 1, rank: int = 0
+) -> list[BatchPlan]:
+    """Divide an epoch's samples into steps, each step into batches, each batch among the processes.
+
+    All parts have nearly equal size, so that no last batch of a few samples counts as much as a full one, and the
+    samples of a step depend on `batch_size × accumulate` alone. A process's loss is a mean over its own samples; the
+    mean over processes of `share` × loss, summed over the batches of a step, is the mean over all its samples.
+
+    Args:
+        order: Row numbers in the order of this epoch `[n]`.
+        weight: Sample weights by row `[n]`.
+        batch_size: Samples per batch, of all processes together.
+        accumulate: Batches per step.
+        processes: Number of processes.
+        rank: Number of this process, from 0.
+
+    Returns:
+        The batches of this process.
+
+    Example:
+        >>> [plan.rows.tolist() for plan in plan_epoch(torch.arange(5), torch.ones(5), batch_size=2)]
+        [[0, 1], [2, 3], [4]]
+    """
+    running = torch.cat([torch.zeros(1, dtype=torch.float64), weight[order].double().cumsum(0)]).numpy()
+
+    def weigh(start: int, stop: int) -> float:
+        return float(running[stop] - running[start])
+
+    total = weigh(0, len(order))
+    plans = []
+    for step in cut(0, len(order), steps_per_epoch(len(order), batch_size, accumulate)):
+        whole = weigh(*step)
+        batches = cut(*step, parts=math.ceil((step[1] - step[0]) / batch_size))
+        for batch in batches:
+            if batch[1] - batch[0] < processes:
+                raise InputError(
+                    f"training: a batch of {batch[1] - batch[0]} samples cannot be shared among {processes} processes; "
+                    f"use a batch_size of at least {2 * processes} and more samples than processes, or fewer processes"
+                )
+            start, stop = cut(*batch, parts=processes)[rank]
+            mine = weigh(start, stop)
+            share = processes * mine / whole if whole > 0 else 0.0
+            of_epoch = mine / total if total > 0 else 0.0
+            plans.append(BatchPlan(order[start:stop], share, of_epoch, ends_step=batch is batches[-1]))
+    return plans
+
+
+def cut(start: int, stop: int, parts: int) -> list[tuple[int, int]]:
+    """Cut a range into parts of nearly equal size, the larger ones first.
+
+    >>> cut(0, 7, parts=3)
+    [(0, 3), (3, 5), (5, 7)]
+    """
+    size, larger = divmod(stop - start, parts)
+    edges = [start + part * size + min(part, larger) for part in range(parts + 1)]
+    return list(itertools.pairwise(edges))

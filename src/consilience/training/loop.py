@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,17 +13,13 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.methods import Method, Step
-from consilience.training.batch_loader import BatchLoader
-from consilience.training.batch_plan import BatchPlan, plan_epoch, steps_per_epoch
+from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.callbacks import Callback, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
-from consilience.training.devices import lay_out
-from consilience.training.optimizers import LearningRate, build_optimizer, restore_optimizer
-from consilience.training.phases import Phase, training_only
-from consilience.training.seeding import epoch_seed, seed_device
+from consilience.training.devices import epoch_seed, lay_out, seed_device
+from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
 from consilience.training.settings import TrainingSettings
-from consilience.training.training_log import Log, check_weights, diverged, first_broken
-from consilience.training.validation import EarlyStopping, validate
+from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
 
 logger = logging.getLogger("consilience")
 # Before the names of what callbacks observe, to tell them from the terms of the objective.
@@ -355,22 +350,17 @@ class TrainingRun:
 
     def _validate(self, row: dict[str, float], validation: BatchLoader) -> float:
         """Add the validation figures to an epoch's row and copy the weights if they are the best so far."""
-        with self._validating():
+        self._call("on_validation_start")
+        try:
             row |= validate(self._forward, self.module, validation, self.settings.evaluation_batch)
             loss = row["validation_loss"]
             if not math.isfinite(loss):
                 raise self._diverged("validation_loss", loss)
             if self._stopping.improves(loss, self.epoch):
                 self._take_best({name: value.detach().clone() for name, value in self.module.state_dict().items()})
-        return loss
-
-    @contextmanager
-    def _validating(self) -> Any:
-        self._call("on_validation_start")
-        try:
-            yield
         finally:
             self._call("on_validation_end")
+        return loss
 
     def _take_best(self, weights: dict[str, Tensor]) -> None:
         self.best_weights = self._best_of_any_phase = weights

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError
-from consilience.methods import Method, Prediction, expert_losses
+from consilience.methods import Prediction, expert_losses
 from consilience.training.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -55,12 +55,6 @@ class LossHistory(Callback):
         # What this process recorded since the last `gather`: samples, losses, and 1 where a modality was present.
         self._fresh: list[tuple[Tensor, Tensor, Tensor]] = []
         self._tables: dict[tuple[bool, bool], Tensor] = {}  # what `past` reads at every step, computed once an epoch
-
-    @classmethod
-    def of(cls, module: Method, samples: int, device: torch.device) -> LossHistory:
-        """Return an empty history with the window that the method declares."""
-        start, window = module.history_start, module.history_length
-        return cls(samples, len(module.names), start=start, window=window, device=device)
 
     def on_epoch_start(self, run: TrainingRun) -> None:
         """Give the method's objective this history."""

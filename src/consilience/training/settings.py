@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from consilience.core.errors import InputError
-from consilience.core.settings import Interval, check_settings
+from consilience.core.settings import Interval, check_fields
 
 Optimizer = Literal["adam", "adamw", "sgd", "adagrad", "rmsprop"]
 Schedule = Literal["constant", "plateau", "cosine"]
@@ -71,18 +72,18 @@ class TrainingSettings:
     verbose: Annotated[int, Interval(0), "0: silent, 1: progress"] = 0
 
     def __post_init__(self) -> None:
-        given = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
-        for name, value in check_settings("training", TrainingSettings, given).items():
-            setattr(self, name, value)
-        if self.cuda_graphs:
-            for name, allowed in RECORDED.items():
-                if getattr(self, name) not in allowed:
-                    raise InputError(
-                        f"training: with cuda_graphs=True {name} must be {' or '.join(map(repr, allowed))}, got "
-                        f"{getattr(self, name)!r}"
-                    )
+        check_fields(self, "training", TrainingSettings)
+        if self.cuda_graphs and (refusal := self.outside(RECORDED)):
+            raise InputError(f"training: with cuda_graphs=True {refusal}")
         if self.momentum and self.optimizer not in WITH_MOMENTUM:
             raise InputError(f"training: momentum is for {' and '.join(WITH_MOMENTUM)}, not for {self.optimizer!r}")
+
+    def outside(self, accepted: Mapping[str, Sequence[Any]]) -> str | None:
+        """Return which setting has none of its accepted values, as a message; None if there is no such setting."""
+        for name, allowed in accepted.items():
+            if (value := getattr(self, name)) not in allowed:
+                return f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}"
+        return None
 
     @property
     def evaluation_batch(self) -> int:

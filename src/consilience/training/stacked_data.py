@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.samples import MappedRows, Samples
 from consilience.preparation import Preparation
-from consilience.training.batch_plan import plan_epoch
-from consilience.training.seeding import epoch_seed
+from consilience.training.batch_loader import BatchPlan, plan_epoch
+from consilience.training.devices import epoch_seed
 
 
 @dataclass(frozen=True)
@@ -104,29 +104,16 @@ class Trials:
         )
 
 
-@dataclass(frozen=True)
-class StackedPlan:
-    """A batch of every trial, as `BatchPlan` has it for one model.
-
-    rows is `[k]` or `[trial, k]`, share and of_epoch are numbers or `[trial]`.
-    """
-
-    rows: Tensor
-    share: float | Tensor
-    of_epoch: float | Tensor
-    ends_step: bool
-
-
 def plan_own_orders(
     train: Trials, batch_size: int, accumulate: int, seeds: Sequence[int], epoch: int
-) -> Iterator[StackedPlan]:
+) -> Iterator[BatchPlan]:
     """Yield an epoch's batches with rows `[trial, k]`: for each trial those that `Trainer` gives it with its seed."""
     generators = [torch.Generator().manual_seed(epoch_seed(seed, 0, epoch)) for seed in seeds]
     orders = [torch.randperm(train.samples, generator=generator) for generator in generators]
     weights = torch.ones(1, train.samples).expand(len(seeds), -1) if train.weight is None else train.weight.cpu()
     for plans in zip(*(plan_epoch(order, weight, batch_size, accumulate) for order, weight in zip(orders, weights))):
         share, of_epoch = ([plan.share for plan in plans], [plan.of_epoch for plan in plans])
-        yield StackedPlan(
+        yield BatchPlan(
             torch.stack([plan.rows for plan in plans]),
             share[0] if train.weight is None else torch.tensor(share, device=train.y.device),
             of_epoch[0] if train.weight is None else torch.tensor(of_epoch, device=train.y.device),
@@ -134,13 +121,13 @@ def plan_own_orders(
         )
 
 
-def plan_shared_order(train: Trials, batch_size: int, generator: torch.Generator) -> Iterator[StackedPlan]:
+def plan_shared_order(train: Trials, batch_size: int, generator: torch.Generator) -> Iterator[BatchPlan]:
     """Yield an epoch's batches with rows `[k]`, the same for every trial; every batch is a step."""
     for rows in torch.randperm(train.samples, generator=generator).split(batch_size):
         of_epoch: float | Tensor = len(rows) / train.samples
         if train.weight is not None:
             of_epoch = train.weight[:, rows].sum(dim=1) / train.weight.sum(dim=1)
-        yield StackedPlan(rows, 1.0, of_epoch, ends_step=True)
+        yield BatchPlan(rows, 1.0, of_epoch, ends_step=True)
 
 
 def trial_batch(

@@ -19,15 +19,12 @@ from consilience.core.targets import Task, TaskKind
 from consilience.encoders import EncoderChoice, own_transforms
 from consilience.methods import Method, Spec, build, find
 from consilience.preparation import Preparation
-from consilience.training.devices import memory_advice, resolve_device
-from consilience.training.memory_reuse import kept_memory
-from consilience.training.model import Model
-from consilience.training.seeding import seeded
+from consilience.training.devices import resolve_device, seeded, training_context
+from consilience.training.model import Model, misplaced_trust, warn_of_misplaced_trust
 from consilience.training.stacked_data import Trials
-from consilience.training.stacked_training import SideBySide, train_side_by_side, unsupported_setting
+from consilience.training.stacked_training import ACCEPTED, train_side_by_side
 from consilience.training.trainer import Trainer
 from consilience.training.training_log import Log, diverged
-from consilience.training.trust_check import misplaced_trust, warn_of_misplaced_trust
 
 # For each seed: training samples and validation samples.
 Parts = tuple[Samples, Samples]
@@ -62,7 +59,8 @@ def fit_together(
         UnsupportedError: If the method, its settings or the samples cannot be trained side by side, with the reason.
     """
     trainer = trainer or Trainer()
-    _refuse(name, reason_alone(name, parts, trainer))
+    if reason := reason_alone(name, parts, trainer):
+        raise _refusal(name, reason)
     preparations: dict[int, Preparation] = {}
     for samples, _ in parts:
         if id(samples) not in preparations:
@@ -75,16 +73,20 @@ def fit_together(
     for preparation, seed in zip(prepared, seeds, strict=True):
         with seeded(seed):
             methods.append(build(name, Spec(preparation.modalities, preparation.task, dict(encoders or {})), settings))
-    _refuse(name, _batch_statistics(methods[0], parts, trainer))
+    if reason := _batch_statistics(methods[0], parts, trainer):
+        raise _refusal(name, reason)
     device = resolve_device(trainer.device)
     began = time.perf_counter()
-    with (
-        seeded(seeds[0], device),
-        memory_advice(trainer.batch_size, trainer.precision),
-        kept_memory(trainer.keep_memory and device.type == "cpu"),
-    ):
+    with training_context(trainer, device, seeds[0]):
         train, validation = (Trials.of([pair[which] for pair in parts], prepared, device) for which in (0, 1))
-        trained = _train(name, methods, train, validation, trainer, seeds)
+        try:
+            trained = train_side_by_side(
+                methods, train, validation, trainer, seeds=seeds, rows=trainer.evaluation_batch
+            )
+        except RuntimeError as error:
+            if "vmap" not in str(error) and "atching rule" not in str(error):
+                raise
+            raise _refusal(name, f"torch.func cannot stack one of its operations ({error})") from error
     check_finite(name, seeds, trained.logs, trainer.lr)
     models = []
     for trial, (preparation, log) in enumerate(zip(prepared, trained.logs)):
@@ -94,18 +96,6 @@ def fit_together(
         warn_of_misplaced_trust(name, model.misplaced_trust)
         models.append(model)
     return models
-
-
-def _train(
-    name: str, methods: Sequence[Method], train: Trials, validation: Trials, trainer: Trainer, seeds: Sequence[int]
-) -> SideBySide:
-    try:
-        return train_side_by_side(methods, train, validation, trainer, seeds=seeds, rows=trainer.evaluation_batch)
-    except RuntimeError as error:
-        text = str(error)
-        if "vmap" not in text and "atching rule" not in text:
-            raise
-        raise UnsupportedError(_refusal(name, f"torch.func cannot stack one of its operations ({text})")) from error
 
 
 def reason_alone(name: str, parts: Sequence[Parts], trainer: Trainer) -> str | None:
@@ -120,7 +110,7 @@ def reason_alone(name: str, parts: Sequence[Parts], trainer: Trainer) -> str | N
         return "its objective reads a history of losses by sample, which is kept for one model"
     if trainer.callbacks or trainer.checkpoint is not None:
         return "callbacks and checkpoints belong to one model"
-    if reason := unsupported_setting(trainer):
+    if reason := trainer.outside(ACCEPTED):
         return reason
     if len({tuple(map(len, pair)) for pair in parts}) > 1:
         return "its seeds have sets of different sizes"
@@ -145,13 +135,8 @@ def _batch_statistics(method: Method, parts: Sequence[Parts], trainer: Trainer) 
     return None
 
 
-def _refuse(name: str, reason: str | None) -> None:
-    if reason is not None:
-        raise UnsupportedError(_refusal(name, reason))
-
-
-def _refusal(name: str, reason: str) -> str:
-    return f"method {name!r} cannot be trained side by side: {reason}"
+def _refusal(name: str, reason: str) -> UnsupportedError:
+    return UnsupportedError(f"method {name!r} cannot be trained side by side: {reason}")
 
 
 def check_finite(name: str, seeds: Sequence[int], logs: Sequence[Log], lr: float) -> None:

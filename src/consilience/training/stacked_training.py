@@ -25,13 +25,12 @@ from torch.func import functional_call, stack_module_state, vmap
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, TrainingError
 from consilience.methods import Method, Prediction, Step, task_losses
-from consilience.training.batch_plan import steps_per_epoch
+from consilience.training.batch_loader import BatchPlan, steps_per_epoch
 from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
 from consilience.training.settings import TrainingSettings
-from consilience.training.stacked_data import StackedPlan, Trials, plan_own_orders, plan_shared_order, trial_batch
-from consilience.training.training_log import Log
-from consilience.training.validation import EarlyStopping, figures, per_sample
+from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
+from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
 from consilience.training.weight_averaging import update_means
 
 # Settings that stacked training does not have, with the values it accepts.
@@ -44,8 +43,8 @@ ACCEPTED: dict[str, tuple[Any, ...]] = {
 }
 _ROWS = 2048  # samples of each trial that are evaluated at once
 
-# A function of a method and its prediction of a batch that returns tensors.
-Ask = Callable[[Method, Prediction, Batch], dict[str, Tensor]]
+# A function of a method and its prediction of a batch that returns a tensor, or tensors by name.
+Ask = Callable[[Method, Prediction, Batch], Any]
 Weights = dict[str, Tensor]
 
 
@@ -70,7 +69,7 @@ class SideBySide:
     def measure(self, data: Trials) -> Tensor:
         """Return each model's mean task loss on its own data: `[trial]`."""
         losses = _evaluate(self.method, self.weights, data, _task_loss)
-        return torch.stack([piece["loss"] for piece in losses]).sum(dim=0) / data.samples
+        return torch.stack(losses).sum(dim=0) / data.samples
 
     def trained(self, trial: int) -> Method:
         """Return the method with the weights of one model."""
@@ -115,7 +114,7 @@ def train_side_by_side(
     for epoch in range(settings.epochs):
         started = time.perf_counter()
         going = stack.going.tolist()
-        plans: Iterable[StackedPlan]
+        plans: Iterable[BatchPlan]
         if seeds is None:
             plans = plan_shared_order(stack.train, settings.batch_size, shared)
         else:
@@ -157,7 +156,7 @@ def check_trials(
     seeds: Sequence[int] | None,
 ) -> None:
     """Raise an error for settings that stacked training does not have, and for trials that do not match the methods."""
-    if reason := unsupported_setting(settings):
+    if reason := settings.outside(ACCEPTED):
         raise InputError(f"side by side: {reason}")
     if not methods or not len(methods) == len(train) == len(validation):
         raise InputError(
@@ -168,14 +167,6 @@ def check_trials(
         raise InputError(f"side by side: one seed for each of {len(methods)} trials, got {len(seeds)}")
     if seeds is None and settings.accumulate > 1:
         raise InputError("side by side: accumulate needs a seed for each trial")
-
-
-def unsupported_setting(settings: TrainingSettings) -> str | None:
-    """Return which setting stacked training does not have, or None if it has them all."""
-    for name, allowed in ACCEPTED.items():
-        if (value := getattr(settings, name)) not in allowed:
-            return f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}"
-    return None
 
 
 class _Stack:
@@ -208,12 +199,11 @@ class _Stack:
         return self.learned | self.statistics
 
     def train_epoch(
-        self, plans: Iterable[StackedPlan], epoch: int, rate: LearningRate, by_epoch: bool
+        self, plans: Iterable[BatchPlan], epoch: int, rate: LearningRate, by_epoch: bool
     ) -> dict[str, Tensor]:
         """Train on all batches of an epoch; return the mean of each loss term, `[trial]`."""
         settings = self.settings
         step = Step(epoch=epoch, epochs=settings.epochs)
-        ask = _stacked(self.method, lambda method, *rest: method.objective(*rest, step), settings.precision)
         terms: dict[str, Tensor] = {}
         rate.set(self.optimizer)
         for plan in plans:
@@ -222,7 +212,13 @@ class _Stack:
                 batch = batch.hiding(lambda present: hide_some(present, settings.modality_dropout))
             if rate.moves:
                 rate.set(self.optimizer)
-            losses = ask(self.weights, batch)
+            losses = _ask(
+                self.method,
+                lambda method, *rest: method.objective(*rest, step),
+                self.weights,
+                batch,
+                settings.precision,
+            )
             total = torch.stack(list(losses.values()))
             # No weight is in the losses of two trials.
             (total if isinstance(plan.share, float) and plan.share == 1 else total * plan.share).sum().backward()
@@ -253,9 +249,8 @@ class _Stack:
 
     def validate(self, weights: Weights, rows: int) -> list[dict[str, float]]:
         """Return the validation figures of each model."""
-        pieces = _evaluate(self.method, weights, self.validation, _per_sample, self.settings.precision, rows)
-        values = torch.cat([piece["values"] for piece in pieces], dim=2).cpu()
-        return [figures(self.method, trial) for trial in values]
+        pieces = _evaluate(self.method, weights, self.validation, per_sample, self.settings.precision, rows)
+        return [figures(self.method, trial) for trial in torch.cat(pieces, dim=2).cpu()]
 
     def keep(self, still: Tensor) -> None:
         """Take models that have ended out of the stack, and out of what the optimizer remembers."""
@@ -278,38 +273,34 @@ class _Asked(nn.Module):
         super().__init__()
         self.method, self.ask, self.complete = method, ask, complete
 
-    def forward(self, values: Weights, y: Tensor, present: Tensor | None, weight: Tensor | None) -> dict[str, Tensor]:
+    def forward(self, values: Weights, y: Tensor, present: Tensor | None, weight: Tensor | None) -> Any:
         batch = trial_batch(values, y, present, weight, self.complete)
         return self.ask(self.method, self.method(batch), batch)
 
 
-def _stacked(method: Method, ask: Ask, precision: str) -> Callable[[Mapping[str, Tensor], Trials], dict[str, Tensor]]:
-    """Return a function of all stacked weights and a batch of every trial: name → `[trial, …]`."""
+def _ask(method: Method, ask: Ask, weights: Mapping[str, Tensor], batch: Trials, precision: str) -> Any:
+    """Return what is asked of every trial's prediction of its batch, with the stacked weights: `[trial, …]`."""
+    asked = _Asked(method, ask, batch.complete)
 
-    def call(weights: Mapping[str, Tensor], batch: Trials) -> dict[str, Tensor]:
-        asked = _Asked(method, ask, batch.complete)
+    def single(weights: Weights, *data: Any) -> Any:
+        return functional_call(asked, {f"method.{name}": weight for name, weight in weights.items()}, data)
 
-        def single(weights: Weights, *data: Any) -> dict[str, Tensor]:
-            return functional_call(asked, {f"method.{name}": weight for name, weight in weights.items()}, data)
-
-        data = (dict(batch.values), batch.y, batch.present, batch.weight)
-        dimensions = (0, *(None if part is None else 0 for part in data))
-        with torch.autocast(batch.y.device.type, torch.bfloat16, enabled=precision.startswith("bf16")):
-            return vmap(single, in_dims=dimensions, randomness="different")(dict(weights), *data)
-
-    return call
+    data = (dict(batch.values), batch.y, batch.present, batch.weight)
+    dimensions = (0, *(None if part is None else 0 for part in data))
+    with torch.autocast(batch.y.device.type, torch.bfloat16, enabled=precision.startswith("bf16")):
+        return vmap(single, in_dims=dimensions, randomness="different")(dict(weights), *data)
 
 
 @torch.no_grad()
 def _evaluate(
     method: Method, weights: Mapping[str, Tensor], data: Trials, ask: Ask, precision: str = "32", rows: int = _ROWS
-) -> list[dict[str, Tensor]]:
+) -> list[Any]:
     """Return what is asked of the predictions in evaluation mode, for each piece of `rows` samples."""
     training = method.training
     method.eval()
-    call = _stacked(method, ask, precision)
+    pieces = (slice(start, start + rows) for start in range(0, data.samples, rows))
     try:
-        return [call(weights, data.rows(slice(start, start + rows))) for start in range(0, data.samples, rows)]
+        return [_ask(method, ask, weights, data.rows(piece), precision) for piece in pieces]
     finally:
         method.train(training)
 
@@ -322,9 +313,5 @@ def _clip(gradients: Sequence[Tensor], largest: float) -> None:
         gradient.mul_(factors.view(-1, *[1] * (gradient.ndim - 1)))
 
 
-def _per_sample(method: Method, prediction: Prediction, batch: Batch) -> dict[str, Tensor]:
-    return {"values": per_sample(method, prediction, batch)}
-
-
-def _task_loss(method: Method, prediction: Prediction, batch: Batch) -> dict[str, Tensor]:
-    return {"loss": task_losses(method.task, prediction.output, batch).sum()}
+def _task_loss(method: Method, prediction: Prediction, batch: Batch) -> Tensor:
+    return task_losses(method.task, prediction.output, batch).sum()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +18,11 @@ from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.callbacks import Callback, check_callbacks
 from consilience.training.checkpoint import Checkpointing
-from consilience.training.devices import INPUT_TYPES, build_fabric, launch, memory_advice, resolve_device
+from consilience.training.devices import INPUT_TYPES, build_fabric, launch, resolve_device, seeded, training_context
+from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
-from consilience.training.memory_reuse import kept_memory
-from consilience.training.phases import Phase
-from consilience.training.progress import Progress
-from consilience.training.seeding import seeded
+from consilience.training.optimizers import Phase
 from consilience.training.settings import TrainingSettings
 from consilience.training.training_log import Log
 from consilience.training.weight_averaging import WeightAveraging
@@ -165,12 +162,7 @@ def _work(
 ) -> dict[str, Any]:
     """Train the module in each process, and return plain values and tensors."""
     try:
-        with (
-            default_type(torch.float64 if trainer.precision == "64" else None),
-            seeded(trainer.seed, fabric.device),
-            memory_advice(trainer.batch_size, trainer.precision),
-            kept_memory(trainer.keep_memory and fabric.device.type == "cpu"),
-        ):
+        with training_context(trainer, fabric.device, trainer.seed):
             loader = trainer.loader(train, fabric.device)
             held_out = None if validation is None else trainer.loader(validation, fabric.device)
             callbacks = list(_callbacks(trainer, module, len(train), fabric.device, checkpoint))
@@ -187,7 +179,8 @@ def _callbacks(
 ) -> Iterator[Callback]:
     """The callbacks that the settings and the method imply, around the user's own."""
     if module.keeps_history:
-        yield LossHistory.of(module, samples, device)
+        start, window = module.history_start, module.history_length
+        yield LossHistory(samples, len(module.names), start=start, window=window, device=device)
     if trainer.average is not None:
         yield WeightAveraging(trainer.average)
     if trainer.verbose:
@@ -230,17 +223,6 @@ def input_type(module: Method) -> torch.dtype | None:
     """Return the dtype of inputs that a trained module needs, or None for float32."""
     doubles = any(parameter.dtype == torch.float64 for parameter in module.parameters())
     return torch.float64 if doubles else None
-
-
-@contextmanager
-def default_type(dtype: torch.dtype | None) -> Iterator[None]:
-    """Set torch's default dtype within a block: Fabric converts outputs to it."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype or before)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def concatenate(parts: list[Prediction], order: torch.Tensor | None = None) -> Prediction:

@@ -21,21 +21,20 @@ if TYPE_CHECKING:
     from consilience.training.settings import Average
 
 
-class WeightAverage:
-    """The mean of a module's weights over the steps of a phase so far, in at least 32 bits.
+class WeightAveraging(Callback):
+    """Averages the weights over the steps of each phase in at least 32 bits; validates the average and keeps it.
 
     Buffers that are saved with the module, such as the running statistics of a batch norm, are averaged too; entries
     without a finite mean, such as a mask of −inf, stay as they are.
 
     Args:
-        module: The module.
-        parameters: Those of its parameters that are averaged.
         rule: "mean" (all steps count equally), or the decay of an exponential moving average, 0 < decay < 1, which is
             the mean for the first 1 / (1 − decay) steps.
 
     Example:
         >>> line = nn.Linear(1, 1, bias=False)
-        >>> average = WeightAverage(line, line.parameters(), "mean")
+        >>> average = WeightAveraging("mean")
+        >>> average.start(line, line.parameters())
         >>> for value in (1.0, 2.0, 6.0):
         ...     _ = line.weight.data.fill_(value)
         ...     average.update()
@@ -46,8 +45,15 @@ class WeightAverage:
         6.0
     """
 
-    def __init__(self, module: nn.Module, parameters: Iterable[nn.Parameter], rule: Average):
-        self.module, self.parameters, self.rule, self.steps = module, list(parameters), rule, 0
+    every_process = True
+
+    def __init__(self, rule: Average):
+        self.rule = rule
+        self._validating = ExitStack()
+
+    def start(self, module: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
+        """Begin a new average of these parameters of a module, and of its buffers."""
+        self.module, self.parameters, self.steps = module, list(parameters), 0
         kept = module.state_dict().keys()
         # By name: a module may put another tensor in a buffer's place.
         self.buffers = [name for name, buffer in module.named_buffers() if name in kept and buffer.is_floating_point()]
@@ -77,12 +83,34 @@ class WeightAverage:
             for own, value in zip(self._current(), saved):
                 own.copy_(value)
 
+    def on_phase_start(self, run: TrainingRun) -> None:
+        """Start an average."""
+        self.start(run.module, run.parameters)
+
+    def on_step_end(self, run: TrainingRun) -> None:
+        """Add the weights."""
+        self.update()
+
+    def on_validation_start(self, run: TrainingRun) -> None:
+        """Put the average in the module."""
+        self._validating.enter_context(self.applied())
+
+    def on_validation_end(self, run: TrainingRun) -> None:
+        """Put the weights back."""
+        self._validating.close()
+
+    def on_phase_end(self, run: TrainingRun) -> None:
+        """Without validation, keep the average."""
+        if run.best_weights is None:
+            self.apply()
+            run.weights_kept = "the average of its steps so far"
+
     def state(self) -> dict[str, Any]:
-        """Return what changes over time."""
+        """Return the average so far."""
         return {"steps": self.steps, "means": self.means}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state."""
+        """Continue a saved average."""
         self.steps = state["steps"]
         for mean, saved in zip(self.means, state["means"], strict=True):
             mean.copy_(saved)
@@ -98,44 +126,3 @@ def update_means(means: list[Tensor], current: list[Tensor], rule: Average, step
     plain = rule == "mean" or steps + 1 < 1 / (1 - rule)
     update = get_swa_multi_avg_fn() if plain else get_ema_multi_avg_fn(rule)
     update(means, [tensor.to(mean.dtype) for tensor, mean in zip(current, means)], steps)
-
-
-class WeightAveraging(Callback):
-    """Averages the weights of each phase; validates the average and keeps it."""
-
-    every_process = True
-
-    def __init__(self, rule: Average):
-        self.rule = rule
-        self._average: WeightAverage
-        self._validating = ExitStack()
-
-    def on_phase_start(self, run: TrainingRun) -> None:
-        """Start an average."""
-        self._average = WeightAverage(run.module, run.parameters, self.rule)
-
-    def on_step_end(self, run: TrainingRun) -> None:
-        """Add the weights."""
-        self._average.update()
-
-    def on_validation_start(self, run: TrainingRun) -> None:
-        """Put the average in the module."""
-        self._validating.enter_context(self._average.applied())
-
-    def on_validation_end(self, run: TrainingRun) -> None:
-        """Put the weights back."""
-        self._validating.close()
-
-    def on_phase_end(self, run: TrainingRun) -> None:
-        """Without validation, keep the average."""
-        if run.best_weights is None:
-            self._average.apply()
-            run.weights_kept = "the average of its steps so far"
-
-    def state(self) -> dict[str, Any]:
-        """Return the average so far."""
-        return self._average.state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue a saved average."""
-        self._average.restore(state)

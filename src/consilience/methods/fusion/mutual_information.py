@@ -18,7 +18,7 @@ from consilience.encoders import Encoded
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
 from consilience.training import Trainer
-from consilience.training.phases import Phase
+from consilience.training.optimizers import Phase
 
 # The phase in which the networks behind the bound are trained alone.
 BOUND = "bound"

@@ -25,8 +25,7 @@ from consilience.methods.latent.subset_encoders import (
 from consilience.methods.latent.trained_latent_model import TrainedLatent, join_states, mean_and_variance, split_states
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.devices import resolve_device
-from consilience.training.seeding import seeded
+from consilience.training.devices import resolve_device, seeded
 
 _ENCODER = "encoder."
 

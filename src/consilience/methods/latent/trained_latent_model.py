@@ -26,9 +26,7 @@ from consilience.methods.latent.unit_conversion import in_users_units, log_volum
 from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.devices import resolve_device
-from consilience.training.memory_reuse import kept_memory
-from consilience.training.seeding import seeded
+from consilience.training.devices import kept_memory, resolve_device, seeded
 from consilience.training.trainer import input_type
 
 # Samples that are encoded at once, and numbers that are generated at once.

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.training.validation import EarlyStopping, mean_without_worst, validate
+from consilience.training.training_log import EarlyStopping, mean_without_worst, validate
 from training.toys import Straight, make, make_samples, prepare, trainer
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from consilience.core.errors import InputError
 from consilience.methods import Spec
-from consilience.training import Trainer, stacked_seeds, trainer
+from consilience.training import Trainer, devices, stacked_seeds
 from training.toys import Straight, make_samples, prepare
 
 gnu = pytest.mark.skipif(
@@ -19,10 +19,10 @@ gnu = pytest.mark.skipif(
 # 64 MB in pieces of 4, freed and asked for again. Without huge pages, of which a few would do.
 PROGRAM = """
 import ctypes, resource, torch
-from consilience.training import memory_reuse
-from consilience.training.memory_reuse import kept_memory
+from consilience.training import devices
+from consilience.training.devices import kept_memory
 
-memory_reuse.LONG = 0
+devices.TRIM_AFTER = 0
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
 
 def cleared():
@@ -45,7 +45,7 @@ def ten():
 
 def run(program):
     found = subprocess.run([sys.executable, "-c", PROGRAM + program], capture_output=True, text=True, check=True)
-    return [float(one) for one in found.stdout.split()]
+    return [float(number) for number in found.stdout.split()]
 
 
 @gnu
@@ -65,7 +65,7 @@ print(inside - resident())
 @gnu
 def test_a_short_while_is_not_worth_giving_back():
     (given_back,) = run("""
-memory_reuse.LONG = 100
+devices.TRIM_AFTER = 100
 with kept_memory():
     step()
     inside = resident()
@@ -120,7 +120,7 @@ def test_nothing_is_done_unasked():
     (told,) = run("""
 with kept_memory(False) as kept:
     step()
-print(kept + memory_reuse._library.cache_info().currsize)
+print(kept + devices._gnu_library.cache_info().currsize)
 """)
     assert told == 0
 
@@ -134,8 +134,7 @@ def test_training_asks_for_it(monkeypatch, asked):
         heard.append(asked)
         yield False
 
-    monkeypatch.setattr(trainer, "kept_memory", listen)
-    monkeypatch.setattr(stacked_seeds, "kept_memory", listen)
+    monkeypatch.setattr(devices, "kept_memory", listen)
     samples = make_samples(32)
     preparation = prepare(samples)
     how = {"epochs": 1, "device": "cpu", "keep_memory": asked}

@@ -9,8 +9,8 @@ from consilience.core.errors import TrustWarning
 from consilience.core.samples import Samples
 from consilience.methods import ExpertMethod, Prediction, Spec
 from consilience.training import Model, Trainer
-from consilience.training import trust_check as watching
-from consilience.training.trust_check import misplaced_trust, warn_of_misplaced_trust
+from consilience.training import model as model_module
+from consilience.training.model import misplaced_trust, warn_of_misplaced_trust
 from training.toys import make_samples, prepare
 
 
@@ -34,7 +34,7 @@ def test_energy_that_grows_with_the_noise_is_warned_of():
         model = fit("qmf", normalise=False)
     assert set(model.misplaced_trust) == {"a", "b"}
     assert len(caught) == 1
-    assert all(one.r > one.low > 0 and one.n == 200 for one in model.misplaced_trust.values())
+    assert all(trust.r > trust.low > 0 and trust.n == 200 for trust in model.misplaced_trust.values())
 
 
 @pytest.mark.parametrize(("method", "normalise"), [("qmf", True), ("late", False), ("concat", False)])
@@ -96,12 +96,12 @@ def test_equal_weights_of_what_is_present_are_not_blamed_for_harder_samples():
 
 
 def test_a_large_set_is_looked_at_in_part(monkeypatch):
-    monkeypatch.setattr(watching, "MOST", 20)
+    monkeypatch.setattr(model_module, "TRUST_SAMPLES", 20)
     samples, spread = make_samples(400), np.unique(np.linspace(0, 399, 20).round().astype(int))
     opinions = torch.randn(20, 2, 3, generator=torch.Generator().manual_seed(0))
     weights = -opinions[torch.arange(20), :, torch.tensor(samples.y[spread])]
     found = misplaced_trust(model_of(weights, opinions, samples), samples)
-    assert {name: one.n for name, one in found.items()} == {"a": 20, "b": 20}
+    assert {name: trust.n for name, trust in found.items()} == {"a": 20, "b": 20}
 
 
 def test_a_correlation_that_chance_explains_is_no_reason_to_warn():
