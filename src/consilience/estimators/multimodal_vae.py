@@ -15,7 +15,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import PositiveInt, check_value
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
-from consilience.estimators.multimodal_vae_saving import write_encoder, write_latent
+from consilience.estimators.saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import draw_seed
 from consilience.evaluation.trust import present_modalities
 from consilience.methods.latent.decoders import DecoderChoice
@@ -120,9 +120,6 @@ class MultimodalVAE(ReadsSamples):
             beta=self.beta,
             warmup=self.beta_warmup,
         )
-        return self._adopt()
-
-    def _adopt(self) -> MultimodalVAE:
         self.modalities_ = self.trained_.names
         self.n_iter_ = max(1, sum(len(log.rows) for log in self.trained_.logs))
         return self
