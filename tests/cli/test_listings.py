@@ -6,7 +6,7 @@ import pytest
 
 from cli.conftest import COLUMNS
 from consilience import methods
-from consilience.cli.main import COMMANDS
+from consilience.cli.main import COMMANDS, parse
 from consilience.data import list_sets
 from consilience.version import __version__
 
@@ -92,10 +92,8 @@ def test_every_option_is_explained(run, command):
 def test_the_examples_can_be_parsed(command):
     import shlex
 
-    from consilience.cli.parser import parse
-
     for line in COMMANDS[command].EXAMPLES.splitlines():
-        name, _ = parse(shlex.split(line)[1:], COMMANDS)
+        name, _ = parse(shlex.split(line)[1:])
         assert name == command
 
 

@@ -54,12 +54,8 @@ def read_experts(given: list[str] | None) -> dict[str, list[str]] | None:
     >>> read_experts(["image=img_*", "audio"])
     {'image': ['img_*'], 'audio': ['audio']}
     """
-    columns: dict[str, list[str]] = {}
-    for name, globs in options.each_pair("expert", [text if "=" in text else f"{text}={text}" for text in given or ()]):
-        if name in columns:
-            raise InputError(f"fuse: --expert {name} is given twice: give all its columns at once, {name}=GLOB,GLOB")
-        columns[name] = globs.split(",")
-    return columns or None
+    pairs = [text if "=" in text else f"{text}={text}" for text in given or ()]
+    return options.columns("expert", pairs, "fuse: ") or None
 
 
 def read_classes(chosen: Namespace, opened: OpinionFiles) -> tuple[str, ...] | None:

@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("samples", PositiveInt, "draws per sample; if absent, the expected value", metavar="K")
     add("number", PositiveInt, "rows of the picture; samples to generate without --given", default=8)
     parser.add_argument("--out", type=str, default="generated", metavar="FOLDER", help="output folder")
-    add("seed", NonNegativeInt, "of the draws", default=0)
+    add("seed", NonNegativeInt, "seed of the draws", default=0)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
