@@ -100,10 +100,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if evidence.labels is None and chosen.out is None:
         raise InputError("fuse: there is no output: give --out for posteriors, --labels for scores, or both")
     names = class_names(chosen, evidence)
-    doubt = None
-    if read_classes(chosen, evidence.opinions) is None:
-        doubt = doubt_about_labels(evidence.place_of, names)
-    if doubt is not None:
+    unnamed = read_classes(chosen, evidence.opinions) is None
+    if unnamed and (doubt := doubt_about_labels(evidence.place_of, names)):
         print(f"consilience: {doubt}; --classes sets another order", file=sys.stderr)
     if not chosen.probabilities:
         warn_of_probabilities(evidence)

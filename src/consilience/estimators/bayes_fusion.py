@@ -259,7 +259,6 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.dict = True
         tags.input_tags.three_d_array = True
         return tags
 

@@ -189,7 +189,6 @@ class _FusionEstimator(ReadsSamples):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.dict = True
         tags.target_tags.multi_output = self._task_kind == "regression"
         return tags
 

@@ -366,11 +366,6 @@ class MultimodalVAE(ReadsSamples):
         held = np.random.default_rng(seed).permutation(len(train)) < round(float(given) * len(train))
         return (train[~held], train[held]) if held.any() else (train, None)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.dict = True
-        return tags
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "trained_")
 

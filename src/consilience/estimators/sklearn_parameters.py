@@ -92,6 +92,11 @@ class DeclaredParameters(BaseEstimator):
             setattr(self, name, {**(getattr(self, name) or {}), **changed})
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.dict = True
+        return tags
+
     def _forget(self) -> None:
         """Delete what an earlier fit learned, so that a failed fit leaves no model."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:

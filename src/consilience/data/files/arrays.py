@@ -185,6 +185,13 @@ def read_npz(path: Path, only: Collection[str] | None = None, required: Collecti
     raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")
 
 
+def read_npz_parts(path: Path, names: Sequence[str], parts: Sequence[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The arrays `NAME_PART` of an `.npz` joined over the parts, by name, and the part of each row `[n]`."""
+    arrays = read_npz(path, required=[f"{name}_{part}" for name in names for part in parts])
+    joined = {name: np.concatenate([arrays[f"{name}_{part}"] for part in parts]) for name in names}
+    return joined, np.repeat(parts, [len(arrays[f"{names[0]}_{part}"]) for part in parts])
+
+
 def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """Every `.npy` of a folder by name, memory-mapped; Python objects are refused."""
     found = sorted(path.glob("*.npy"))
