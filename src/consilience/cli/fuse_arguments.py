@@ -77,19 +77,14 @@ def doubt_about_labels(place_of: Mapping[Any, int], names: Sequence[str]) -> str
     >>> doubt_about_labels({"dog": 1, "cat": 0}, ["cat", "dog"])
     'the files do not name the classes, so their columns are the labels in sorted order, cat, dog'
     """
-    if not all(_is_number(label, place) for label, place in place_of.items()):
+    from consilience.data.files.opinion_labels import whole_number
+
+    if any(whole_number(label) != place for label, place in place_of.items()):
         listed = f"{', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
         return f"the files do not name the classes, so their columns are the labels in sorted order, {listed}"
     if place_of and 0 not in place_of.values():
         return "no label is 0: they are read as columns counted from 0, so that 1 is the second"
     return None
-
-
-def _is_number(label: Any, number: int) -> bool:
-    try:
-        return float(label) == number
-    except ValueError:
-        return False
 
 
 def class_names(chosen: Namespace, evidence: Evidence) -> list[str]:
