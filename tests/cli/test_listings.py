@@ -88,6 +88,10 @@ def test_every_option_is_explained(run, command):
     assert [action.option_strings for action in named if not action.help] == []
 
 
+def test_help_shows_a_default_of_zero(run):
+    assert "(default: 0)" in " ".join(run("fuse", "--help").out.split())
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_can_be_parsed(command):
     import shlex
