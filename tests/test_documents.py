@@ -16,8 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 import consilience
-from consilience.cli.main import COMMANDS
-from consilience.cli.parser import parse
+from consilience.cli.main import parse
 from consilience.core.errors import MissingDataError
 from consilience.core.settings import settings_of
 from consilience.corruption.corruptions import CORRUPTIONS
@@ -93,7 +92,7 @@ def test_every_shell_line_can_be_run(document):
         elif program == "pip":
             assert arguments[0] == "install", line
         elif program == "consilience":
-            assert parse(arguments, COMMANDS)[0] == arguments[0], line
+            assert parse(arguments)[0] == arguments[0], line
         else:
             assert program in ("python", ".venv/bin/python"), f"who is {program!r}? {line}"
             if arguments[0] == "-c":

@@ -4,8 +4,7 @@ import pytest
 
 from cli.conftest import COLUMNS
 from consilience.cli import options
-from consilience.cli.main import COMMANDS
-from consilience.cli.parser import parse
+from consilience.cli.main import COMMANDS, parse
 from consilience.core.settings import settings_of
 from consilience.training import TrainingSettings
 
@@ -75,20 +74,18 @@ def test_errors_are_one_line(run, table, tmp_path, monkeypatch, words, said):
 
 
 def test_every_setting_of_training_is_an_option():
-    _, chosen = parse(
-        ["train", "digits", "--out", "m", "--clip", "none", "--patience", "none", "--average", "0.9"], COMMANDS
-    )
+    _, chosen = parse(["train", "digits", "--out", "m", "--clip", "none", "--patience", "none", "--average", "0.9"])
     assert options.training(chosen) == {"clip": None, "patience": None, "average": 0.9}
     for name, setting in settings_of(TrainingSettings).items():
         if name not in ("seed", "verbose", "on_interrupt", "checkpoint_seconds"):
             given = "none" if setting.default is None else str(setting.default)
-            _, chosen = parse(["compare", "digits", f"--{name.replace('_', '-')}", given], COMMANDS)
+            _, chosen = parse(["compare", "digits", f"--{name.replace('_', '-')}", given])
             assert options.training(chosen) == {name: setting.default}
 
 
 def test_a_file_of_options_is_checked_in_the_same_way(run, tmp_path):
     (tmp_path / "good.yaml").write_text("epochs: 3\nprecision: 64\nlevels: [0, 2]\nclip: none\n")
-    _, chosen = parse(["compare", "digits", "--config", str(tmp_path / "good.yaml")], COMMANDS)
+    _, chosen = parse(["compare", "digits", "--config", str(tmp_path / "good.yaml")])
     assert options.training(chosen) == {"epochs": 3, "precision": "64", "clip": None}
     assert chosen.levels == [0.0, 2.0]
     (tmp_path / "bad.yaml").write_text("epochs: many\n")
@@ -102,10 +99,10 @@ def test_only_the_command_that_runs_is_set_up(command, capsys, monkeypatch):
         if name != command:
             monkeypatch.setattr(module, "add_arguments", None)
     with pytest.raises(SystemExit):
-        parse([command, "--help"], COMMANDS)
+        parse([command, "--help"])
     assert f"usage: consilience {command}" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        parse(["--help"], COMMANDS)
+        parse(["--help"])
     shown = capsys.readouterr().out
     assert all(f"consilience {name} --help" in shown for name in COMMANDS)
 

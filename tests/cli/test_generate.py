@@ -59,6 +59,9 @@ def test_a_model_from_python_and_arrays_of_ones_own(run, tmp_path):
     words = ("--given", "b", "--data", tmp_path / "new.npz", "--out", tmp_path / "x")
     assert "--given b, but " in run("generate", tmp_path / "model", *words).err
     assert "has no target to predict" in run("predict", tmp_path / "model", tmp_path / "new.npz").err
+    (tmp_path / "bad.npz").write_text("no arrays")
+    words = ("--given", "a", "--data", tmp_path / "bad.npz", "--out", tmp_path / "x")
+    assert "bad.npz is truncated or not a numpy file" in run("generate", tmp_path / "model", *words).err
     assert load(tmp_path / "model").latent == 2
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cli.conftest import COLUMNS
 from consilience import methods
-from consilience.cli.main import COMMANDS
+from consilience.cli.main import COMMANDS, parse
 from consilience.data import list_sets
 from consilience.version import __version__
 
@@ -88,14 +88,16 @@ def test_every_option_is_explained(run, command):
     assert [action.option_strings for action in named if not action.help] == []
 
 
+def test_help_shows_a_default_of_zero(run):
+    assert "(default: 0)" in " ".join(run("fuse", "--help").out.split())
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_can_be_parsed(command):
     import shlex
 
-    from consilience.cli.parser import parse
-
     for line in COMMANDS[command].EXAMPLES.splitlines():
-        name, _ = parse(shlex.split(line)[1:], COMMANDS)
+        name, _ = parse(shlex.split(line)[1:])
         assert name == command
 
 

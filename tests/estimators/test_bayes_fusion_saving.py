@@ -22,7 +22,7 @@ from sklearn.svm import LinearSVC
 import consilience as cs
 from consilience.cli.main import main
 from consilience.core.errors import InputError, SavedModelError
-from consilience.estimators.bayes_fusion_saving import pack_experts, unpack_experts
+from consilience.estimators.saving import pack_experts, unpack_experts
 from consilience.training import load_model
 from consilience.training import model_folder as saving
 from consilience.training.model_folder import DESCRIPTION, EXPERTS, WEIGHTS

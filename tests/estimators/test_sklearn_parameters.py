@@ -12,12 +12,8 @@ from consilience import FusionClassifier, FusionRegressor, MultimodalVAE
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.settings import settings_of
-from consilience.estimators.sklearn_parameters import (
-    DeclaredParameters,
-    describe_parameters,
-    draw_seed,
-    restore_parameters,
-)
+from consilience.estimators.saving import describe_parameters, restore_parameters
+from consilience.estimators.sklearn_parameters import DeclaredParameters, draw_seed
 from consilience.training.settings import TrainingSettings
 
 

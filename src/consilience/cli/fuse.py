@@ -48,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", **several, help="opinions: .npy, .npz, .csv, .tsv or .parquet, one row per sample")
     group = parser.add_argument_group("opinions")
     group.add_argument("--probabilities", action="store_true", help="the files hold probabilities, not logits")
-    help = "decimals that probabilities were rounded to: their sums may be off by that, and 0 means small"
+    help = "decimals that the probabilities were rounded to; their sums may deviate accordingly, and 0 means small"
     options.add_option(group, "rounded", Decimals, help, metavar="D")
     group.add_argument(
         "--expert", action="extend", **several, metavar="NAME=GLOB", help="columns of each expert in a file of several"
@@ -69,17 +69,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--target-prior", **shares, help="class shares of the new data: numbers, a file, or em")
     add = partial(options.add_option, group)
     add("kappa", Kappa, "dependence of the experts: gaussian (if fitted), copula or none", metavar="HOW")
-    calibrations = "of the experts, if fitted: temperature (default), robust, bias or none"
+    calibrations = "calibration of the experts, if fitted: temperature (default), robust, bias or none"
     add("calibration", Calibration, calibrations, metavar="HOW")
-    add("reliability", Literal["auto", "none"], "auto (only if fitted) or none", default="none", metavar="HOW")
-    group = parser.add_argument_group("fitting", "on opinions that the experts were not trained on; one of")
+    reliability = "reliability of the experts: auto (only if fitted) or none"
+    add("reliability", Literal["auto", "none"], reliability, default="none", metavar="HOW")
+    fitting = "fit on opinions that the experts were not trained on; give one of --fit, --fit-share and --folds"
+    group = parser.add_argument_group("fitting", fitting)
     group.add_argument("--fit", **several, metavar="FILE", help="other opinions of the same experts")
     group.add_argument("--fit-labels", type=str, metavar="FILE", help="labels of --fit")
     add = partial(options.add_option, group)
     add("fit_share", Share, "share of the rows to fit on, drawn at random; the other rows are scored", metavar="S")
     folds = "number of folds; each row is fused by a model that was fitted on the other folds"
     add("folds", Annotated[int, Interval(2)], folds, metavar="K")
-    add("seed", NonNegativeInt, "of the share and the folds", default=0)
+    add("seed", NonNegativeInt, "seed of the share and the folds", default=0)
     group = parser.add_argument_group("output")
     group.add_argument("--out", type=str, metavar="FILE", help="posteriors: .npy, .npz, .csv or .parquet")
     group.add_argument("--log", action="store_true", help="write log-posteriors")
@@ -98,10 +100,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if evidence.labels is None and chosen.out is None:
         raise InputError("fuse: there is no output: give --out for posteriors, --labels for scores, or both")
     names = class_names(chosen, evidence)
-    doubt = None
-    if read_classes(chosen, evidence.opinions) is None:
-        doubt = doubt_about_labels(evidence.place_of, names)
-    if doubt is not None:
+    unnamed = read_classes(chosen, evidence.opinions) is None
+    if unnamed and (doubt := doubt_about_labels(evidence.place_of, names)):
         print(f"consilience: {doubt}; --classes sets another order", file=sys.stderr)
     if not chosen.probabilities:
         warn_of_probabilities(evidence)

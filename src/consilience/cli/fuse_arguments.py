@@ -54,12 +54,8 @@ def read_experts(given: list[str] | None) -> dict[str, list[str]] | None:
     >>> read_experts(["image=img_*", "audio"])
     {'image': ['img_*'], 'audio': ['audio']}
     """
-    columns: dict[str, list[str]] = {}
-    for name, globs in options.each_pair("expert", [text if "=" in text else f"{text}={text}" for text in given or ()]):
-        if name in columns:
-            raise InputError(f"fuse: --expert {name} is given twice: give all its columns at once, {name}=GLOB,GLOB")
-        columns[name] = globs.split(",")
-    return columns or None
+    pairs = [text if "=" in text else f"{text}={text}" for text in given or ()]
+    return options.columns("expert", pairs, "fuse: ") or None
 
 
 def read_classes(chosen: Namespace, opened: OpinionFiles) -> tuple[str, ...] | None:
@@ -81,19 +77,14 @@ def doubt_about_labels(place_of: Mapping[Any, int], names: Sequence[str]) -> str
     >>> doubt_about_labels({"dog": 1, "cat": 0}, ["cat", "dog"])
     'the files do not name the classes, so their columns are the labels in sorted order, cat, dog'
     """
-    if not all(_is_number(label, place) for label, place in place_of.items()):
+    from consilience.data.files.opinion_labels import whole_number
+
+    if any(whole_number(label) != place for label, place in place_of.items()):
         listed = f"{', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
         return f"the files do not name the classes, so their columns are the labels in sorted order, {listed}"
     if place_of and 0 not in place_of.values():
         return "no label is 0: they are read as columns counted from 0, so that 1 is the second"
     return None
-
-
-def _is_number(label: Any, number: int) -> bool:
-    try:
-        return float(label) == number
-    except ValueError:
-        return False
 
 
 def class_names(chosen: Namespace, evidence: Evidence) -> list[str]:

@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("samples", PositiveInt, "draws per sample; if absent, the expected value", metavar="K")
     add("number", PositiveInt, "rows of the picture; samples to generate without --given", default=8)
     parser.add_argument("--out", type=str, default="generated", metavar="FOLDER", help="output folder")
-    add("seed", NonNegativeInt, "of the draws", default=0)
+    add("seed", NonNegativeInt, "seed of the draws", default=0)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
@@ -128,17 +128,15 @@ def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
 
 def read_arrays(trained: TrainedLatent, path: Path) -> Samples:
     """Read one array per modality from an .npz file."""
-    import numpy as np
-
     from consilience.core.samples import Samples
+    from consilience.data.files.arrays import read_npz
 
     if path.suffix != ".npz" or not path.exists():
         raise InputError(
             "generate: this model was not trained on a file or a named data set, so --data must be the name of a data "
             f"set or an .npz file with an array per modality, got {path}"
         )
-    with np.load(path) as arrays:
-        values = {name: arrays[name] for name in arrays.files if name in trained.names}
+    values = read_npz(path, only=trained.names)
     if not values:
         raise InputError(f"generate: {path} has none of the model's modalities, {', '.join(trained.names)}")
     return Samples.of(values, kinds={name: trained.preparation.raw[name].kind for name in values})

@@ -94,13 +94,13 @@ def training_settings() -> dict[str, Setting]:
 def add_training(parser: ArgumentParser) -> None:
     """Add the options of encoders, of methods, and every setting of training."""
     group = parser.add_argument_group("training")
-    group.add_argument(
-        "--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help="name, name:value or JSON; repeatable"
-    )
-    group.add_argument("--setting", **_REPEATABLE, metavar="METHOD.NAME=VALUE", help="of a method; repeatable")
+    encoder = "encoder of a modality: name, name:value or JSON; repeatable"
+    group.add_argument("--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help=encoder)
+    group.add_argument("--setting", **_REPEATABLE, metavar="METHOD.NAME=VALUE", help="setting of a method; repeatable")
     for name, setting in training_settings().items():
         default = "none" if setting.default is None else str(setting.default).lower()
-        add_option(group, name, setting.annotation, f"{setting.help} (default: {default})")
+        help = setting.help.replace("None:", "none:")  # as it is written here
+        add_option(group, name, setting.annotation, f"{help} (default: {default})")
 
 
 def add_running(parser: ArgumentParser) -> None:
@@ -117,7 +117,7 @@ def add_running(parser: ArgumentParser) -> None:
 
 def add_format(parser: ArgumentParser) -> None:
     """Add the format of the printed table."""
-    add_option(parser, "format", Format, "of the table: console, markdown or latex", default="console")
+    add_option(parser, "format", Format, "format of the table: console, markdown or latex", default="console")
 
 
 def add_worst(parser: ArgumentParser) -> None:
@@ -166,12 +166,19 @@ def modalities(given: Sequence[str]) -> dict[str, list[str]] | list[str] | None:
     """
     if given and not any("=" in pair for pair in given):
         return list(given)
-    columns: dict[str, list[str]] = {}
-    for name, globs in each_pair("modality", given):
-        if name in columns:
-            raise InputError(f"--modality {name} is given twice: give all its columns at once, {name}=GLOB,GLOB")
-        columns[name] = globs.split(",")
-    return columns or None
+    return columns("modality", given) or None
+
+
+def columns(option: str, given: Sequence[str], command: str = "") -> dict[str, list[str]]:
+    """Return name → columns or globs for every NAME=GLOB[,GLOB…]; each name may be given once."""
+    chosen: dict[str, list[str]] = {}
+    for name, globs in each_pair(option, given):
+        if name in chosen:
+            raise InputError(
+                f"{command}--{option} {name} is given twice: give all its columns at once, {name}=GLOB,GLOB"
+            )
+        chosen[name] = globs.split(",")
+    return chosen
 
 
 def training(chosen: Namespace) -> dict[str, Any]:

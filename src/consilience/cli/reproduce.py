@@ -23,16 +23,17 @@ EXAMPLES = """  consilience reproduce --list
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Which protocol, and how large."""
-    parser.add_argument("name", type=str, nargs="?", default=None)
-    parser.add_argument("--list", action="store_true", help="list what is in the folder papers")
-    parser.add_argument("--quick", action="store_true", help="minutes on two cores instead of full size")
-    parser.add_argument("--data-dir", type=str, metavar="FOLDER", help="where the files of named sets lie")
+    """Add the protocol and its size."""
+    name = "protocol file (.yaml), script (.py), or the name of one in the folder papers"
+    parser.add_argument("name", type=str, nargs="?", default=None, help=name)
+    parser.add_argument("--list", action="store_true", help="list the protocols and scripts in the folder papers")
+    parser.add_argument("--quick", action="store_true", help="a small version that takes minutes on two cores")
+    parser.add_argument("--data-dir", type=str, metavar="FOLDER", help="folder with the files of named data sets")
     options.add_running(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """List the folder, or run one protocol."""
+    """List the protocols, or run one."""
     from consilience.reproduction.papers import find_paper, list_papers, run_paper
 
     if chosen.list or chosen.name is None:
@@ -59,7 +60,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
 
 
 def print_document(done: Reproduction, format: str) -> None:
-    """The tables; on a console also the answer in words, and where the page is."""
+    """Print the tables; on a console also the answer in words, and the path of the report."""
     from rich.console import Console
 
     tables = done.document.table(format)

@@ -20,9 +20,10 @@ EXAMPLES = """  consilience train digits --method late --out model
 def add_arguments(parser: ArgumentParser) -> None:
     """Add data, method and output folder."""
     parser.add_argument("data", type=str, help="name of a data set, or a file")
-    parser.add_argument("--method", type=str, default="concat", metavar="NAME", help="see consilience methods")
+    method = "fusion method; `consilience methods` lists them"
+    parser.add_argument("--method", type=str, default="concat", metavar="NAME", help=method)
     parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="folder of the saved model")
-    options.add_option(parser, "seed", NonNegativeInt, "of initial weights, batches and dropout", default=0)
+    options.add_option(parser, "seed", NonNegativeInt, "seed of initial weights, batches and dropout", default=0)
     options.add_loading(parser)
     options.add_training(parser)
 

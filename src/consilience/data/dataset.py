@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,6 @@ import numpy as np
 from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Modality, Samples
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
-from consilience.data.recipes import write_recipe
 from consilience.data.splits import PARTS, Split, redraw
 
 
@@ -26,6 +26,7 @@ class Made(NamedTuple):
 
 # Makes these fields for another split, if values depend on it (fill values, categories).
 Remake = Callable[[np.ndarray], Made]
+RECIPE_VERSION = 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,14 +157,26 @@ class DataSet:
         """How these samples were read, in JSON values, so that `read_with_recipe` reads new ones the same way.
 
         It holds the kind and shape of every modality; for a table the columns, categories and fill values of the train
-        rows; for a named set its options.
+        rows; for a named set its options. Whatever has an order is a list, so that sorting the keys changes nothing.
 
         Example:
             >>> from consilience.data import load_data
             >>> load_data("digits").recipe()["modalities"][0]
             {'name': 'top_left', 'kind': 'vector', 'shape': [16]}
         """
-        return write_recipe(self.name, self.modalities, self.reading)
+        own = self.reading.get("modalities", {})
+        described = {
+            "recipe": RECIPE_VERSION,
+            "data": self.name,
+            "format": "arrays",
+            "target": {"name": "y"},
+            **self.reading,
+            "modalities": [
+                {"name": name, "kind": modality.kind, "shape": modality.shape, **own.get(name, {})}
+                for name, modality in self.modalities.items()
+            ],
+        }
+        return json.loads(json.dumps(described, default=_plain))
 
     def describe(self) -> dict[str, Any]:
         """The contents of the set in JSON values: modalities, share of missing samples, classes, sizes of the parts.
@@ -205,3 +218,10 @@ class DataSet:
                 for y in check_numbers(self.y).T
             ]
         return described
+
+
+def _plain(value: Any) -> Any:
+    """Options of a named set may be arrays."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise InputError(f"{value!r} cannot be part of a recipe: use numbers, strings and lists")

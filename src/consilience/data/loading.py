@@ -1,20 +1,21 @@
-"""`load_data`: every data set, by name, by path, or from a DataFrame."""
+"""`load_data`: every data set, by name, by path, or from a DataFrame; `read_with_recipe`: new samples for a model."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from consilience.core.errors import InputError, unknown_name
-from consilience.core.samples import Kind
+from consilience.core.errors import InputError, SavedModelError, unknown_name
+from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import TaskKind
-from consilience.data.dataset import DataSet
-from consilience.data.files.column_encoding import Fill
-from consilience.data.files.table_reading import format_of, is_frame, no_such_path
+from consilience.data.dataset import RECIPE_VERSION, DataSet
+from consilience.data.files.column_encoding import Encoding, Fill, restore_fills
+from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
 from consilience.data.named_sets import DATA_SETS
 
 _FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed")
@@ -135,3 +136,67 @@ def _names(modalities: Any) -> tuple[str, ...] | None:
 def _keep(data: DataSet, modalities: Any) -> DataSet:
     names = _names(modalities)
     return data if names is None else replace(data, samples=data.samples.only(names))
+
+
+def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] | Any) -> Samples:
+    """Read new samples in the same way as the data set that a recipe is of.
+
+    The same columns or arrays are read in the same order, with the categories and fill values of the train rows. A
+    category that these did not have is all zeros, with a warning. Other columns, such as a split, are ignored. A
+    modality without any of its columns is left out of the samples, which means missing for all.
+
+    Args:
+        recipe: What `DataSet.recipe()` returned.
+        source: For a table `.csv`, `.tsv` (also `.gz`), `.parquet` or a DataFrame, whichever it was in training; for
+            arrays `.npz`, a folder of `.npy`, or a `.mat`, in which the train or the test part may be absent.
+
+    Returns:
+        The samples; `y` is None where the source has no targets.
+
+    Raises:
+        InputError: The source does not fit the recipe.
+        SavedModelError: The recipe is damaged, or of a newer release.
+    """
+    table = is_frame(source)
+    path: Any = source if table else Path(source)
+    if not table and not path.exists():
+        raise no_such_path(path)
+    if not isinstance(recipe, Mapping) or "recipe" not in recipe:
+        raise SavedModelError("this is not the recipe of a data set: give what DataSet.recipe() returned")
+    if recipe["recipe"] != RECIPE_VERSION:
+        raise SavedModelError(
+            f"the recipe is of version {recipe['recipe']!r}, this release reads {RECIPE_VERSION}: upgrade consilience, "
+            "or train again"
+        )
+    # The reader of each format is imported when it is needed, and polars and scipy with it.
+    found = "table" if table else format_of(path)
+    if recipe.get("format") == "table":
+        if found != "table":
+            raise InputError(f"training read a table, {path.name!r} is not one: give {', '.join(TABLES)}")
+        from consilience.data.files.tables import read_new_table
+
+        with _parsing():
+            encodings = {entry["name"]: Encoding.from_json(entry) for entry in recipe["modalities"]}
+            column, strings = recipe["target"]["name"], recipe["target"]["type"] == "string"
+        return read_new_table(path, encodings, column, strings)
+    with _parsing():
+        entries = {entry["name"]: entry for entry in recipe["modalities"]}
+        modalities = {name: Modality(name, entry["kind"], tuple(entry["shape"])) for name, entry in entries.items()}
+        fills = {name: restore_fills(entry["fills"]) for name, entry in entries.items() if "fills" in entry}
+        target = recipe["target"]["name"]
+    if found == "table":
+        raise InputError(
+            f"training read one array per modality ({', '.join(modalities)}), {table_name(path)!r} is a table: give "
+            ".npz, a folder of .npy, or .mat"
+        )
+    from consilience.data.files.arrays import read_new_arrays
+
+    return read_new_arrays(path, modalities, fills, target)
+
+
+@contextmanager
+def _parsing() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SavedModelError(f"the recipe cannot be read: {type(error).__name__}: {error}") from error

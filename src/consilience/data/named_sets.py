@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +53,20 @@ class Files:
             f"{'it' if len(names) == 1 else 'them'} into DIR/{self.folder} and give DIR as data_dir, or in the "
             f"environment variable {DATA_VARIABLE}"
         )
+
+
+def source_files(source: str, *names: str) -> Files:
+    """Return the files of an entry of `sets/sources.toml`, which says where the files of the named sets come from.
+
+    >>> source_files("hydraulic", "cycles_1hz.npz").licence
+    'CC BY 4.0'
+    """
+    return Files(names=names, **_sources()[source])
+
+
+@cache
+def _sources() -> dict[str, dict[str, str]]:
+    return tomllib.loads((Path(__file__).parent / "sets" / "sources.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,18 @@ from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.core.targets import check_labels
-from consilience.estimators.bayes_fusion_saving import write_bayes
-from consilience.estimators.class_order import encode_labels, find_classes, read_classes
 from consilience.estimators.estimator_inputs import like_input
 from consilience.estimators.opinion_sources import (
     OpinionSet,
     cross_fit_experts,
+    encode_labels,
     expert_logits,
+    find_classes,
     fit_expert,
+    read_classes,
     read_opinion_set,
 )
+from consilience.estimators.saving import write_bayes
 from consilience.estimators.sklearn_parameters import DeclaredParameters
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
@@ -257,7 +259,6 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.dict = True
         tags.input_tags.three_d_array = True
         return tags
 

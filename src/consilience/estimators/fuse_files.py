@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
@@ -140,20 +140,6 @@ class Evidence:
         return suspects
 
 
-class Rule(Protocol):
-    """A fusion rule."""
-
-    @property
-    def prior(self) -> np.ndarray:
-        """The class shares that the experts were trained with, `[class]`."""
-
-    def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
-        """Return the log-posterior `[row, class]`."""
-
-    def unseen(self, batch: Batch) -> np.ndarray:
-        """Return which rows were not used to fit the model that fuses them, `[row]`."""
-
-
 @dataclass(frozen=True, eq=False)
 class Theorem:
     """Bayes' theorem for calibrated experts that are independent given the class. priors: `[1 or expert, class]`."""
@@ -162,7 +148,7 @@ class Theorem:
 
     @property
     def prior(self) -> np.ndarray:
-        """The mean of the experts' priors."""
+        """The class shares that the experts were trained with, `[class]`, averaged over the experts."""
         return self.priors.mean(axis=0)
 
     def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
@@ -170,7 +156,7 @@ class Theorem:
         return fuse(batch.logits, self.priors, target_prior=target_prior, present=batch.present)
 
     def unseen(self, batch: Batch) -> np.ndarray:
-        """Return True for all rows: nothing was fitted."""
+        """Return which rows were not used to fit the model that fuses them, `[row]`: all, since nothing was fitted."""
         return np.ones(len(batch.draw), dtype=bool)
 
 
@@ -202,6 +188,9 @@ class Fitted:
     def unseen(self, batch: Batch) -> np.ndarray:
         """Return which rows were not in the share that was fitted on."""
         return batch.draw >= self.share
+
+
+Rule = Theorem | Fitted
 
 
 def fold_of(batch: Batch, folds: int) -> np.ndarray:

@@ -14,16 +14,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from consilience.core.errors import InputError, SavedModelError
+from consilience.core.errors import InputError, SavedModelError, unknown_name
 from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
-from consilience.estimators.column_selection import describe_encodings, restore_encodings
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
-from consilience.estimators.imputer_choice import fit_imputer
-from consilience.estimators.sklearn_parameters import describe_parameters, draw_seed, restore_parameters
+from consilience.estimators.multimodal_vae import MultimodalVAE
+from consilience.estimators.saving import describe_fitted, restore_fitted
+from consilience.estimators.sklearn_parameters import TRAINING, draw_seed
 from consilience.evaluation.trust import present_modalities, trust_from_weights
 from consilience.methods import Prediction
 from consilience.methods.latent.imputation import fill_missing
@@ -31,8 +31,10 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
 from consilience.training.model_folder import read_extra_tensors
 
-# Fitted attributes that are saved with the model.
-_LEARNED = ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")
+# Parameters that the imputer has from the estimator unless `impute` sets them; only the method hides modalities.
+_SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name != "modality_dropout"))
+# Parameters of an imputer that the samples and the estimator set.
+_NOT_OF_IMPUTE = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
 
 
 def _gives_weights(estimator: Any) -> bool:
@@ -179,19 +181,14 @@ class _FusionEstimator(ReadsSamples):
         passed to `consilience.load`.
         """
         check_is_fitted(self, "model_")
-        learned = {name: np.asarray(getattr(self, name)).tolist() for name in _LEARNED if hasattr(self, name)}
-        parameters = describe_parameters(self.get_params(deep=False))
-        extra: dict[str, Any] = {"estimator": type(self).__name__, "parameters": parameters, "learned": learned}
+        extra = describe_fitted(self)
         tensors: dict[str, Tensor] = {}
-        if hasattr(self, "encodings_"):
-            extra["encodings"] = describe_encodings(self.encodings_)
         if hasattr(self, "imputer_"):
             tensors, extra["imputer"] = self.imputer_.state()
         return self.model_.save(path, extra, tensors)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.dict = True
         tags.target_tags.multi_output = self._task_kind == "regression"
         return tags
 
@@ -287,19 +284,15 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
     if extra.get("estimator") not in classes:
         raise SavedModelError(f"{path} holds a model but no estimator; read it with consilience.training.load_model")
     try:
-        parameters, learned = restore_parameters(extra["parameters"]), dict(extra["learned"])
+        parameters, learned = restore_fitted(extra)
         estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
         estimator._adopt(model, gives_weights=learned["gives_weights_"])
-        if "encodings" in extra:
-            estimator.encodings_ = restore_encodings(extra["encodings"])
         if "imputer" in extra:
             estimator.imputer_ = TrainedLatent.from_state(read_extra_tensors(path), extra["imputer"])
     except (KeyError, TypeError, ValueError) as error:
         raise SavedModelError(f"loading {path}: the estimator cannot be rebuilt as it was saved: {error}") from error
-    for name in _LEARNED:
-        if name in learned:
-            value = learned[name]
-            setattr(estimator, name, np.array(value, dtype=object) if name == "feature_names_in_" else value)
+    for name, value in learned.items():
+        setattr(estimator, name, value)
     return estimator
 
 
@@ -314,3 +307,34 @@ def hold_out_rows(train: Samples, share: float, task: TaskKind, seed: int) -> np
         parts = np.where(np.arange(len(rows)) < count, "validation", "train")
         held[rows] = redraw_validation(parts, train.y[rows], task, seed) == "validation"
     return held
+
+
+def fit_imputer(
+    impute: str | Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    train: Samples,
+    validation: Samples | None,
+    seed: int,
+) -> TrainedLatent:
+    """Train the latent model on the training samples without their targets.
+
+    Args:
+        impute: An objective, or parameters of `MultimodalVAE`.
+        parameters: Parameters of the estimator.
+        train: Training samples.
+        validation: Samples for early stopping.
+        seed: Of initial weights, batches and draws.
+    """
+    if not isinstance(impute, str | Mapping):
+        raise InputError(
+            f"impute must be an objective of MultimodalVAE, a mapping of its parameters, or None, got {impute!r}"
+        )
+    given = {"objective": impute} if isinstance(impute, str) else dict(impute)
+    allowed = MultimodalVAE().get_params(deep=False).keys() - set(_NOT_OF_IMPUTE)
+    for name in given:
+        if name not in allowed:
+            raise unknown_name("setting", name, allowed, "It was given in impute")
+    alike = {name: parameters[name] for name in _SHARED_WITH_IMPUTER}
+    held_out = None if validation is None else validation.without_targets()
+    model = MultimodalVAE(**{**alike, **given}, validation=held_out, random_state=seed)
+    return model.fit(train.without_targets(), sample_weight=train.weight).trained_

@@ -11,11 +11,9 @@ from torch import nn
 from consilience.core.errors import InputError, SavedModelError
 from consilience.encoders import EncoderChoice
 from consilience.estimators.bayes_fusion import BayesFusion
-from consilience.estimators.bayes_fusion_saving import ESTIMATOR, read_bayes
 from consilience.estimators.fusion import FusionClassifier, FusionRegressor, load_fusion
 from consilience.estimators.multimodal_vae import MultimodalVAE
-from consilience.estimators.multimodal_vae_saving import ENCODER, read_encoder, read_latent
-from consilience.estimators.multimodal_vae_saving import ESTIMATOR as LATENT
+from consilience.estimators.saving import BAYES, ENCODER, LATENT, read_bayes, read_encoder, read_latent
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.training.model_folder import read_description
 
@@ -46,10 +44,10 @@ def load(
         return _rebuild(MultimodalVAE, path, *read_latent(folder, encoders, decoders))
     if estimator == ENCODER:
         return read_encoder(folder, encoders)
-    if estimator != ESTIMATOR:
+    if estimator != BAYES:
         return load_fusion(folder, encoders)
     if encoders:
-        raise InputError(f"loading {path}: a {ESTIMATOR} has no encoders, so leave encoders= out")
+        raise InputError(f"loading {path}: a {BAYES} has no encoders, so leave encoders= out")
     return _rebuild(BayesFusion, path, *read_bayes(folder, trusted))
 
 

@@ -15,7 +15,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import PositiveInt, check_value
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
-from consilience.estimators.multimodal_vae_saving import write_encoder, write_latent
+from consilience.estimators.saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import draw_seed
 from consilience.evaluation.trust import present_modalities
 from consilience.methods.latent.decoders import DecoderChoice
@@ -120,9 +120,6 @@ class MultimodalVAE(ReadsSamples):
             beta=self.beta,
             warmup=self.beta_warmup,
         )
-        return self._adopt()
-
-    def _adopt(self) -> MultimodalVAE:
         self.modalities_ = self.trained_.names
         self.n_iter_ = max(1, sum(len(log.rows) for log in self.trained_.logs))
         return self
@@ -368,11 +365,6 @@ class MultimodalVAE(ReadsSamples):
             raise InputError(f"validation must be a share ≥ 0 and < 1, None, or samples, got {given!r}")
         held = np.random.default_rng(seed).permutation(len(train)) < round(float(given) * len(train))
         return (train[~held], train[held]) if held.any() else (train, None)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.dict = True
-        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "trained_")

@@ -1,4 +1,4 @@
-"""An estimator's parameters: declared once, searched by name (`settings__width`), and saved as JSON."""
+"""An estimator's parameters: declared once, and searched by name (`settings__width`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from consilience.core.errors import InputError
-from consilience.core.samples import Samples
 from consilience.core.settings import Setting, plain_type, settings_of
-from consilience.estimators.column_selection import describe_columns, restore_columns
 from consilience.training.settings import TrainingSettings
 
 # Every setting of training is a parameter of the estimators that train; they call the seed `random_state`.
@@ -94,6 +92,11 @@ class DeclaredParameters(BaseEstimator):
             setattr(self, name, {**(getattr(self, name) or {}), **changed})
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.dict = True
+        return tags
+
     def _forget(self) -> None:
         """Delete what an earlier fit learned, so that a failed fit leaves no model."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
@@ -125,32 +128,3 @@ def draw_seed(random_state: Any) -> int:
     if random_state < 0:
         raise InputError(f"random_state must be a whole number ≥ 0, a RandomState or None, got {random_state}")
     return int(random_state)
-
-
-def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as JSON values for `restore_parameters`.
-
-    A validation set and a random generator become None, callbacks are left out, and encoders are saved with the model.
-
-    >>> describe_parameters({"columns": {"a": slice(2)}, "class_weight": {0: 2.0}, "random_state": 0})
-    {'columns': {'a': {'slice': [None, 2, None]}}, 'class_weight': [[0, 2.0]], 'random_state': 0}
-    """
-    described = dict(parameters)
-    for name in ("encoders", "callbacks"):
-        described.pop(name, None)
-    described["columns"] = describe_columns(parameters.get("columns"))
-    if isinstance(parameters.get("validation"), Samples | tuple | list):
-        described["validation"] = None
-    if not isinstance(parameters.get("random_state"), int | np.integer | None):
-        described["random_state"] = None
-    if isinstance(weights := parameters.get("class_weight"), Mapping):  # JSON would make strings of its keys
-        described["class_weight"] = [list(pair) for pair in weights.items()]
-    return described
-
-
-def restore_parameters(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that `describe_parameters` wrote."""
-    parameters = dict(described) | {"columns": restore_columns(described["columns"])}
-    if isinstance(weights := described.get("class_weight"), list):
-        parameters["class_weight"] = dict(weights)
-    return parameters

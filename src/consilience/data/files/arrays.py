@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -62,36 +62,34 @@ def load_arrays(
     drawn = settle_split(parts, y, task, seed=seed, where=f"the split of {path.name}")
     if fill is not None and path.is_dir():
         raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
-    source = _Arrays(target, kept, y, {name: lengths[name] for name in kept if name in lengths}, kinds, fill)
-    made = source.make(drawn.parts)
-    remake = None if fill is None else source.make
+    own_lengths = {name: lengths[name] for name in kept if name in lengths}
+    make = partial(_make_samples, target, kept, y, own_lengths, kinds, fill)
+    made = make(drawn.parts)
+    remake = None if fill is None else make
     name = path.resolve().name.removesuffix(".npz")
     return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading)
 
 
-@dataclass(frozen=True, eq=False)
-class _Arrays:
-    """Arrays as read, and how to make samples of them once the train rows are known."""
-
-    target: str
-    values: Mapping[str, np.ndarray]
-    y: np.ndarray
-    lengths: Mapping[str, np.ndarray]
-    kinds: Mapping[str, Kind] | None
-    fill: Fill | None
-
-    def make(self, split: np.ndarray) -> Made:
-        """Samples, with the gaps of vectors filled if `fill` is given."""
-        fills = {}
-        if self.fill is not None:
-            fills = {
-                name: learn_fills(value, self.fill, split == "train")
-                for name, value in self.values.items()
-                if value.dtype.kind in "biuf" and value.ndim == 2 and (self.kinds or {}).get(name, "vector") == "vector"
-            }
-        samples = Samples.of(fill_vectors(self.values, fills), self.y, kinds=self.kinds, lengths=self.lengths)
-        own = {name: {"fills": plain_fills(values)} for name, values in fills.items()}
-        return Made(samples, {}, {"format": "arrays", "target": {"name": self.target}, "modalities": own})
+def _make_samples(
+    target: str,
+    values: Mapping[str, np.ndarray],
+    y: np.ndarray,
+    lengths: Mapping[str, np.ndarray],
+    kinds: Mapping[str, Kind] | None,
+    fill: Fill | None,
+    split: np.ndarray,
+) -> Made:
+    """Samples, with the gaps of vectors filled if `fill` is given."""
+    fills = {}
+    if fill is not None:
+        fills = {
+            name: learn_fills(value, fill, split == "train")
+            for name, value in values.items()
+            if value.dtype.kind in "biuf" and value.ndim == 2 and (kinds or {}).get(name, "vector") == "vector"
+        }
+    samples = Samples.of(fill_vectors(values, fills), y, kinds=kinds, lengths=lengths)
+    own = {name: {"fills": plain_fills(known)} for name, known in fills.items()}
+    return Made(samples, {}, {"format": "arrays", "target": {"name": target}, "modalities": own})
 
 
 def read_new_arrays(
@@ -183,6 +181,13 @@ def read_npz(path: Path, only: Collection[str] | None = None, required: Collecti
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
     raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")
+
+
+def read_npz_parts(path: Path, names: Sequence[str], parts: Sequence[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The arrays `NAME_PART` of an `.npz` joined over the parts, by name, and the part of each row `[n]`."""
+    arrays = read_npz(path, required=[f"{name}_{part}" for name in names for part in parts])
+    joined = {name: np.concatenate([arrays[f"{name}_{part}"] for part in parts]) for name in names}
+    return joined, np.repeat(parts, [len(arrays[f"{names[0]}_{part}"]) for part in parts])
 
 
 def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:

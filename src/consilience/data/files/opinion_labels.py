@@ -106,7 +106,7 @@ def match_labels(counts: Mapping[Any, int], width: int, names: Sequence[str] | N
         >>> match_labels({1: 5, 2: 4, 3: 1}, 3, None)
         {1: 0, 2: 1, 3: 2}
     """
-    labels = {label: _number(label) for label in counts}
+    labels = {label: whole_number(label) for label in counts}
     numbers = [number for number in labels.values() if number is not None]
     by_number = len(numbers) == len(labels) and min(numbers) >= 0 and max(numbers) < width
     if names is not None:
@@ -168,7 +168,12 @@ def _only(what: str, path: Path, name: str | None, there: list[str]) -> str:
     return name
 
 
-def _number(label: Any) -> int | None:
+def whole_number(label: Any) -> int | None:
+    """The whole number that a label is or spells, or None.
+
+    >>> whole_number("2.0"), whole_number("cat")
+    (2, None)
+    """
     try:
         number = float(label)
     except ValueError:

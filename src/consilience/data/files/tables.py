@@ -10,6 +10,7 @@ import fnmatch
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError, name_rows, unknown_name
 from consilience.core.samples import Kind, Samples
 from consilience.core.targets import TaskKind, infer_task_kind
-from consilience.data.dataset import DataSet, Made, Remake
+from consilience.data.dataset import DataSet, Made
 from consilience.data.files.column_encoding import (
     Columns,
     Encoding,
@@ -76,10 +77,11 @@ def load_table(
     parts = None if split is None else frame[split].to_list()
     drawn = settle_split(parts, y, task, seed=seed, where=f"split column {split!r}")
     read = {name: read_columns(name, frame.select(columns), name in texts) for name, columns in chosen.items()}
-    source = _Table(target, read, y, fill)
-    made = source.make(drawn.parts)
+    make = partial(_make_samples, target, read, y, fill)
+    made = make(drawn.parts)
+    remake = make if any(depends_on_split(columns, fill) for columns in read.values()) else None
     name = table.name.removesuffix(".gz").rpartition(".")[0] if isinstance(table, Path) else "table"
-    return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=source.remake, reading=made.reading)
+    return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading)
 
 
 def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> list[str]:
@@ -93,29 +95,21 @@ def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> l
     return [name for name in chosen if kinds.get(name) == "text"]
 
 
-class _Table:
-    """The modalities of a table as read, and how to make samples of them once the train rows are known."""
-
-    def __init__(self, target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: Fill | None):
-        self.target, self.modalities, self.y, self.fill = target, dict(modalities), y, fill
-
-    def make(self, split: np.ndarray) -> Made:
-        """Samples, the names of the features of each modality as `extra["columns"]`, and the encodings."""
-        train = split == "train"
-        values, names, encodings = {}, {}, {}
-        for name, columns in self.modalities.items():
-            encoding = learn_encoding(columns, train, self.fill)
-            values[name] = encoding.encode(columns, _ADVICE)
-            names[name] = [name] if columns.kind == "text" else encoding.features
-            encodings[name] = encoding.to_json()
-        samples = Samples.of(values, self.y, kinds={name: columns.kind for name, columns in self.modalities.items()})
-        target = {"name": self.target, "type": "string" if self.y.dtype.kind == "U" else "number"}
-        return Made(samples, {"columns": names}, {"format": "table", "target": target, "modalities": encodings})
-
-    @property
-    def remake(self) -> Remake | None:
-        """`make` if the values, now or of new samples, depend on the split; else None."""
-        return self.make if any(depends_on_split(columns, self.fill) for columns in self.modalities.values()) else None
+def _make_samples(
+    target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: Fill | None, split: np.ndarray
+) -> Made:
+    """Samples, the names of the features of each modality as `extra["columns"]`, and the encodings."""
+    train = split == "train"
+    encodings = {name: learn_encoding(columns, train, fill) for name, columns in modalities.items()}
+    values = {name: encodings[name].encode(columns, _ADVICE) for name, columns in modalities.items()}
+    samples = Samples.of(values, y, kinds={name: columns.kind for name, columns in modalities.items()})
+    features = {name: [name] if known.kind == "text" else known.features for name, known in encodings.items()}
+    reading = {
+        "format": "table",
+        "target": {"name": target, "type": "string" if y.dtype.kind == "U" else "number"},
+        "modalities": {name: known.to_json() for name, known in encodings.items()},
+    }
+    return Made(samples, {"columns": features}, reading)
 
 
 def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target: str, strings: bool) -> Samples:

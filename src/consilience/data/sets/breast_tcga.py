@@ -13,8 +13,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.r_data import read_r_data
-from consilience.data.named_sets import register
-from consilience.data.sets.sources import source_files
+from consilience.data.named_sets import register, source_files
 from consilience.data.splits import given_split
 
 _MODALITIES = ("mrna", "mirna", "protein")

@@ -18,8 +18,7 @@ from consilience.core.samples import Samples
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import DataSet
 from consilience.data.files.array_pickles import read_sequences_pickle
-from consilience.data.named_sets import register
-from consilience.data.sets.sources import source_files
+from consilience.data.named_sets import register, source_files
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "valid", "test")

@@ -12,8 +12,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import PositiveInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.table_reading import read_header, read_table
-from consilience.data.named_sets import register
-from consilience.data.sets.sources import source_files
+from consilience.data.named_sets import register, source_files
 from consilience.data.splits import given_split
 
 _FILES = source_files("finance", "open_2000-06-01_2021-02-28.csv.gz")

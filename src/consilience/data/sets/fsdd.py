@@ -12,8 +12,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.media import read_recordings
-from consilience.data.named_sets import register
-from consilience.data.sets.sources import source_files
+from consilience.data.named_sets import register, source_files
 from consilience.data.splits import given_split
 
 FILES = source_files("fsdd", "recordings.zip")

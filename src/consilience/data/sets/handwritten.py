@@ -12,8 +12,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Interval, NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.matlab import read_views
-from consilience.data.named_sets import register
-from consilience.data.sets.sources import source_files
+from consilience.data.named_sets import register, source_files
 from consilience.data.splits import VALIDATION_SHARE, given_split
 
 # UCI's names of the views. Their widths differ, so a width identifies a view.

@@ -12,8 +12,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt, PositiveInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
-from consilience.data.named_sets import register
-from consilience.data.sets.sources import source_files
+from consilience.data.named_sets import register, source_files
 from consilience.data.splits import PARTS, given_split
 
 _SENSORS = ("CE", "CP", "SE", "TS1", "TS2", "TS3", "TS4", "VS1")

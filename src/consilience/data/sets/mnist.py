@@ -12,9 +12,8 @@ from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.media import read_idx
-from consilience.data.named_sets import register
+from consilience.data.named_sets import register, source_files
 from consilience.data.sets.digits import cut_quadrants
-from consilience.data.sets.sources import source_files
 from consilience.data.splits import given_split
 
 _NAMES = {

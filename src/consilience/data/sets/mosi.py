@@ -9,12 +9,10 @@ import numpy as np
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
-from consilience.data.files.arrays import read_npz
-from consilience.data.named_sets import register
-from consilience.data.sets.sources import source_files
+from consilience.data.files.arrays import read_npz_parts
+from consilience.data.named_sets import register, source_files
 from consilience.data.splits import given_split
 
-_PARTS = ("train", "test")
 _NAMES = ("text", "audio", "video")
 _FILES = source_files("mosi", "utterance_features.npz")
 
@@ -26,10 +24,7 @@ def mosi(folder: Path, *, seed: NonNegativeInt = 0) -> DataSet:
     The features come from networks that were trained on the training part's labels: opinions formed on training
     samples, even out-of-fold, are far better than on test samples.
     """
-    required = [f"{name}_{part}" for part in _PARTS for name in (*_NAMES, "y")]
-    arrays = read_npz(folder / _FILES.names[0], required=required)
-    joined = {name: np.concatenate([arrays[f"{name}_{part}"] for part in _PARTS]) for name in (*_NAMES, "y")}
+    joined, part_of_row = read_npz_parts(folder / _FILES.names[0], (*_NAMES, "y"), ("train", "test"))
     y = np.array(["negative", "positive"])[joined["y"].astype(np.int64)]
-    part_of_row = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
     samples = Samples.of({name: joined[name].astype(np.float32) for name in _NAMES}, y)
     return DataSet("mosi", samples, "classification", *given_split(part_of_row, y, "classification", seed=seed))

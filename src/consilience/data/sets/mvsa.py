@@ -10,10 +10,9 @@ import numpy as np
 from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
 from consilience.data.dataset import DataSet
-from consilience.data.files.arrays import read_npz
+from consilience.data.files.arrays import read_npz_parts
 from consilience.data.files.json_lines import read_json_lines
-from consilience.data.named_sets import register
-from consilience.data.sets.sources import source_files
+from consilience.data.named_sets import register, source_files
 from consilience.data.splits import given_split
 
 _PARTS = ("train", "dev", "test")
@@ -28,13 +27,10 @@ def mvsa(folder: Path, *, text: Literal["features", "raw"] = "features") -> Data
 
     All three parts come with the data.
     """
-    required = [f"{stem}_{part}" for stem in ("img", "txt", "y") for part in _PARTS]
-    arrays = read_npz(folder / _FEATURES.names[0], required=required)
-    joined = {stem: np.concatenate([arrays[f"{stem}_{part}"] for part in _PARTS]) for stem in ("img", "txt", "y")}
+    joined, part_of_row = read_npz_parts(folder / _FEATURES.names[0], ("img", "txt", "y"), _PARTS)
     if not np.isin(joined["y"], (0, 1, 2)).all():
         raise InputError(f"{_FEATURES.names[0]}: labels must be 0, 1 or 2, got {np.unique(joined['y'])}")
     y = _SENTIMENTS[joined["y"]]
-    part_of_row = np.repeat(_PARTS, [len(arrays[f"y_{part}"]) for part in _PARTS])
     sentences = joined["txt"].astype(np.float32) if text == "features" else _read_tweets(folder, y)
     samples = Samples.of({"image": joined["img"].astype(np.float32), "text": sentences}, y)
     return DataSet("mvsa", samples, "classification", *given_split(part_of_row, y, "classification"))

@@ -74,8 +74,11 @@ def poly_mnist(folder: Path, *, n: Annotated[int, Interval(20)] | None = None, s
 class Pictures:
     """Digits on places of one background, made when they are read: `[n, 3, 28, 28]` of bytes.
 
-    background: `[3, height, width]` · digits: all images `[image, 28, 28]` · rows: which image `[n]` · corners: the
-    upper left corner on the background `[n, 2]`.
+    Args:
+        background: `[3, height, width]`.
+        digits: All images `[image, 28, 28]`.
+        rows: Which image `[n]`.
+        corners: The upper left corner on the background `[n, 2]`.
     """
 
     def __init__(self, background: np.ndarray, digits: np.ndarray, rows: np.ndarray, corners: np.ndarray):
