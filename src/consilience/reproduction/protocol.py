@@ -20,12 +20,17 @@ _NOT_ARGUMENTS = ("title", "set", "quick")
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison. full, quick: the arguments of `compare`; quick is None if the quick form leaves the part out."""
+    """One comparison.
+
+    full, quick: the arguments of `compare`; quick is None if the quick form leaves the part out.
+    where: the file and line, for messages.
+    """
 
     full: Mapping[str, Any]
     quick: Mapping[str, Any] | None
     title: str = ""
     set: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,17 @@ class SectionRequest:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol file, read and checked. published: (part, method, corruption, level) → figure."""
+    """A protocol file, read and checked: either its comparisons (`parts`) or a `script` and its `settings`.
+
+    published: (part, method, corruption, level) → figure.
+    """
 
     path: Path
     title: str
-    parts: Mapping[str, Part]
+    parts: Mapping[str, Part] = field(default_factory=dict)
     paper: str = ""
+    script: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     published: Mapping[tuple[str, str, str, float], Figure] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     sections: tuple[SectionRequest, ...] = ()
@@ -78,18 +88,7 @@ class Protocol:
         return self.path.stem
 
 
-@dataclass(frozen=True)
-class ScriptProtocol:
-    """A file that names a script and its settings."""
-
-    path: Path
-    title: str
-    script: Path
-    paper: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-def read_protocol(path: str | Path) -> Protocol | ScriptProtocol:
+def read_protocol(path: str | Path) -> Protocol:
     """Read and check a protocol file.
 
     Args:
@@ -109,7 +108,7 @@ def read_protocol(path: str | Path) -> Protocol | ScriptProtocol:
         script = file.path.parent / file["script"]
         if not script.is_file():
             raise InputError(f"{file.where(('script',))}: the script {script} does not exist")
-        return ScriptProtocol(file.path, file["title"], script, file.get("paper", ""), file.get("settings", {}))
+        return Protocol(file.path, file["title"], {}, file.get("paper", ""), script, file.get("settings", {}))
     files = _with_extended(file)
     for each in files:
         check_file(each, required=("title",) if each is file else ())
@@ -175,11 +174,13 @@ def _part(files: list[YamlFile], name: str) -> Part:
         quick = values.get("quick", {})
         given |= values
         shorter = None if quick is False else {**(shorter or {}), **quick}
+    where = next((file.where(("parts", name)) for file in files if name in file.get("parts", {})), "")
     if "data" not in given:
-        raise InputError(f"{files[0].where(('parts', name))}: the key 'data' is required in part {name!r}")
+        raise InputError(f"{where}: the key 'data' is required in part {name!r}")
     full = {key: value for key, value in given.items() if key not in _NOT_ARGUMENTS}
     _check_options(layers, full["data"])
-    return Part(full, None if shorter is None else full | shorter, given.get("title", ""), given.get("set", name))
+    short = None if shorter is None else full | shorter
+    return Part(full, short, given.get("title", ""), given.get("set", name), where)
 
 
 def _find_data(file: YamlFile, place: Place, data: str | list[str]) -> str | list[str]:
@@ -278,7 +279,7 @@ def _text(file: YamlFile, place: Place, given: str | Mapping[str, str], texts: M
         return given
     with file.naming(*place):
         if not isinstance(given, Mapping) or list(given) != ["text"]:
-            raise InputError(f"here stands a string or `text: NAME`, got {given!r}; put text with a colon in quotes")
+            raise InputError(f"this must be a string or `text: NAME`, got {given!r}; put text with a colon in quotes")
         if given["text"] not in texts:
             raise unknown_name("text", given["text"], texts)
     return texts[given["text"]]

@@ -21,7 +21,8 @@ from consilience.reproduction.claims import check_claims, in_short
 from consilience.reproduction.protocol import CLEAN, Figure, Part, Protocol
 from consilience.reproduction.protocol_sections import Addition, find_section
 from consilience.reproduction.rank_page import rank_sections
-from consilience.reproduction.reproduction import Reproduction, run_folder
+from consilience.reproduction.study import Reproduction, run_folder
+from consilience.reproduction.yaml_lines import naming
 
 
 def run_protocol(
@@ -50,14 +51,18 @@ def run_protocol(
         if arguments is None:
             continue
         try:
-            done[name] = compare(**arguments, out=folder / name, command=command, **running)
+            with naming(part.where):
+                done[name] = compare(**arguments, out=folder / name, command=command, **running)
         except MissingDataError as error:
             absent[name] = error
     if not done:
         if not absent:
             raise InputError(f"{protocol.path}: every part has `quick: false`; run it without --quick")
         raise next(iter(absent.values()))
-    additions = [function(protocol, done, **request.settings) for function, request in sections]
+    additions = []
+    for function, request in sections:
+        with naming(request.where):
+            additions.append(function(protocol, done, **request.settings))
     missing = [f"{name} was left out: {reason}" for name, reason in absent.items()]
     document = write_up(protocol, done, additions, missing, command)
     with writing(folder):

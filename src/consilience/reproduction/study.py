@@ -6,6 +6,7 @@ For studies that are not a comparison of methods. The scripts in `papers/` are w
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import logging
 import shlex
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from consilience.comparison.engine import run_jobs
@@ -21,13 +23,30 @@ from consilience.comparison.store import Result, Store, versions_used, writing
 from consilience.core.errors import InputError
 from consilience.report.document import Document, Section, write_document
 from consilience.report.wording import say_versions
-from consilience.reproduction.reproduction import Reproduction, run_folder
-from consilience.reproduction.scripts import load_script
 from consilience.version import __version__
 
 logger = logging.getLogger("consilience")
 
 Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A finished reproduction: its run folder, its contents as plain data, and the path of its page."""
+
+    folder: Path
+    document: Document
+    page: Path
+
+
+def run_folder(name: str, quick: bool, out: str | Path | None = None) -> Path:
+    """Return the run folder of a reproduction: `out` if given, else a folder below `runs`, one for each size.
+
+    Example:
+        >>> run_folder("qmf-table1", quick=True).as_posix()
+        'runs/qmf-table1-quick'
+    """
+    return Path(out) if out is not None else Path("runs") / f"{name}{'-quick' if quick else ''}"
 
 
 def run_study(
@@ -109,6 +128,30 @@ def run_from_command_line(run: Callable[..., Reproduction], names: Sequence[str]
     done = run(**vars(parser.parse_args()), command=shlex.join(["python", *sys.argv]))
     print("\n".join(done.document.answer))
     print(f"\nreport: {done.page}")
+
+
+def load_script(path: str | Path) -> ModuleType:
+    """Import a Python file by its path, once in each process.
+
+    Args:
+        path: The file. It need not be importable by name.
+
+    Returns:
+        The module; the same one at every call.
+    """
+    path = Path(path).resolve()
+    name = f"_script_{digest(str(path))}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise InputError(f"{path} is not a Python file")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
 
 
 @dataclass(frozen=True)
