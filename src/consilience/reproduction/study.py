@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -99,9 +100,7 @@ def run_study(
         store.write_plan({"asked": asked, "jobs": listing, "command": command, "versions": versions_used()})
     if measure_group is not None and cluster is None and _has_gpu():
         _measure_groups(listed, shared, store, measure_group, group_of)
-    measuring = _FunctionOfFile(measure)
-    if (jobs > 1 or cluster is not None) and not measuring.loadable:
-        raise InputError(f"{name}: with several jobs, measure must be a function at the top level of a file")
+    measuring = partial(_measure, measure) if jobs == 1 and cluster is None else _measuring_of_file(name, measure)
     run_jobs(listed, shared, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measuring)
     results = list(store.read_all(listed, name).values())
     page = replace(describe(results), command=command)
@@ -165,28 +164,20 @@ class Cell(Job):
         return ", ".join(f"{name} {value}" for name, value in self.settings.items())
 
 
-class _FunctionOfFile:
-    """Calls a study's function; pickled as the path of its file, so that a process keeps what the file has cached."""
+def _measure(function: Callable[..., Result], cell: Any, shared: Settings, store: Store) -> Result:
+    return function(cell.settings, shared)
 
-    def __init__(self, function: Callable[..., Result]):
-        self._function: Callable[..., Result] | None = function
-        code = getattr(function, "__code__", None)
-        self._path = Path(code.co_filename).absolute() if code is not None else None
-        self._name = getattr(function, "__qualname__", "")
 
-    @property
-    def loadable(self) -> bool:
-        return self._path is not None and self._name.isidentifier()
+def _measuring_of_file(study: str, function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return what measures a cell in another process, which loads the function's file once and keeps its caches."""
+    code, name = getattr(function, "__code__", None), getattr(function, "__qualname__", "")
+    if code is None or not name.isidentifier():
+        raise InputError(f"{study}: with several jobs, measure must be a function at the top level of a file")
+    return partial(_measure_by_name, str(Path(code.co_filename).absolute()), name)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_function": None}
 
-    def __call__(self, job: Job, shared: Settings, store: Store) -> Result:
-        assert isinstance(job, Cell)
-        if self._function is None:
-            assert self._path is not None
-            self._function = getattr(load_script(self._path), self._name)
-        return self._function(job.settings, shared)
+def _measure_by_name(path: str, name: str, cell: Any, shared: Settings, store: Store) -> Result:
+    return _measure(getattr(load_script(path), name), cell, shared, store)
 
 
 def _measure_groups(
