@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from consilience.comparison.results import CLEAN
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.settings import check_value
 from consilience.reproduction.protocol_keys import PART_KEYS, SCRIPT_KEYS, PageKind, check_file, check_keys, value_at
 from consilience.reproduction.yaml_lines import Place, YamlFile, read_yaml
-
-CLEAN = "clean"
-Condition = tuple[str, float]
 
 _NOT_ARGUMENTS = ("title", "set", "quick")
 
@@ -110,18 +108,18 @@ def read_protocol(path: str | Path) -> Protocol:
             raise InputError(f"{file.where(('script',))}: the script {script} does not exist")
         return Protocol(file.path, file["title"], {}, file.get("paper", ""), script, file.get("settings", {}))
     files = _with_extended(file)
-    for each in files:
-        check_file(each, required=("title",) if each is file else ())
-    names = list(file.get("parts") or (name for each in files for name in each.get("parts", {})))
+    for source in files:
+        check_file(source, required=("title",) if source is file else ())
+    names = list(file.get("parts") or _merged(files[::-1], "parts"))
     if not names:
         raise InputError(f"{file.path}: the key 'parts' is required: name → comparison")
-    parts = {name: _part(files, name) for name in dict.fromkeys(names)}
+    parts = {name: _part(files, name) for name in names}
     merged = {key: _merged(files, key) for key in ("texts", "tables")}
     return Protocol(
         path=file.path,
         title=file["title"],
         parts=parts,
-        paper=next((each["paper"] for each in files if "paper" in each.content), ""),
+        paper=next((source["paper"] for source in files if "paper" in source.content), ""),
         published=dict(_published(file, parts)),
         claims=tuple(_claims(file, parts)),
         sections=tuple(
@@ -135,7 +133,7 @@ def read_protocol(path: str | Path) -> Protocol:
     )
 
 
-def read_condition(text: str) -> Condition:
+def read_condition(text: str) -> tuple[str, float]:
     """Return the corruption and the level of a condition.
 
     >>> read_condition("gaussian 5"), read_condition("clean")
@@ -156,7 +154,7 @@ def _with_extended(file: YamlFile) -> list[YamlFile]:
         with last.naming("extends"):
             check_value("extends", base, str)
             path = last.path.parent / base
-            if path.resolve() in [each.path.resolve() for each in files]:
+            if path.resolve() in [source.path.resolve() for source in files]:
                 raise InputError(f"{base} extends itself")
             files.append(read_yaml(path))
     return files
@@ -164,7 +162,7 @@ def _with_extended(file: YamlFile) -> list[YamlFile]:
 
 def _part(files: list[YamlFile], name: str) -> Part:
     """A part from the outermost defaults to the file's own keys; a later value replaces an earlier one whole."""
-    layers = [(each, place) for each in reversed(files) for place in (("defaults",), ("parts", name))]
+    layers = [(source, place) for source in reversed(files) for place in (("defaults",), ("parts", name))]
     given: dict[str, Any] = {}
     shorter: dict[str, Any] | None = {}
     for file, place in layers:
@@ -207,7 +205,9 @@ def _check_options(layers: Iterable[tuple[YamlFile, Place]], data: str | list[st
     from consilience.data.named_sets import registry
 
     sets = [registry().get(name) for name in ([data] if isinstance(data, str) else data)]
-    options = {"data_dir", "modalities", "seed"} | {option for each in sets if each for option in each.options}
+    options = {"data_dir", "modalities", "seed"} | {
+        option for data_set in sets if data_set for option in data_set.options
+    }
     if None in sets:
         options |= set(settings_of(load_data))
     for file, place in layers:
@@ -244,7 +244,7 @@ def _claims(file: YamlFile, parts: Mapping[str, Part]) -> Iterable[Claim]:
         yield Claim(given["says"], given["part"], given["method"], given["than"], *condition)
 
 
-def _check_condition(parts: Mapping[str, Part], part: str, text: str) -> Condition:
+def _check_condition(parts: Mapping[str, Part], part: str, text: str) -> tuple[str, float]:
     if part not in parts:
         raise unknown_name("part", part, parts)
     corruption, level = read_condition(text)
@@ -286,4 +286,4 @@ def _text(file: YamlFile, place: Place, given: str | Mapping[str, str], texts: M
 
 
 def _merged(files: list[YamlFile], key: str) -> dict[str, Any]:
-    return {name: value for each in reversed(files) for name, value in each.get(key, {}).items()}
+    return {name: value for file in reversed(files) for name, value in file.get(key, {}).items()}

@@ -179,7 +179,7 @@ def _area_table(title: str, findings: Findings, baseline: str, published: Mappin
         gains = [area - base[seed] for seed, area in seeds.items() if seed in base]
         ahead = NOTHING
         if method.startswith("pro:") and gains:
-            better = sum(each > 0 for each in gains)
+            better = sum(difference > 0 for difference in gains)
             ahead = f"{scale.signed(float(np.mean(gains)))}, in {better} of {say_number(len(gains), 'seed')}"
         shown = [scale.over_seeds(list(areas[method].values())) for areas in (gain, effective)]
         rows.append((method, shown[0], *(printed if published else ()), ahead, shown[1]))
