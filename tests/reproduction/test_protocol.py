@@ -140,6 +140,12 @@ def test_a_script_with_settings(write, tmp_path):
         ("    seeds: 20", "    settings: {lat: {}}", "line 13: unknown method 'lat': did you mean 'late'?"),
         ("    seeds: 20", "    training: {epoch: 3}", "line 13: unknown setting 'epoch': did you mean 'epochs'?"),
         ("    seeds: 20", "    training: {epochs: x}", "line 13: training: epochs must be a whole number"),
+        (
+            "    seeds: 20",
+            "    settings: {concat: {widht: 3}}",
+            "line 13: unknown setting 'widht': did you mean 'width'?",
+        ),
+        ("    seeds: 20", "    settings: {concat: 3}", "line 13: concat must be a mapping, got 3"),
         ("{seeds: 2, tr", "{sedes: 2, tr", "line 7: unknown key 'sedes': did you mean 'seeds'?"),
         ("data: digits", "data: digit", "line 11: unknown data set 'digit': did you mean 'digits'?"),
         ("    data: digits\n", "", "line 9: the key 'data' is required in part 'digits'"),

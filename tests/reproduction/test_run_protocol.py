@@ -158,7 +158,6 @@ def test_a_section_is_checked_before_anything_is_trained(tmp_path, monkeypatch, 
     ("keys", "message"),
     [
         ("target: falt", "line 4: unknown target column 'falt': did you mean 'fault'?"),
-        ("target: fault, settings: {concat: {widht: 3}}", "line 4: unknown setting 'widht': did you mean 'width'?"),
         ("target: fault, encoders: {lef: mlp}", "line 4: unknown modality 'lef': did you mean 'left'?"),
     ],
 )

@@ -92,7 +92,9 @@ def _check_part(file: YamlFile, place: Place) -> None:
         for number, name in enumerate([names] if isinstance(names, str) else names):
             with file.naming(*place, key, number if key == "methods" else name):
                 if not name.endswith(":"):  # all members of a family
-                    find(registered_name(name))
+                    method, _ = find(registered_name(name))
+                    if key == "settings":
+                        check_settings(f"method {name!r}", method, check_value(name, names[name], Mapping[str, Any]))
     given = values.get("corruption", ())
     for corruption in [given] if isinstance(given, str | Mapping) else given:
         for name in corruption.values() if isinstance(corruption, Mapping) else (corruption,):
