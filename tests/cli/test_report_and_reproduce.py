@@ -19,7 +19,7 @@ published: {digits: {missing 5: {late: 0.5}}}
 notes: [There is no published table.]
 """
 SCRIPT = """
-from consilience.reproduction.reproduction import Reproduction, run_folder
+from consilience.reproduction.study import Reproduction, run_folder
 from consilience.report.document import Document, Section, TextTable, write_document
 
 TITLE, PAPER = "A study", ""

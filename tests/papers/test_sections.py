@@ -18,7 +18,7 @@ from consilience.data.splits import draw_split
 from consilience.reproduction.protocol import Part, read_protocol
 from consilience.reproduction.protocol_sections import find_section
 from consilience.reproduction.run_protocol import run_protocol
-from consilience.reproduction.scripts import load_script
+from consilience.reproduction.study import load_script
 from documents import ROOT
 
 PAPERS = ROOT / "papers"

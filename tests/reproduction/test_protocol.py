@@ -5,7 +5,7 @@ import json
 import pytest
 
 from consilience.core.errors import InputError, UnknownNameError
-from consilience.reproduction.protocol import Claim, Figure, ScriptProtocol, read_protocol
+from consilience.reproduction.protocol import Claim, Figure, Protocol, read_protocol
 
 MINIMAL = "title: A\nparts:\n  digits: {data: digits}\n"
 FULL = """title: Which?
@@ -108,7 +108,7 @@ def test_data_of_ones_own_lie_beside_the_protocol(write, tmp_path):
 def test_a_script_with_settings(write, tmp_path):
     write("TITLE = 'x'\n", "study.py")
     found = read_protocol(write("title: T\nscript: study.py\nsettings: {n: 3}\n"))
-    assert found == ScriptProtocol(tmp_path / "own.yaml", "T", tmp_path / "study.py", "", {"n": 3})
+    assert found == Protocol(tmp_path / "own.yaml", "T", script=tmp_path / "study.py", settings={"n": 3})
     with pytest.raises(UnknownNameError, match=r"line 3: unknown key 'setings': did you mean 'settings'"):
         read_protocol(write("title: T\nscript: study.py\nsetings: {n: 3}\n"))
     with pytest.raises(InputError, match=r"line 2: the script .*none.py does not exist"):
@@ -140,6 +140,12 @@ def test_a_script_with_settings(write, tmp_path):
         ("    seeds: 20", "    settings: {lat: {}}", "line 13: unknown method 'lat': did you mean 'late'?"),
         ("    seeds: 20", "    training: {epoch: 3}", "line 13: unknown setting 'epoch': did you mean 'epochs'?"),
         ("    seeds: 20", "    training: {epochs: x}", "line 13: training: epochs must be a whole number"),
+        (
+            "    seeds: 20",
+            "    settings: {concat: {widht: 3}}",
+            "line 13: unknown setting 'widht': did you mean 'width'?",
+        ),
+        ("    seeds: 20", "    settings: {concat: 3}", "line 13: concat must be a mapping, got 3"),
         ("{seeds: 2, tr", "{sedes: 2, tr", "line 7: unknown key 'sedes': did you mean 'seeds'?"),
         ("data: digits", "data: digit", "line 11: unknown data set 'digit': did you mean 'digits'?"),
         ("    data: digits\n", "", "line 9: the key 'data' is required in part 'digits'"),
@@ -162,7 +168,7 @@ def test_a_script_with_settings(write, tmp_path):
         ("part: gaussians", "part: gausians", "line 21: unknown part 'gausians': did you mean 'gaussians'?"),
         ("than: late}", "then: late}", "line 21: unknown key 'then': did you mean 'than'?"),
         (", than: late}", "}", "line 21: the key 'than' is required here"),
-        ("[Everything is different.]", "[{txt: x}]", "line 22: here stands a string or `text: NAME`"),
+        ("[Everything is different.]", "[{txt: x}]", "line 22: this must be a string or `text: NAME`"),
         ("[Everything is different.]", "[{text: x}]", "line 22: unknown text 'x'"),
         ("notes:", "sections: [{title: x}]\nnotes:", "line 22: the key 'kind' is required in a section"),
         ("notes:", "extends: 3\nnotes:", "line 22: extends must be a string, got 3"),

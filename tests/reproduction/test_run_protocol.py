@@ -12,6 +12,7 @@ from consilience.comparison.comparison import Comparison, reopen
 from consilience.core.errors import InputError, MissingDataError, UnknownNameError
 from consilience.reproduction.claims import check_claims, in_short
 from consilience.reproduction.protocol import Part, read_protocol
+from consilience.reproduction.protocol_sections import areas
 from consilience.reproduction.run_protocol import headlines, run_protocol
 from documents import ROOT, blocks
 from report.factory import make_findings
@@ -131,6 +132,16 @@ def test_without_any_data_the_error_says_what_to_get(tmp_path, monkeypatch):
         ("{kind: aeras, baseline: late}", "line 3: unknown kind of section 'aeras': did you mean 'areas'?"),
         ("{kind: areas, basline: late}", "line 3: unknown setting 'basline': did you mean 'baseline'?"),
         ("{kind: areas}", "line 3: a section of kind 'areas' needs baseline"),
+        ("{kind: areas, baseline: lat}", "line 3: unknown method 'lat': did you mean 'late'?"),
+        ("{kind: areas, baseline: late, published: {digits: {late: x}}}", "line 3: published.digits.late must be"),
+        (
+            "{kind: metrics, title: M, metrics: [ecce], published: {}}",
+            "line 3: unknown metric 'ecce': did you mean 'ece'",
+        ),
+        (
+            "{kind: metrics, title: M, metrics: [ece, nll], published: {digits: {late: [0.1]}}}",
+            "line 3: published.digits.late must have one figure for each of ece, nll, got [0.1]",
+        ),
         ("{kind: none.py:f}", "line 3: "),
     ],
 )
@@ -141,6 +152,29 @@ def test_a_section_is_checked_before_anything_is_trained(tmp_path, monkeypatch, 
     with pytest.raises(InputError) as raised:
         run_protocol(read_protocol(path), out=tmp_path / "run")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("target: falt", "line 4: unknown target column 'falt': did you mean 'fault'?"),
+        ("target: fault, encoders: {lef: mlp}", "line 4: unknown modality 'lef': did you mean 'left'?"),
+    ],
+)
+def test_what_only_the_data_can_show_names_the_line_of_the_part(tmp_path, keys, message):
+    rows = "".join(f"{number % 7},{number % 5},{number % 2}\n" for number in range(40))
+    (tmp_path / "own.csv").write_text(f"a,b,fault\n{rows}", encoding="utf-8")
+    path, modalities = tmp_path / "own.yaml", "modalities: {left: [a], right: [b]}"
+    start = "title: T\ndefaults: {methods: [late, concat], seeds: 2, training: {epochs: 1}}\nparts:\n"
+    path.write_text(f"{start}  own: {{data: own.csv, {modalities}, {keys}}}\n", encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        run_protocol(read_protocol(path), out=tmp_path / "run", verbose=0)
+    assert message in str(raised.value)
+
+
+def test_a_baseline_that_was_not_compared_is_refused(done):
+    with pytest.raises(UnknownNameError, match="unknown baseline 'bayes': Known: late, unimodal:good, unimodal:noise"):
+        areas(None, {"small": reopen(done.folder / "small")}, baseline="bayes")
 
 
 def test_the_example_of_the_documents_runs(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from consilience.data.named_sets import DATA_VARIABLE
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-    from consilience.reproduction.reproduction import Reproduction
+    from consilience.reproduction.study import Reproduction
 
 USAGE = "FILE.yaml | FILE.py | NAME | --list [options]"
 EXAMPLES = """  consilience reproduce --list

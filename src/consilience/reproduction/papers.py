@@ -8,10 +8,9 @@ from typing import Any
 
 import consilience
 from consilience.core.errors import InputError, unknown_name
-from consilience.reproduction.protocol import ScriptProtocol, read_protocol
-from consilience.reproduction.reproduction import Reproduction
+from consilience.reproduction.protocol import Protocol, read_protocol
 from consilience.reproduction.run_protocol import run_protocol
-from consilience.reproduction.scripts import load_script
+from consilience.reproduction.study import Reproduction, load_script
 from consilience.reproduction.yaml_lines import read_yaml
 
 _SUFFIXES = (".yaml", ".py")
@@ -83,13 +82,13 @@ def run_paper(path: str | Path, *, side_by_side: bool = False, **options: Any) -
         InputError: If the protocol is not valid, or the script has no function `run`.
     """
     path = Path(path)
-    protocol = None if path.suffix == ".py" else read_protocol(path)
-    if protocol is not None and not isinstance(protocol, ScriptProtocol):
+    protocol = Protocol(path, "", script=path) if path.suffix == ".py" else read_protocol(path)
+    if protocol.script is None:
         return run_protocol(protocol, side_by_side=side_by_side, **options)
     if side_by_side:
         raise InputError(f"--side-by-side is for comparisons of methods: {path.stem} is a script of its own")
-    settings = {} if protocol is None else {"name": path.stem, **protocol.settings}
-    run = getattr(load_script(path if protocol is None else protocol.script), "run", None)
+    settings = {} if protocol.script == path else {"name": path.stem, **protocol.settings}
+    run = getattr(load_script(protocol.script), "run", None)
     if run is None:
         raise InputError(f"reproduce: {path} has no function run(*, quick, out, jobs, cluster, verbose, command)")
     return run(**settings, **options)

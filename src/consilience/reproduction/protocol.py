@@ -7,25 +7,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from consilience.comparison.results import CLEAN
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.settings import check_value
 from consilience.reproduction.protocol_keys import PART_KEYS, SCRIPT_KEYS, PageKind, check_file, check_keys, value_at
 from consilience.reproduction.yaml_lines import Place, YamlFile, read_yaml
-
-CLEAN = "clean"
-Condition = tuple[str, float]
 
 _NOT_ARGUMENTS = ("title", "set", "quick")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison. full, quick: the arguments of `compare`; quick is None if the quick form leaves the part out."""
+    """One comparison.
+
+    full, quick: the arguments of `compare`; quick is None if the quick form leaves the part out.
+    where: the file and line, for messages.
+    """
 
     full: Mapping[str, Any]
     quick: Mapping[str, Any] | None
     title: str = ""
     set: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,17 @@ class SectionRequest:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol file, read and checked. published: (part, method, corruption, level) → figure."""
+    """A protocol file, read and checked: either its comparisons (`parts`) or a `script` and its `settings`.
+
+    published: (part, method, corruption, level) → figure.
+    """
 
     path: Path
     title: str
-    parts: Mapping[str, Part]
+    parts: Mapping[str, Part] = field(default_factory=dict)
     paper: str = ""
+    script: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     published: Mapping[tuple[str, str, str, float], Figure] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     sections: tuple[SectionRequest, ...] = ()
@@ -78,18 +86,7 @@ class Protocol:
         return self.path.stem
 
 
-@dataclass(frozen=True)
-class ScriptProtocol:
-    """A file that names a script and its settings."""
-
-    path: Path
-    title: str
-    script: Path
-    paper: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-def read_protocol(path: str | Path) -> Protocol | ScriptProtocol:
+def read_protocol(path: str | Path) -> Protocol:
     """Read and check a protocol file.
 
     Args:
@@ -109,20 +106,20 @@ def read_protocol(path: str | Path) -> Protocol | ScriptProtocol:
         script = file.path.parent / file["script"]
         if not script.is_file():
             raise InputError(f"{file.where(('script',))}: the script {script} does not exist")
-        return ScriptProtocol(file.path, file["title"], script, file.get("paper", ""), file.get("settings", {}))
+        return Protocol(file.path, file["title"], {}, file.get("paper", ""), script, file.get("settings", {}))
     files = _with_extended(file)
-    for each in files:
-        check_file(each, required=("title",) if each is file else ())
-    names = list(file.get("parts") or (name for each in files for name in each.get("parts", {})))
+    for source in files:
+        check_file(source, required=("title",) if source is file else ())
+    names = list(file.get("parts") or _merged(files[::-1], "parts"))
     if not names:
         raise InputError(f"{file.path}: the key 'parts' is required: name → comparison")
-    parts = {name: _part(files, name) for name in dict.fromkeys(names)}
+    parts = {name: _part(files, name) for name in names}
     merged = {key: _merged(files, key) for key in ("texts", "tables")}
     return Protocol(
         path=file.path,
         title=file["title"],
         parts=parts,
-        paper=next((each["paper"] for each in files if "paper" in each.content), ""),
+        paper=next((source["paper"] for source in files if "paper" in source.content), ""),
         published=dict(_published(file, parts)),
         claims=tuple(_claims(file, parts)),
         sections=tuple(
@@ -136,7 +133,7 @@ def read_protocol(path: str | Path) -> Protocol | ScriptProtocol:
     )
 
 
-def read_condition(text: str) -> Condition:
+def read_condition(text: str) -> tuple[str, float]:
     """Return the corruption and the level of a condition.
 
     >>> read_condition("gaussian 5"), read_condition("clean")
@@ -157,7 +154,7 @@ def _with_extended(file: YamlFile) -> list[YamlFile]:
         with last.naming("extends"):
             check_value("extends", base, str)
             path = last.path.parent / base
-            if path.resolve() in [each.path.resolve() for each in files]:
+            if path.resolve() in [source.path.resolve() for source in files]:
                 raise InputError(f"{base} extends itself")
             files.append(read_yaml(path))
     return files
@@ -165,7 +162,7 @@ def _with_extended(file: YamlFile) -> list[YamlFile]:
 
 def _part(files: list[YamlFile], name: str) -> Part:
     """A part from the outermost defaults to the file's own keys; a later value replaces an earlier one whole."""
-    layers = [(each, place) for each in reversed(files) for place in (("defaults",), ("parts", name))]
+    layers = [(source, place) for source in reversed(files) for place in (("defaults",), ("parts", name))]
     given: dict[str, Any] = {}
     shorter: dict[str, Any] | None = {}
     for file, place in layers:
@@ -175,11 +172,13 @@ def _part(files: list[YamlFile], name: str) -> Part:
         quick = values.get("quick", {})
         given |= values
         shorter = None if quick is False else {**(shorter or {}), **quick}
+    where = next((file.where(("parts", name)) for file in files if name in file.get("parts", {})), "")
     if "data" not in given:
-        raise InputError(f"{files[0].where(('parts', name))}: the key 'data' is required in part {name!r}")
+        raise InputError(f"{where}: the key 'data' is required in part {name!r}")
     full = {key: value for key, value in given.items() if key not in _NOT_ARGUMENTS}
     _check_options(layers, full["data"])
-    return Part(full, None if shorter is None else full | shorter, given.get("title", ""), given.get("set", name))
+    short = None if shorter is None else full | shorter
+    return Part(full, short, given.get("title", ""), given.get("set", name), where)
 
 
 def _find_data(file: YamlFile, place: Place, data: str | list[str]) -> str | list[str]:
@@ -206,7 +205,9 @@ def _check_options(layers: Iterable[tuple[YamlFile, Place]], data: str | list[st
     from consilience.data.named_sets import registry
 
     sets = [registry().get(name) for name in ([data] if isinstance(data, str) else data)]
-    options = {"data_dir", "modalities", "seed"} | {option for each in sets if each for option in each.options}
+    options = {"data_dir", "modalities", "seed"} | {
+        option for data_set in sets if data_set for option in data_set.options
+    }
     if None in sets:
         options |= set(settings_of(load_data))
     for file, place in layers:
@@ -243,7 +244,7 @@ def _claims(file: YamlFile, parts: Mapping[str, Part]) -> Iterable[Claim]:
         yield Claim(given["says"], given["part"], given["method"], given["than"], *condition)
 
 
-def _check_condition(parts: Mapping[str, Part], part: str, text: str) -> Condition:
+def _check_condition(parts: Mapping[str, Part], part: str, text: str) -> tuple[str, float]:
     if part not in parts:
         raise unknown_name("part", part, parts)
     corruption, level = read_condition(text)
@@ -278,11 +279,11 @@ def _text(file: YamlFile, place: Place, given: str | Mapping[str, str], texts: M
         return given
     with file.naming(*place):
         if not isinstance(given, Mapping) or list(given) != ["text"]:
-            raise InputError(f"here stands a string or `text: NAME`, got {given!r}; put text with a colon in quotes")
+            raise InputError(f"this must be a string or `text: NAME`, got {given!r}; put text with a colon in quotes")
         if given["text"] not in texts:
             raise unknown_name("text", given["text"], texts)
     return texts[given["text"]]
 
 
 def _merged(files: list[YamlFile], key: str) -> dict[str, Any]:
-    return {name: value for each in reversed(files) for name, value in each.get(key, {}).items()}
+    return {name: value for file in reversed(files) for name, value in file.get(key, {}).items()}

@@ -82,6 +82,7 @@ def _check_part(file: YamlFile, place: Place) -> None:
     from consilience.corruption import corruption_names
     from consilience.evaluation import find_metric
     from consilience.methods import find
+    from consilience.training.settings import TrainingSettings
 
     values = value_at(file, place)
     # Options of the data are checked with the whole part, where it is known which data it has.
@@ -91,7 +92,9 @@ def _check_part(file: YamlFile, place: Place) -> None:
         for number, name in enumerate([names] if isinstance(names, str) else names):
             with file.naming(*place, key, number if key == "methods" else name):
                 if not name.endswith(":"):  # all members of a family
-                    find(registered_name(name))
+                    method, _ = find(registered_name(name))
+                    if key == "settings":
+                        check_settings(f"method {name!r}", method, check_value(name, names[name], Mapping[str, Any]))
     given = values.get("corruption", ())
     for corruption in [given] if isinstance(given, str | Mapping) else given:
         for name in corruption.values() if isinstance(corruption, Mapping) else (corruption,):
@@ -101,17 +104,11 @@ def _check_part(file: YamlFile, place: Place) -> None:
     if "metric" in values:
         with file.naming(*place, "metric"):
             find_metric(values["metric"])
-    _check_training(file, place, values.get("training", {}))
-    if isinstance(values.get("quick"), Mapping):
-        _check_part(file, (*place, "quick"))
-
-
-def _check_training(file: YamlFile, place: Place, training: Mapping[str, Any]) -> None:
-    from consilience.training.settings import TrainingSettings
-
-    for name, value in training.items():
+    for name, value in values.get("training", {}).items():
         with file.naming(*place, "training", name):
             check_settings("training", TrainingSettings, {name: value})
+    if isinstance(values.get("quick"), Mapping):
+        _check_part(file, (*place, "quick"))
 
 
 def check_keys(

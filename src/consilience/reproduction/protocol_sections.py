@@ -14,15 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from consilience.comparison.comparison import Comparison
+from consilience.comparison.plan import registered_name
 from consilience.comparison.results import Findings
 from consilience.comparison.summary import over_seeds
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.settings import check_settings, settings_of
+from consilience.core.settings import check_settings, check_value, settings_of
+from consilience.evaluation import find_metric
 from consilience.evaluation.robustness import Area, robust_auc
+from consilience.methods import find
 from consilience.report.document import Section, TextTable
 from consilience.report.wording import NOTHING, Scale, say_level, say_metric, say_number
 from consilience.reproduction.protocol import Protocol, SectionRequest
-from consilience.reproduction.scripts import load_script
+from consilience.reproduction.study import load_script
+from consilience.reproduction.yaml_lines import naming
 
 Comparisons = Mapping[str, Comparison]
 Table = Mapping[str, Sequence[Any]]
@@ -43,7 +47,7 @@ def find_section(request: SectionRequest) -> Callable[..., Addition]:
         UnknownNameError: If there is no such kind or setting; the nearest is suggested.
         InputError: If a setting is missing or not allowed.
     """
-    try:
+    with naming(request.where):
         file, colon, name = request.kind.rpartition(".py:")
         if colon:
             functions = vars(load_script(request.folder / f"{file}.py"))
@@ -52,13 +56,14 @@ def find_section(request: SectionRequest) -> Callable[..., Addition]:
             functions, name = KINDS, request.kind
         if name not in functions:
             raise unknown_name("kind of section", name, functions, "Or give FILE.py:FUNCTION")
-        declared = settings_of(functions[name])
         check_settings(request.kind, functions[name], request.settings)
-        missing = [key for key in declared if _required(functions[name], key) and key not in request.settings]
+        declared = settings_of(functions[name]).values()
+        required = [setting.name for setting in declared if setting.default is inspect.Parameter.empty]
+        missing = [key for key in required if key not in request.settings]
         if missing:
             raise InputError(f"a section of kind {request.kind!r} needs {', '.join(missing)}")
-    except InputError as error:
-        raise type(error)(f"{request.where}: {error}") from None
+        if not colon:
+            _check_names(**request.settings)
     return functions[name]
 
 
@@ -102,7 +107,7 @@ def metrics(
     published: part → method → one figure for each metric.
     """
     tables = tuple(
-        _metrics_table(protocol.parts[name].title, comparisons[name].findings, metrics, figures)
+        _metrics_table(protocol.parts[name].title or name, comparisons[name].findings, metrics, figures)
         for name, figures in published.items()
         if name in comparisons
     )
@@ -122,6 +127,9 @@ def areas(
     corruption: by default the first of each part · published: part → method → the paper's area.
     """
     tables, levels = [], []
+    compared = [method for comparison in comparisons.values() for method in comparison.findings.methods]
+    if baseline not in compared:
+        raise unknown_name("baseline", baseline, compared)
     for name, comparison in comparisons.items():
         findings, title = comparison.findings, protocol.parts[name].title or name
         levels += findings.levels
@@ -171,14 +179,32 @@ def _area_table(title: str, findings: Findings, baseline: str, published: Mappin
         gains = [area - base[seed] for seed, area in seeds.items() if seed in base]
         ahead = NOTHING
         if method.startswith("pro:") and gains:
-            better = sum(each > 0 for each in gains)
+            better = sum(difference > 0 for difference in gains)
             ahead = f"{scale.signed(float(np.mean(gains)))}, in {better} of {say_number(len(gains), 'seed')}"
-        shown = [_over_seeds(scale, areas[method]) for areas in (gain, effective)]
+        shown = [scale.over_seeds(list(areas[method].values())) for areas in (gain, effective)]
         rows.append((method, shown[0], *(printed if published else ()), ahead, shown[1]))
     beside = ("published", "difference") if published else ()
     header = ("method", "ROBUSTAUC", *beside, "gain over its base", "effective area")
     marked = tuple(place for place, row in enumerate(rows) if row[0] == baseline)
     return TextTable(title, header, tuple(rows), marked)
+
+
+def _check_names(
+    *, baseline: str = "", metrics: Sequence[str] = (), published: Mapping[str, Any] | None = None, **_: Any
+) -> None:
+    """Raise an error for an unknown method or metric, or for figures that are not one for each metric."""
+    if baseline:
+        find(registered_name(baseline))
+    for metric in metrics:
+        find_metric(metric)
+    for part, methods in (published or {}).items():
+        check_value(f"published.{part}", methods, Mapping[str, Any])
+        for method, figures in methods.items():
+            check_value(f"published.{part}.{method}", figures, list[float] if metrics else float)
+            if metrics and len(figures) != len(metrics):
+                raise InputError(
+                    f"published.{part}.{method} must have one figure for each of {', '.join(metrics)}, got {figures}"
+                )
 
 
 def _metrics_table(
@@ -199,12 +225,3 @@ def _metrics_table(
 
 def _printed(figure: Any) -> str:
     return f"{figure[0]:.2f} ({figure[1]:.2f})" if isinstance(figure, list) else f"{figure:.3f}"
-
-
-def _over_seeds(scale: Scale, seeds: Mapping[int, float]) -> str:
-    values = list(seeds.values())
-    return scale.pair(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
-
-
-def _required(function: Callable[..., Any], name: str) -> bool:
-    return inspect.signature(function).parameters[name].default is inspect.Parameter.empty

@@ -41,9 +41,9 @@ def rank_sections(
 def what_was_compared(comparisons: Mapping[str, Comparison]) -> str:
     """The methods, corruptions and levels of all parts, in a sentence."""
     findings = [comparison.findings for comparison in comparisons.values()]
-    methods = list(dict.fromkeys(method for each in findings for method in each.methods))
-    corruptions = sorted({name for each in findings for name in each.corruptions})
-    levels = sorted({level for each in findings for level in each.levels if level})
+    methods = list(dict.fromkeys(method for part in findings for method in part.methods))
+    corruptions = sorted({name for part in findings for name in part.corruptions})
+    levels = sorted({level for part in findings for level in part.levels if level})
     return (
         f"Compared here are {say_number(len(methods), 'method')}, {say_list(f'`{name}`' for name in methods)}, under "
         f"{say_list(f'`{name}`' for name in corruptions)} at level{'s' if len(levels) > 1 else ''} "
@@ -126,10 +126,12 @@ def sets_section(main: Standing, scores: Mapping[str, Scores], comparisons: Mapp
     """The ranks and scores on each set that the diagram is made of, and where the comparisons' own reports are."""
     first = next(iter(comparisons.values())).findings
     tables = (rank_table(main, scores, first.larger_is_better), *score_tables(main, scores, first.metric))
-    links = tuple(
-        (f"All of {name}: curves, calibration, trust, timings", f"{name}/report.html") for name in comparisons
-    )
-    return Section("sets", "On each set", tables=tables, links=links)
+    return Section("sets", "On each set", tables=tables, links=tuple(map(link_to_report, comparisons)))
+
+
+def link_to_report(part: str) -> tuple[str, str]:
+    """The words and the target of the link to a comparison's own report."""
+    return f"All of {part}: curves, calibration, trust, timings", f"{part}/report.html"
 
 
 def rank_table(main: Standing, scores: Mapping[str, Scores], larger_is_better: bool) -> TextTable:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.comparison.comparison import Comparison, compare
-from consilience.comparison.results import Block, Condition
+from consilience.comparison.results import CLEAN, Block, Condition
 from consilience.comparison.store import writing
 from consilience.comparison.summary import summarise
 from consilience.core.errors import InputError, MissingDataError
@@ -18,10 +18,11 @@ from consilience.report.result_tables import cell_text, legend
 from consilience.report.sentences import headline
 from consilience.report.wording import NOTHING, Scale, say_level, say_list, say_metric, say_number, say_versions
 from consilience.reproduction.claims import check_claims, in_short
-from consilience.reproduction.protocol import CLEAN, Figure, Part, Protocol
+from consilience.reproduction.protocol import Figure, Part, Protocol
 from consilience.reproduction.protocol_sections import Addition, find_section
-from consilience.reproduction.rank_page import rank_sections
-from consilience.reproduction.reproduction import Reproduction, run_folder
+from consilience.reproduction.rank_page import link_to_report, rank_sections
+from consilience.reproduction.study import Reproduction, run_folder
+from consilience.reproduction.yaml_lines import naming
 
 
 def run_protocol(
@@ -50,14 +51,18 @@ def run_protocol(
         if arguments is None:
             continue
         try:
-            done[name] = compare(**arguments, out=folder / name, command=command, **running)
+            with naming(part.where):
+                done[name] = compare(**arguments, out=folder / name, command=command, **running)
         except MissingDataError as error:
             absent[name] = error
     if not done:
         if not absent:
             raise InputError(f"{protocol.path}: every part has `quick: false`; run it without --quick")
         raise next(iter(absent.values()))
-    additions = [function(protocol, done, **request.settings) for function, request in sections]
+    additions = []
+    for function, request in sections:
+        with naming(request.where):
+            additions.append(function(protocol, done, **request.settings))
     missing = [f"{name} was left out: {reason}" for name, reason in absent.items()]
     document = write_up(protocol, done, additions, missing, command)
     with writing(folder):
@@ -121,15 +126,12 @@ def part_section(protocol: Protocol, name: str, comparison: Comparison) -> Secti
     beside = " Published figures stand in the columns beside ours." if figures else ""
     worst = any(figure.worst is not None for figure in figures)
     words = [legend(findings, worst, bold=False) + beside, *(remark for block in blocks for remark in block.remarks)]
-    tables = tuple(published_table(protocol.published, name, block, comparison) for block in blocks)
-    report = (f"All of {name}: curves, calibration, trust, timings", f"{name}/report.html")
+    tables = tuple(published_table(protocol.published, name, block) for block in blocks)
     title = protocol.parts[name].title or ", ".join(findings.sets)
-    return Section(f"part-{name}", title, tuple(words), tables, links=(report,))
+    return Section(f"part-{name}", title, tuple(words), tables, links=(link_to_report(name),))
 
 
-def published_table(
-    published: Mapping[tuple[str, str, str, float], Figure], name: str, block: Block, comparison: Comparison
-) -> TextTable:
+def published_table(published: Mapping[tuple[str, str, str, float], Figure], name: str, block: Block) -> TextTable:
     """Methods × conditions; where the paper has figures for a condition, they follow with the difference."""
     scale = Scale.of_block(block)
     header, columns = ["method"], []
@@ -151,7 +153,7 @@ def published_table(
             )
     rows = tuple((row.method, *(column[place] for column in columns)) for place, row in enumerate(block.rows))
     marked = tuple(place for place, row in enumerate(block.rows) if row.reference)
-    metric = f"{say_metric(comparison.findings.metric)}{',' + scale.unit if scale.unit else ''}"
+    metric = f"{say_metric(block.metric)}{',' + scale.unit if scale.unit else ''}"
     return TextTable(f"{block.set}: {metric}", tuple(header), rows, marked)
 
 

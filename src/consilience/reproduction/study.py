@@ -6,13 +6,16 @@ For studies that are not a comparison of methods. The scripts in `papers/` are w
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import logging
 import shlex
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from consilience.comparison.engine import run_jobs
@@ -21,13 +24,30 @@ from consilience.comparison.store import Result, Store, versions_used, writing
 from consilience.core.errors import InputError
 from consilience.report.document import Document, Section, write_document
 from consilience.report.wording import say_versions
-from consilience.reproduction.reproduction import Reproduction, run_folder
-from consilience.reproduction.scripts import load_script
 from consilience.version import __version__
 
 logger = logging.getLogger("consilience")
 
 Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A finished reproduction: its run folder, its contents as plain data, and the path of its page."""
+
+    folder: Path
+    document: Document
+    page: Path
+
+
+def run_folder(name: str, quick: bool, out: str | Path | None = None) -> Path:
+    """Return the run folder of a reproduction: `out` if given, else a folder below `runs`, one for each size.
+
+    Example:
+        >>> run_folder("qmf-table1", quick=True).as_posix()
+        'runs/qmf-table1-quick'
+    """
+    return Path(out) if out is not None else Path("runs") / f"{name}{'-quick' if quick else ''}"
 
 
 def run_study(
@@ -80,9 +100,7 @@ def run_study(
         store.write_plan({"asked": asked, "jobs": listing, "command": command, "versions": versions_used()})
     if measure_group is not None and cluster is None and _has_gpu():
         _measure_groups(listed, shared, store, measure_group, group_of)
-    measuring = _FunctionOfFile(measure)
-    if (jobs > 1 or cluster is not None) and not measuring.loadable:
-        raise InputError(f"{name}: with several jobs, measure must be a function at the top level of a file")
+    measuring = partial(_measure, measure) if jobs == 1 and cluster is None else _measuring_of_file(name, measure)
     run_jobs(listed, shared, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measuring)
     results = list(store.read_all(listed, name).values())
     page = replace(describe(results), command=command)
@@ -111,6 +129,30 @@ def run_from_command_line(run: Callable[..., Reproduction], names: Sequence[str]
     print(f"\nreport: {done.page}")
 
 
+def load_script(path: str | Path) -> ModuleType:
+    """Import a Python file by its path, once in each process.
+
+    Args:
+        path: The file. It need not be importable by name.
+
+    Returns:
+        The module; the same one at every call.
+    """
+    path = Path(path).resolve()
+    name = f"_script_{digest(str(path))}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise InputError(f"{path} is not a Python file")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
 @dataclass(frozen=True)
 class Cell(Job):
     """One call of a study's function; its settings identify it."""
@@ -122,28 +164,20 @@ class Cell(Job):
         return ", ".join(f"{name} {value}" for name, value in self.settings.items())
 
 
-class _FunctionOfFile:
-    """Calls a study's function; pickled as the path of its file, so that a process keeps what the file has cached."""
+def _measure(function: Callable[..., Result], cell: Any, shared: Settings, store: Store) -> Result:
+    return function(cell.settings, shared)
 
-    def __init__(self, function: Callable[..., Result]):
-        self._function: Callable[..., Result] | None = function
-        code = getattr(function, "__code__", None)
-        self._path = Path(code.co_filename).absolute() if code is not None else None
-        self._name = getattr(function, "__qualname__", "")
 
-    @property
-    def loadable(self) -> bool:
-        return self._path is not None and self._name.isidentifier()
+def _measuring_of_file(study: str, function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return what measures a cell in another process, which loads the function's file once and keeps its caches."""
+    code, name = getattr(function, "__code__", None), getattr(function, "__qualname__", "")
+    if code is None or not name.isidentifier():
+        raise InputError(f"{study}: with several jobs, measure must be a function at the top level of a file")
+    return partial(_measure_by_name, str(Path(code.co_filename).absolute()), name)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_function": None}
 
-    def __call__(self, job: Job, shared: Settings, store: Store) -> Result:
-        assert isinstance(job, Cell)
-        if self._function is None:
-            assert self._path is not None
-            self._function = getattr(load_script(self._path), self._name)
-        return self._function(job.settings, shared)
+def _measure_by_name(path: str, name: str, cell: Any, shared: Settings, store: Store) -> Result:
+    return _measure(getattr(load_script(path), name), cell, shared, store)
 
 
 def _measure_groups(

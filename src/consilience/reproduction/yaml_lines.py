@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,15 @@ _KINDS = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "mer
 _TAGS = {f"tag:yaml.org,2002:{kind}" for kind in _KINDS}
 # Numbers and words of YAML 1.2: 1e-3 is a number and `no` a string, unlike in YAML 1.1, which PyYAML follows.
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Put a file and a line before the message of an `InputError`."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{where}: {error}") from None
 
 
 @dataclass
@@ -33,13 +42,9 @@ class YamlFile:
             place = place[:-1]
         return f"{self.path}, line {self.lines.get(place, 1)}"
 
-    @contextmanager
-    def naming(self, *place: str | int) -> Iterator[None]:
+    def naming(self, *place: str | int) -> AbstractContextManager[None]:
         """Put the file and the line of a place before the message of an `InputError`."""
-        try:
-            yield
-        except InputError as error:
-            raise type(error)(f"{self.where(place)}: {error}") from None
+        return naming(self.where(place))
 
     def __getitem__(self, key: str) -> Any:
         return self.content[key]
