@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from consilience.comparison.significance import compare_to_reference, holm
 from consilience.comparison.summary import summarise
-from consilience.evaluation.trust_verdict import signed
+from consilience.evaluation.trust import signed
 from consilience.report.document import Section, TextTable
 from consilience.report.drawing import INK, Drawing, Look, drawing_style, looks_of
 from consilience.report.figures import draw_gap
