@@ -116,6 +116,7 @@ class TestPresent:
         samples = Samples.of({"b": np.ones((2, 1)), "a": np.ones((2, 1))}, present=make(mask))
         assert samples.present_in("b").tolist() == [True, True]
         assert samples.present_in("a").tolist() == [False, True]
+        assert samples.present_among(["b", "unknown", "a"]).tolist() == [[True, False, False], [True, False, True]]
 
     def test_the_mask_is_not_shared_with_the_caller(self):
         mask = np.array([[True], [True]])

@@ -209,6 +209,11 @@ class Samples:
         """Return which samples have a modality, booleans `[n]`."""
         return self.present[:, self._position(name)]
 
+    def present_among(self, names: Sequence[str]) -> np.ndarray:
+        """Return which of these modalities each sample has, booleans `[n, name]`; False where there is no such one."""
+        absent = np.zeros(len(self), dtype=bool)
+        return np.stack([self.present_in(name) if name in self else absent for name in names], axis=1)
+
     def read(self, name: str, rows: Any = slice(None)) -> np.ndarray:
         """Return the values of some rows `[rows, *shape]` in memory, missing ones as zeros or empty strings."""
         value = np.asarray(self[name][rows])

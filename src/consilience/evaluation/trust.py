@@ -205,7 +205,7 @@ def predict_fully(model: Any, X: Any) -> tuple[Prediction, np.ndarray, tuple[str
         raw = model.preparation.raw
         kinds = None if isinstance(X, Samples) else {name: raw[name].kind for name in X if name in raw}
         samples = Samples.of(X, kinds=kinds)
-        return model.predict(samples), present_modalities(samples, tuple(raw)), tuple(raw)
+        return model.predict(samples), samples.present_among(tuple(raw)), tuple(raw)
     if not hasattr(model, "full_prediction"):
         raise InputError(
             "trust diagnostics read a fitted FusionClassifier, FusionRegressor, BayesFusion or training.Model, got "
@@ -221,12 +221,6 @@ def targets_of(X: Any, y: Any, what: str) -> Any:
     if truth is None:
         raise InputError(f"trust diagnostics need the targets of {what}, and the samples carry none")
     return truth
-
-
-def present_modalities(samples: Samples, names: Sequence[str]) -> np.ndarray:
-    """Which of the named modalities each sample has: `[n, modality]`."""
-    absent = np.zeros(len(samples), dtype=bool)
-    return np.stack([samples.present_in(name) if name in samples else absent for name in names], axis=1)
 
 
 def lacks_weights(name: str, prediction: Prediction) -> UnsupportedError:

@@ -54,9 +54,7 @@ def misplaced_trust(model: Model, samples: Samples, *, device: str = "auto") -> 
     assert damaged.y is not None
     y = torch.from_numpy(model.task.encode(damaged.y))
     names = tuple(model.preparation.raw)
-    present = torch.from_numpy(
-        np.stack([damaged.present_in(name) if name in damaged else np.zeros(len(y), bool) for name in names], axis=1)
-    )
+    present = torch.from_numpy(damaged.present_among(names))
     # Targets and present modalities; the losses need no inputs.
     batch = Batch({}, present, index=torch.arange(len(y)), weight=torch.ones(len(y)), y=y)
     losses = expert_losses(model.task, prediction.opinions, batch)
