@@ -55,7 +55,7 @@ def main_table(
     format: "console" gives something for rich to print, which fits its columns to the terminal; "markdown" and
     "latex" give text · worst: add the worst seed · p_values: add the corrected p-value to every difference.
     """
-    drawers: dict[str, Callable[..., Any]] = {"console": _console, "markdown": _markdown, "latex": _latex}
+    drawers: dict[str, Callable[..., Any]] = {"console": _Console, "markdown": _markdown, "latex": _latex}
     if format not in drawers:
         raise unknown_name("format", format, drawers)
     return drawers[format](findings, summarise(findings), worst, p_values)
@@ -194,10 +194,6 @@ def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
         if any(map(math.isfinite, own)):
             rows.append([one_line(method), *(f"{rank:.1f}" if math.isfinite(rank) else NOTHING for rank in own)])
     return ["method", *map(_wide_heading, conditions)], rows
-
-
-def _console(findings: Findings, blocks: Sequence[Block], worst: bool, p_values: bool) -> RenderableType:
-    return _Console(findings, blocks, worst, p_values)
 
 
 def _by_corruption(conditions: Sequence[Condition]) -> list[list[Condition]]:
