@@ -7,7 +7,7 @@ from scipy.stats import friedmanchisquare, rankdata
 
 from consilience import compare
 from consilience.comparison.comparison import Comparison
-from consilience.comparison.gather_results import _rank
+from consilience.comparison.gather_results import _ranks
 from consilience.comparison.ranks import critical_difference, mean_scores, scores_of, standings
 from consilience.comparison.results import CLEAN, EVERYTHING
 from report.factory import make_findings
@@ -62,9 +62,9 @@ def test_a_set_counts_once_and_who_failed_is_last(findings):
 
 
 def test_the_table_of_ranks_has_the_same_methods(findings):
-    _rank(findings)
-    assert set(findings.ranks["method"]) == {"late", "concat", "early", "boom"}
-    assert set(findings.ranks.filter(method="boom")["rank"]) == {4.0}
+    ranks = pl.DataFrame(list(_ranks(findings)))
+    assert set(ranks["method"]) == {"late", "concat", "early", "boom"}
+    assert set(ranks.filter(method="boom")["rank"]) == {4.0}
 
 
 def test_small_errors_lead_where_smaller_is_better():

@@ -46,7 +46,7 @@ def work(job: Job, plan: Any, store: Store, threads: int | None = None, measurin
     with store.claim(job) as mine:
         if not mine:
             return "elsewhere"
-        if (known := store.read(job)) is not None and not known.failed:
+        if store.done(job):
             return "done"
         try:
             result = (measuring or measure)(job, plan, store)

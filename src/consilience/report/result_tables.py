@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from consilience.comparison.results import Block, Cell, Condition, Findings, Row
-from consilience.comparison.summary import conditions_of, corruptions_of, summarise
+from consilience.comparison.summary import conditions_of, summarise
 from consilience.core.errors import unknown_name
 from consilience.report.wording import NOTHING, Scale, fill_lines, one_line, say_level, say_metric, say_p
 
@@ -184,7 +184,7 @@ class _Console:
 
 def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
     """Mean ranks over sets as text: the header, and a row per method."""
-    conditions = conditions_of(findings, corruptions_of(findings, findings.ranks))
+    conditions = conditions_of(findings, findings.ranks)
     ranks = {
         (row["method"], row["corruption"], row["level"]): row["rank"] for row in findings.ranks.iter_rows(named=True)
     }
