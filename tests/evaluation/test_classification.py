@@ -97,7 +97,9 @@ def test_order_does_not_matter_and_weights_are_repetition(seed):
     times = rng.integers(0, 4, len(y))
     times[0] = 1
     again = np.repeat(np.arange(len(y)), times)
-    for metric, given_to_it in [(one, prediction) for one in ON_LABELS] + [(one, p) for one in ON_PROBABILITIES]:
+    for metric, given_to_it in [(metric, prediction) for metric in ON_LABELS] + [
+        (metric, p) for metric in ON_PROBABILITIES
+    ]:
         assert metric(y[order], given_to_it[order]) == pytest.approx(metric(y, given_to_it))
         repeated = metric(y[again], given_to_it[again])
         assert metric(y, given_to_it, weight=times) == pytest.approx(repeated, abs=1e-12)
