@@ -18,14 +18,7 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
 from consilience.evaluation.rademacher import Bound, bound_of
-from consilience.evaluation.trust import (
-    ExpertRecord,
-    bound_terms,
-    record_experts,
-    signed,
-    targets_of,
-    trust_from_weights,
-)
+from consilience.evaluation.trust import ExpertRecord, bound_terms, record_experts, signed, targets_of
 
 if TYPE_CHECKING:
     import polars
@@ -104,9 +97,9 @@ def diagnose(
     counted = there.any(axis=1)
     if not counted.any():
         raise InputError("trust diagnostics need samples with at least one modality, and there are none")
-    trust = trust_from_weights(record.weights, there)
+    trust, ours = record.trust, record.terms
     equal = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
-    ours, static = bound_terms(trust, record.losses, there), bound_terms(equal, record.losses, there)
+    static = bound_terms(equal, record.losses, there)
     gaps = ours.term_loss + ours.term_covariance - static.term_loss - static.term_covariance
     unmoved = static_weights(record.weights, there)
     rows = []

@@ -16,14 +16,7 @@ import numpy as np
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.samples import Samples
 from consilience.evaluation.metric_inputs import as_array
-from consilience.evaluation.trust import (
-    ExpertRecord,
-    bound_terms,
-    record_experts,
-    signed,
-    targets_of,
-    trust_from_weights,
-)
+from consilience.evaluation.trust import ExpertRecord, record_experts, signed, targets_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -204,10 +197,7 @@ def bound_of(model: Any, record: ExpertRecord, train: Any, delta: float, seed: i
         learned = record_experts(model, X, targets_of(X, y, "train"))
     import torch
 
-    trust = trust_from_weights(record.weights, record.present)
-    terms = bound_terms(trust, record.losses, record.present)
-    fitted = bound_terms(trust_from_weights(learned.weights, learned.present), learned.losses, learned.present)
-    complexity = 0.0
+    terms, complexity = record.terms, 0.0
     for place, (name, head) in enumerate(heads.items()):
         seen = learned.present[:, place]
         reached = torch.cat(features[name]).numpy()
@@ -220,7 +210,7 @@ def bound_of(model: Any, record: ExpertRecord, train: Any, delta: float, seed: i
             complexity += float(terms.share[place] * terms.weight[place]) * found.estimate
     n = int(learned.present.any(axis=1).sum())
     return Bound(
-        loss=float((terms.share * terms.weight * fitted.loss).sum()),
+        loss=float((terms.share * terms.weight * learned.terms.loss).sum()),
         complexity=complexity,
         covariance=float(terms.term_covariance.sum()),
         confidence=confidence_term(len(record.names), n, delta),

@@ -157,6 +157,16 @@ class ExpertRecord:
     fused: np.ndarray
     averaged: np.ndarray
 
+    @property
+    def trust(self) -> np.ndarray:
+        """The weights as trust `[n, modality]`."""
+        return trust_from_weights(self.weights, self.present)
+
+    @property
+    def terms(self) -> Terms:
+        """What eq. 2 sums over modalities, of trust and losses."""
+        return bound_terms(self.trust, self.losses, self.present)
+
     @classmethod
     def concatenate(cls, parts: Sequence[ExpertRecord]) -> ExpertRecord:
         """Records of one model on several sets of samples as one."""
