@@ -19,18 +19,18 @@ from consilience.core.modalities import Modality
 from consilience.core.targets import Task
 from consilience.data import load_data
 from consilience.methods import Spec, build
-from consilience.report.contours import Surface, plot_contours
 from consilience.report.document import Document, Section, TextTable
 from consilience.report.drawing import Drawing, looks_of
 from consilience.report.plots import Line, plot_lines
 from consilience.report.wording import Scale, say_level, say_list
-from consilience.reproduction.study import run_from_command_line, run_study
+from consilience.reproduction.study import load_script, run_from_command_line, run_study
 from consilience.training.settings import TrainingSettings
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import train_side_by_side
 
 TITLE = "Progressive fusion on synthetic data: when does feeding the fused features back help?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, B.1"
+contour_plots = load_script(Path(__file__).with_name("progressive") / "contours.py")
 STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "progressive-synthetic.yaml").read_text(encoding="utf-8"))
 CLAIMED_SHARE, CLAIMED_GAIN = 0.9, 0.08  # "close to 90% of all trials", "an average improvement of 8%"
 HIDDEN = 16  # units of each of the two layers of a modality
@@ -282,7 +282,7 @@ def contours(findings):
     for n in findings.sizes:
         title = f"n = {grouped(n)}, {PERCENT.number(findings.standing(n, 'add').won)} % of trials won"
         values = 100 * findings.gains(n, "add").mean(axis=2)
-        surfaces.append(Surface(title, settings["sigmas"], settings["etas"], values))
+        surfaces.append(contour_plots.Surface(title, settings["sigmas"], settings["etas"], values))
     ranges = "; ".join(
         f"{surface.title}: from {signed(surface.values.min())} to {signed(surface.values.max())} %"
         for surface in surfaces
@@ -292,8 +292,8 @@ def contours(findings):
         "contour",
         STUDY["contour"].format(trials=settings["trials"]),
         f"Contours of the gain over η and σ₂. {ranges}",
-        plot_contours(surfaces, *axes, len(surfaces)),
-        plot_contours(surfaces, *axes, 1),
+        contour_plots.plot_contours(surfaces, *axes, len(surfaces)),
+        contour_plots.plot_contours(surfaces, *axes, 1),
     )
 
 

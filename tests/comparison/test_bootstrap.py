@@ -45,7 +45,7 @@ def explicit(differences, resamples, rng):
     drawn = np.empty(resamples)
     for k in range(resamples):
         picked = [differences[seed] for seed in rng.integers(seeds, size=seeds)]
-        drawn[k] = np.mean([rng.choice(one, len(one)).mean() for one in picked])
+        drawn[k] = np.mean([rng.choice(sample, len(sample)).mean() for sample in picked])
     return drawn
 
 
@@ -60,8 +60,8 @@ def test_a_difference_is_found_where_there_is_none_no_more_often_than_alpha(test
         data = simulate(rng, seeds=seeds, n=80, test_sets=test_sets, spread=spread)
         found.append(paired_bootstrap(*data, resamples=999, random_state=trial))
     limit = stats.binom.ppf(0.999, trials, ALPHA)
-    assert sum(one.p <= ALPHA for one in found) <= limit
-    assert sum(not one.low <= 0 <= one.high for one in found) <= limit
+    assert sum(result.p <= ALPHA for result in found) <= limit
+    assert sum(not result.low <= 0 <= result.high for result in found) <= limit
 
 
 def test_ten_seeds_on_one_test_set_are_not_ten_test_sets():
@@ -93,9 +93,9 @@ def test_a_clear_effect_is_found_and_its_interval_holds_it(test_sets):
         paired_bootstrap(*simulate(rng, seeds=10, n=100, test_sets=test_sets, spread=0.5, effect=0.45), resamples=999)
         for _ in range(100)
     ]
-    assert sum(one.p <= ALPHA for one in found) >= 98
-    assert sum(one.low <= 0.45 <= one.high for one in found) >= 90
-    assert np.mean([one.high - one.low for one in found]) < 0.45
+    assert sum(result.p <= ALPHA for result in found) >= 98
+    assert sum(result.low <= 0.45 <= result.high for result in found) >= 90
+    assert np.mean([result.high - result.low for result in found]) < 0.45
 
 
 @pytest.mark.parametrize("seeds", [3, 6, 10])
@@ -135,7 +135,7 @@ def test_the_normal_limit_is_near_already_where_it_begins():
     values = rng.exponential(1, DISTINCT + 1) - 0.5
     drawn = values.mean() + _draw_samples(_pool([values], None)[0], 20_000, rng)
     direct = rng.choice(values, (20_000, DISTINCT + 1)).mean(axis=1)
-    ours, told = (np.quantile(one, [0.025, 0.975]) for one in (drawn, direct))
+    ours, told = (np.quantile(values, [0.025, 0.975]) for values in (drawn, direct))
     assert ours == pytest.approx(told, abs=0.1 * (told[1] - told[0]))
     assert drawn.std() == pytest.approx(direct.std(), rel=0.03)
 
@@ -158,7 +158,7 @@ def test_many_seeds_agree_with_the_nested_bootstrap_told_in_loops():
     ]
     ours = paired_bootstrap(differences)
     told = explicit(differences, 1000, rng)
-    assert ours.difference == pytest.approx(np.mean([one.mean() for one in differences]))
+    assert ours.difference == pytest.approx(np.mean([seed.mean() for seed in differences]))
     assert (ours.low, ours.high) == pytest.approx(np.quantile(told, [0.025, 0.975]), abs=0.008)
     assert ours.high - ours.low == pytest.approx(np.subtract(*np.quantile(told, [0.975, 0.025])), rel=0.08)
 

@@ -56,7 +56,11 @@ def test_the_table_has_every_method_and_condition(finished):
 def test_values_agree_with_the_stored_predictions(finished):
     stored = [finished.store.read(job) for job in _jobs(finished)]
     for result in stored:
-        clean = next(one for one in result.about["conditions"] if one["level"] == 0 and one["part"] == "test")
+        clean = next(
+            condition
+            for condition in result.about["conditions"]
+            if condition["level"] == 0 and condition["part"] == "test"
+        )
         wanted = np.mean(result.arrays[f"output/{clean['array']}"].argmax(1) == result.arrays["y"])
         row = finished.findings.values.filter(
             (pl.col("method") == result.about["method"])
@@ -71,7 +75,7 @@ def test_all_methods_share_a_seeds_split_and_seeds_differ(finished):
     tested = {}
     for result in (finished.store.read(job) for job in _jobs(finished)):
         tested.setdefault(result.about["seed"], set()).add(tuple(result.arrays["index"]))
-    assert all(len(one) == 1 for one in tested.values())
+    assert all(len(seeds) == 1 for seeds in tested.values())
     assert len(set.union(*tested.values())) == 3
 
 
@@ -97,7 +101,7 @@ def test_variants_of_a_method_are_compared_under_their_labels(small, tmp_path):
     variant = both.findings.values.filter(method="late@weak").select(columns)
     assert variant.equals(alone.findings.values.select(columns))
     assert not variant.equals(both.findings.values.filter(method="late").select(columns))
-    models = {json.loads(one.read_text())["method"] for one in (tmp_path / "both" / "models").glob("*/model.json")}
+    models = {json.loads(path.read_text())["method"] for path in (tmp_path / "both" / "models").glob("*/model.json")}
     assert models == {"late", "concat"}  # a saved variant is the method with its settings
     with pytest.raises(InputError, match="'late@wide' is a variant of a method, and has no settings of its own"):
         compare(small, ["late@wide"], **QUICK)
@@ -193,7 +197,9 @@ def test_another_metric_finds_its_own_best_model(small, tmp_path):
     chosen = (found.best / "job.key").read_text()
     losses = {
         job.key: next(
-            one["metrics"]["nll"] for one in found.store.read(job).about["conditions"] if one["part"] == "validation"
+            condition["metrics"]["nll"]
+            for condition in found.store.read(job).about["conditions"]
+            if condition["part"] == "validation"
         )
         for job in _jobs(found)
     }
@@ -236,11 +242,11 @@ def test_repeats_draw_the_noise_anew_and_average(small, tmp_path):
     # Statistics are over samples, not over the times they were met; clean there is one draw.
     (result,) = (often.store.read(job) for job in _jobs(often))
     accuracy, n = find_metric("accuracy"), len(data.test)
-    for one in (one for one in result.about["conditions"] if one["part"] == "test"):
-        scores = sample_scores(accuracy, result, one)
+    for condition in (condition for condition in result.about["conditions"] if condition["part"] == "test"):
+        scores = sample_scores(accuracy, result, condition)
         assert scores.shape == (n,)
-        assert scores.mean() == pytest.approx(one["metrics"]["accuracy"])
-        assert len(result.arrays[f"output/{one['array']}"]) == (n if one["level"] == 0 else 3 * n)
+        assert scores.mean() == pytest.approx(condition["metrics"]["accuracy"])
+        assert len(result.arrays[f"output/{condition['array']}"]) == (n if condition["level"] == 0 else 3 * n)
 
     # Nor do other figures count a sample that was met again as another one: where noise is the same each time,
     # several repeats say what one does.
@@ -446,7 +452,7 @@ def test_several_sets_have_mean_ranks(small, tmp_path):
 def test_tuning_gives_every_method_the_same_trials(small, tmp_path):
     found = compare(small, ["late", "concat"], seeds=1, levels=(), tune=3, out=tmp_path / "run", **QUICK)
     tried = [found.store.read(job).about["tuning"]["tried"] for job in _jobs(found)]
-    rates = [[(one["lr"], one["optimizer"]) for one in trials] for trials in tried]
+    rates = [[(trial["lr"], trial["optimizer"]) for trial in trials] for trials in tried]
     assert rates[0] == rates[1]
     assert len(rates[0]) == 3
     assert all(1e-5 <= rate <= 5e-2 for rate, _ in rates[0])
@@ -464,7 +470,7 @@ def test_levels_and_seeds_are_checked():
 def test_two_processes_share_one_folder(small, tmp_path):
     command = _command(small, tmp_path / "run", seeds=4)
     both = [subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [one.wait(timeout=300) for one in both] == [0, 0]
+    assert [process.wait(timeout=300) for process in both] == [0, 0]
     alone = compare(small, ["late", "concat"], seeds=4, levels=(5,), out=tmp_path / "alone", **QUICK)
     assert _scores(tmp_path / "run").equals(alone.findings.values)
 
@@ -508,7 +514,7 @@ def _scores(folder):
 def _jobs(comparison):
     from consilience.comparison.plan import Job
 
-    return [Job(**one) for one in json.loads((comparison.folder / "plan.json").read_text())["jobs"]]
+    return [Job(**job) for job in json.loads((comparison.folder / "plan.json").read_text())["jobs"]]
 
 
 @pytest.mark.parametrize("methods", [None, ["late", "concat"]])

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy.stats import rankdata
 
-from consilience.comparison.gather_results import _rank, misplaced_trust
+from consilience.comparison.gather_results import _ranks, misplaced_trust
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result
 from report.factory import make_findings
@@ -28,7 +28,6 @@ def of_two_sets(labels):
         for level in (0.0, 5.0)
     ]
     findings.values = pl.DataFrame(rows)
-    findings.ranks = findings.ranks.clear()
     table = np.array([[clean[name, method] for method in METHODS] for name in labels])
     return findings, dict(zip(METHODS, rankdata(-table, axis=1).mean(axis=0)))
 
@@ -44,14 +43,14 @@ def of_two_sets(labels):
 )
 def test_clean_ranks_do_not_depend_on_what_goes_wrong_afterwards(labels, under):
     findings, expected = of_two_sets(labels)
-    _rank(findings)
-    clean = findings.ranks.filter(pl.col("level") == 0)
+    ranks = pl.DataFrame(list(_ranks(findings)))
+    clean = ranks.filter(pl.col("level") == 0)
     for corruption, levels in under.items():
-        assert set(findings.ranks.filter(pl.col("corruption") == corruption)["level"]) == levels
+        assert set(ranks.filter(pl.col("corruption") == corruption)["level"]) == levels
         found = clean.filter(pl.col("corruption") == corruption)
         assert dict(zip(found["method"], found["rank"])) == pytest.approx(expected)
         assert set(found["sets"]) == {2}
-    assert set(findings.ranks["corruption"]) == set(under)
+    assert set(ranks["corruption"]) == set(under)
 
 
 def job_of(method, seed):

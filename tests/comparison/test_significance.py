@@ -26,7 +26,10 @@ def right(seeds, accuracy, n=400, start=0):
 
 def mended(scores, share, start=100):
     """The same method with a share of its mistakes put right."""
-    return {seed: one | (np.random.default_rng([start, seed]).random(len(one)) < share) for seed, one in scores.items()}
+    return {
+        seed: right | (np.random.default_rng([start, seed]).random(len(right)) < share)
+        for seed, right in scores.items()
+    }
 
 
 def holm_by_definition(p):
@@ -41,7 +44,7 @@ def holm_by_definition(p):
             gone.add(int(which))
         return gone
 
-    levels = sorted({one * times for one in p for times in range(1, len(p) + 1)} | {1.0})
+    levels = sorted({value * times for value in p for times in range(1, len(p) + 1)} | {1.0})
     return [
         min([level for level in levels if level <= 1 and which in rejected(level)], default=1.0)
         for which in range(len(p))
@@ -137,7 +140,7 @@ def test_every_method_against_the_reference():
 def test_methods_are_compared_on_the_seeds_they_share():
     late = right(range(8), 0.7)
     better = mended(late, 0.3)
-    late_short, better_short = ({seed: one[seed] for seed in (1, 2, 5, 6)} for one in (late, better))
+    late_short, better_short = ({seed: scores[seed] for seed in (1, 2, 5, 6)} for scores in (late, better))
     [full] = compare_to_reference({"late": late_short, "concat": better_short}, "late")
     [partial] = compare_to_reference({"late": late, "concat": better_short}, "late")
     [other] = compare_to_reference({"late": late_short, "concat": better}, "late")
@@ -189,13 +192,13 @@ def test_the_best_is_marked_where_it_is_significant():
 
 def test_the_best_is_not_marked_where_it_is_not():
     late = right(range(8), 0.7)
-    slightly = {seed: one | (np.arange(len(one)) < 10 * (seed < 2)) for seed, one in late.items()}
+    slightly = {seed: right | (np.arange(len(right)) < 10 * (seed < 2)) for seed, right in late.items()}
     assert any((slightly[seed] != late[seed]).any() for seed in late)
     assert best_of({"late": late, "concat": slightly}) is None
     clearly = mended(late, 0.3)
     assert best_of({"late": late, "concat": clearly}) == "concat"
     assert best_of({"late": late, "concat": clearly}, alpha=0.001) is None
-    few = {name: {seed: one[seed] for seed in range(5)} for name, one in (("late", late), ("concat", clearly))}
+    few = {name: {seed: scores[seed] for seed in range(5)} for name, scores in (("late", late), ("concat", clearly))}
     assert best_of(few) is None
 
 
@@ -203,7 +206,7 @@ def test_the_reference_is_marked_where_it_beats_the_runner_up():
     late = right(range(8), 0.9)
     bad, worse = right(range(8), 0.7, start=1), right(range(8), 0.5, start=2)
     assert best_of({"bad": bad, "late": late, "worse": worse}) == "late"
-    nearly = {seed: one & (np.arange(len(one)) >= 10 * (seed < 2)) for seed, one in late.items()}
+    nearly = {seed: right & (np.arange(len(right)) >= 10 * (seed < 2)) for seed, right in late.items()}
     assert best_of({"bad": bad, "late": late, "nearly": nearly}) is None
 
 

@@ -7,7 +7,7 @@ from scipy.stats import friedmanchisquare, rankdata
 
 from consilience import compare
 from consilience.comparison.comparison import Comparison
-from consilience.comparison.gather_results import _rank
+from consilience.comparison.gather_results import _ranks
 from consilience.comparison.ranks import critical_difference, mean_scores, scores_of, standings
 from consilience.comparison.results import CLEAN, EVERYTHING
 from report.factory import make_findings
@@ -26,7 +26,7 @@ def findings():
 
 def by_hand(findings, name, method, corruptions, levels):
     rows = findings.values.filter(pl.col("level").is_in(levels), set=name, method=method, metric=findings.metric)
-    return np.mean([rows.filter(corruption=one)["value"].mean() for one in corruptions])
+    return np.mean([rows.filter(corruption=name)["value"].mean() for name in corruptions])
 
 
 def test_scores_are_means_over_what_went_wrong(findings):
@@ -46,25 +46,25 @@ def test_scores_are_means_over_what_went_wrong(findings):
 def test_a_set_counts_once_and_who_failed_is_last(findings):
     scores = {name: scores_of(findings, name) for name in SETS}
     found = standings(scores, larger_is_better=True)
-    assert [one.label for one in found] == [EVERYTHING, CLEAN, *findings.corruptions]
-    for one in found:
+    assert [standing.label for standing in found] == [EVERYTHING, CLEAN, *findings.corruptions]
+    for standing in found:
         methods = ["late", "concat", "early", "boom"]  # served on all sets
-        table = np.array([[np.nan_to_num(scores[name][one.label][method]) for method in methods] for name in SETS])
+        table = np.array([[np.nan_to_num(scores[name][standing.label][method]) for method in methods] for name in SETS])
         ranks = dict(zip(methods, rankdata(-table, axis=1).mean(axis=0)))
-        assert dict(zip(one.methods, one.ranks)) == pytest.approx(ranks)
-        assert list(one.ranks) == sorted(one.ranks)
-        assert one.methods[-1] == "boom"
-        assert one.ranks[-1] == 4
-        assert one.sets == len(SETS)  # not sets × corruptions
-        assert one.critical == pytest.approx(critical_difference(4, 3))
-        assert one.p == pytest.approx(friedmanchisquare(*rankdata(-table, axis=1).T).pvalue)
-        assert one.left_out == ("qmf",)
+        assert dict(zip(standing.methods, standing.ranks)) == pytest.approx(ranks)
+        assert list(standing.ranks) == sorted(standing.ranks)
+        assert standing.methods[-1] == "boom"
+        assert standing.ranks[-1] == 4
+        assert standing.sets == len(SETS)  # not sets × corruptions
+        assert standing.critical == pytest.approx(critical_difference(4, 3))
+        assert standing.p == pytest.approx(friedmanchisquare(*rankdata(-table, axis=1).T).pvalue)
+        assert standing.left_out == ("qmf",)
 
 
 def test_the_table_of_ranks_has_the_same_methods(findings):
-    _rank(findings)
-    assert set(findings.ranks["method"]) == {"late", "concat", "early", "boom"}
-    assert set(findings.ranks.filter(method="boom")["rank"]) == {4.0}
+    ranks = pl.DataFrame(list(_ranks(findings)))
+    assert set(ranks["method"]) == {"late", "concat", "early", "boom"}
+    assert set(ranks.filter(method="boom")["rank"]) == {4.0}
 
 
 def test_small_errors_lead_where_smaller_is_better():
@@ -108,6 +108,6 @@ def test_a_comparison_on_several_sets_has_standings(tmp_path, monkeypatch):
         out=tmp_path / "run",
         verbose=0,
     )
-    assert [one.label for one in found.findings.standings] == ["gaussian", CLEAN]
+    assert [standing.label for standing in found.findings.standings] == ["gaussian", CLEAN]
     assert found.findings.standings[0].sets == 2
     assert set(found.findings.ranks["method"]) == {"late", "concat", "early"}

@@ -28,7 +28,7 @@ def test_a_result_comes_back_as_it_was(store):
     store.write(JOB, RESULT)
     again = store.read(JOB)
     assert again.about == RESULT.about
-    assert {name: one.tolist() for name, one in again.arrays.items()} == {"y": [0, 1, 2, 3, 4], "text": ["a", "bb"]}
+    assert {name: array.tolist() for name, array in again.arrays.items()} == {"y": [0, 1, 2, 3, 4], "text": ["a", "bb"]}
     assert not again.failed
 
 

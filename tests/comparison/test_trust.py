@@ -23,7 +23,7 @@ def finished(tmp_path_factory):
 
 
 def results(comparison):
-    jobs = [Job(**one) for one in comparison.store.read_plan()["jobs"]]
+    jobs = [Job(**job) for job in comparison.store.read_plan()["jobs"]]
     return [(job, comparison.store.read(job)) for job in jobs]
 
 
@@ -46,12 +46,12 @@ def test_it_is_what_trust_diagnostics_says_of_the_saved_model(finished):
             found = comparison.findings.diagnostics.filter(
                 method="qmf", seed=job.seed, corruption=corruption, level=level
             )
-            for one in wanted.modalities:
-                row = found.filter(modality=one.modality).row(0, named=True)
-                assert (row["samples"], row["static"]) == (one.samples, one.static)
+            for trusted in wanted.modalities:
+                row = found.filter(modality=trusted.modality).row(0, named=True)
+                assert (row["samples"], row["static"]) == (trusted.samples, trusted.static)
                 for name in ("weight", "trust", "static_trust", "loss", "covariance", "gap"):
-                    assert row[name] == pytest.approx(getattr(one, name), abs=1e-5), name
-                assert row["r"] == pytest.approx(one.correlation.r, abs=1e-4)
+                    assert row[name] == pytest.approx(getattr(trusted, name), abs=1e-5), name
+                assert row["r"] == pytest.approx(trusted.correlation.r, abs=1e-4)
                 checked += 1
     assert checked
 
@@ -69,10 +69,13 @@ def test_every_method_with_weights_is_there_under_every_condition(finished):
 
 def test_nothing_per_sample_is_kept(finished):
     for job, result in results(finished[0]):
-        kept = [one["diagnostics"] for one in result.about["conditions"] if "diagnostics" in one]
+        kept = [condition["diagnostics"] for condition in result.about["conditions"] if "diagnostics" in condition]
         assert len(kept) == (0 if job.method == "concat" else 3)  # of the test set, not of validation
         assert all(
-            isinstance(value, int | float | bool | str | None) for one in kept for row in one for value in row.values()
+            isinstance(value, int | float | bool | str | None)
+            for rows in kept
+            for row in rows
+            for value in row.values()
         )
         assert {name.split("/")[0] for name in result.arrays} <= {"y", "index", "output", "trust"}
 
@@ -93,7 +96,7 @@ def test_the_page_says_it_and_the_table_has_the_worst_seed(finished):
 def test_results_of_an_earlier_version_open(finished):
     comparison = finished[0]
     for job, result in results(comparison):
-        for one in result.about["conditions"]:
-            one.pop("diagnostics", None)
+        for condition in result.about["conditions"]:
+            condition.pop("diagnostics", None)
         comparison.store.write(job, result)
     assert reopen(comparison.folder).trust().is_empty()

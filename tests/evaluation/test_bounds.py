@@ -12,7 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from consilience.core.errors import InputError
 from consilience.evaluation import trust_from_weights
-from consilience.evaluation.diagnostics import Bound, bound_terms, confidence_term
+from consilience.evaluation.rademacher import Bound, confidence_term
+from consilience.evaluation.trust import bound_terms
 
 
 def drawn(seed, n=40, modalities=3, missing=True):

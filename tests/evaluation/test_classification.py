@@ -1,5 +1,7 @@
 """Classification metrics against scikit-learn and torchmetrics, and the invariances every metric has."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from consilience.core.errors import InputError
 from consilience.evaluation import accuracy, balanced_accuracy, brier, ece, macro_f1, nll, reliability_bins
+from consilience.evaluation.classification import RunningScores
 
 ON_LABELS = {
     accuracy: sklearn_metrics.accuracy_score,
@@ -94,7 +97,9 @@ def test_order_does_not_matter_and_weights_are_repetition(seed):
     times = rng.integers(0, 4, len(y))
     times[0] = 1
     again = np.repeat(np.arange(len(y)), times)
-    for metric, given_to_it in [(one, prediction) for one in ON_LABELS] + [(one, p) for one in ON_PROBABILITIES]:
+    for metric, given_to_it in [(metric, prediction) for metric in ON_LABELS] + [
+        (metric, p) for metric in ON_PROBABILITIES
+    ]:
         assert metric(y[order], given_to_it[order]) == pytest.approx(metric(y, given_to_it))
         repeated = metric(y[again], given_to_it[again])
         assert metric(y, given_to_it, weight=times) == pytest.approx(repeated, abs=1e-12)
@@ -166,3 +171,27 @@ def test_labels_and_weights_that_do_not_fit_are_refused(y, prediction, weight, w
 def test_a_diagram_without_bins_is_refused():
     with pytest.raises(InputError, match="at least one bin"):
         ece([0, 1], [[0.5, 0.5], [0.5, 0.5]], bins=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 60), max_size=5))
+def test_any_cut_into_batches_gives_the_scores_of_the_whole(seed, cuts):
+    rng = np.random.default_rng(seed)
+    p, y = rng.dirichlet(np.full(4, 0.3), size=60), rng.integers(0, 4, 60)
+    scores = RunningScores(bins=7)
+    for rows in np.split(np.arange(60), sorted(cuts)):
+        scores.update(y[rows], p[rows])
+    assert scores.samples == 60
+    assert scores.accuracy == pytest.approx(accuracy(y, p.argmax(axis=1)))
+    assert scores.nll == pytest.approx(nll(y, p))
+    assert scores.ece == pytest.approx(ece(y, p, bins=7))
+    whole = reliability_bins(y, p, bins=7)
+    for name in ("edges", "share", "confidence", "accuracy"):
+        np.testing.assert_allclose(getattr(scores.bins, name), getattr(whole, name))
+
+
+def test_nothing_seen_is_nothing_known():
+    scores = RunningScores()
+    assert scores.samples == 0
+    assert all(math.isnan(score) for score in (scores.accuracy, scores.nll, scores.ece))
+    assert not scores.bins.share.any()

@@ -57,17 +57,17 @@ def test_every_figure_is_that_of_its_definition(qmf, data):
     trust = qmf.trust(X)
     there = np.stack([~np.isnan(X["image"][:, 0]), np.ones(len(y), bool)], axis=1)
     equal = there / there.sum(axis=1, keepdims=True)
-    for m, one in enumerate(found.modalities):
+    for m, trusted in enumerate(found.modalities):
         rows = there[:, m]
-        assert one.samples == rows.sum()
-        assert one.share == pytest.approx(rows.mean())
+        assert trusted.samples == rows.sum()
+        assert trusted.share == pytest.approx(rows.mean())
         weights = said.weights.numpy()[rows, m]
-        assert one.correlation.r == pytest.approx(pearsonr(weights, own[rows, m]).statistic, abs=1e-5)
-        assert one.trust_correlation.r == pytest.approx(pearsonr(trust[rows, m], own[rows, m]).statistic, abs=1e-5)
-        assert one.weight == pytest.approx(weights.mean(), rel=1e-5)
-        assert (one.trust, one.static_trust) == pytest.approx((trust[rows, m].mean(), equal[rows, m].mean()))
-        assert one.loss == pytest.approx(own[rows, m].mean(), rel=1e-5)
-        assert one.covariance == pytest.approx(np.cov(trust[rows, m], own[rows, m], ddof=0)[0, 1], abs=1e-6)
+        assert trusted.correlation.r == pytest.approx(pearsonr(weights, own[rows, m]).statistic, abs=1e-5)
+        assert trusted.trust_correlation.r == pytest.approx(pearsonr(trust[rows, m], own[rows, m]).statistic, abs=1e-5)
+        assert trusted.weight == pytest.approx(weights.mean(), rel=1e-5)
+        assert (trusted.trust, trusted.static_trust) == pytest.approx((trust[rows, m].mean(), equal[rows, m].mean()))
+        assert trusted.loss == pytest.approx(own[rows, m].mean(), rel=1e-5)
+        assert trusted.covariance == pytest.approx(np.cov(trust[rows, m], own[rows, m], ddof=0)[0, 1], abs=1e-6)
     weighed = (trust * own * there).sum(axis=1).mean()
     assert found.term_loss + found.term_covariance == pytest.approx(weighed, rel=1e-5)
     assert found.gap == pytest.approx(weighed - (equal * own * there).sum(axis=1).mean(), abs=1e-6)
@@ -82,7 +82,7 @@ def test_weights_that_rise_with_the_noise_are_found_out(qmf, data):
     assert clean.meets_condition
     assert clean.verdict.startswith("meets theorem 2's condition (r ≤ 0) on all 2 modalities")
     assert noisy.meets_condition is False
-    assert {one.reading for one in noisy.modalities} == {"fails"}
+    assert {modality.reading for modality in noisy.modalities} == {"fails"}
     r = noisy.modalities[1].correlation.r
     assert f"on audio r = +{r:.2f} (" in noisy.verdict
     assert "): this method trusts them more when they are wrong. The bound on its loss is" in noisy.verdict
@@ -111,9 +111,9 @@ def test_the_whole_bound_is_made_of_its_terms(qmf, data):
     found = trust_diagnostics(qmf, *data[1], train=train, delta=0.1)
     assert found.to_dict() == trust_diagnostics(qmf, *data[1], train=data[0], delta=0.1).to_dict()
     learned = trust_diagnostics(qmf, *data[0])
-    trust = np.array([one.trust for one in found.modalities])
+    trust = np.array([modality.trust for modality in found.modalities])
     bound = found.bound
-    assert bound.loss == pytest.approx(trust @ [one.loss for one in learned.modalities])
+    assert bound.loss == pytest.approx(trust @ [modality.loss for modality in learned.modalities])
     assert bound.covariance == pytest.approx(found.term_covariance)
     assert bound.confidence == pytest.approx(2 * math.sqrt(math.log(10) / (2 * 240)))
     assert bound.guessing == pytest.approx(math.log(3))
@@ -122,7 +122,7 @@ def test_the_whole_bound_is_made_of_its_terms(qmf, data):
         head_complexity(method.encoders[name](batch[name]).pooled, method.heads[name].weight, method.heads[name].bias)
         for name in ("image", "audio")
     ]
-    assert bound.complexity == pytest.approx(trust @ [one.estimate for one in each], rel=1e-5)
+    assert bound.complexity == pytest.approx(trust @ [complexity.estimate for complexity in each], rel=1e-5)
     assert found.verdict.endswith(f"{bound.words[1:]}.")
 
 
@@ -133,7 +133,7 @@ def test_every_sort_of_model_is_read(data, qmf, tmp_path):
     assert trust_diagnostics(qmf.model_, Samples.of(X_test, y_test)).to_dict() == wanted
     bayes = BayesFusion(experts=LogisticRegression(), reliability="auto").fit(X, y)
     heard = trust_diagnostics(bayes, X_test, y_test, level=10, reference=X)
-    assert [one.reading for one in heard.modalities] == ["meets", "meets"]
+    assert [modality.reading for modality in heard.modalities] == ["meets", "meets"]
     experts = {name: bayes.experts_[name].predict_log_proba(X_test[name]) for name in X_test}
     column = np.searchsorted(["a", "b", "c"], y_test)
     assert trust_diagnostics(bayes, X_test, y_test).modalities[0].loss == pytest.approx(
@@ -162,7 +162,9 @@ def test_a_regression_is_measured_by_squared_errors(data):
     found = trust_diagnostics(model, X, y)
     said = model.model_.predict(Samples.of(X)).opinions.double().numpy()[:, :, 0]
     standardised = (y - y.mean()) / y.std()
-    assert [one.loss for one in found.modalities] == pytest.approx(((said - standardised[:, None]) ** 2).mean(axis=0))
+    assert [modality.loss for modality in found.modalities] == pytest.approx(
+        ((said - standardised[:, None]) ** 2).mean(axis=0)
+    )
     with pytest.raises(UnsupportedError, match="for classifiers whose experts have linear heads"):
         trust_diagnostics(model, X, y, train=(X, y))
 
@@ -211,7 +213,7 @@ def test_the_verdict_tells_the_cases_apart():
     unrelated -= np.cov(unrelated, loss, ddof=0)[0, 1] / loss.var() * loss
     drift = 10 + unrelated / unrelated.std() + 0.05 * loss / loss.std()
     found = diagnose(record(np.stack([right, wrong, drift, np.full(n, 0.5)], 1), np.repeat(loss[:, None], 4, axis=1)))
-    assert [one.reading for one in found.modalities] == ["meets", "fails", "chance", "static"]
+    assert [modality.reading for modality in found.modalities] == ["meets", "fails", "chance", "static"]
     assert found.verdict.startswith(
         "meets theorem 2's condition (r ≤ 0) on 1 of 3 modalities with a correlation; on b r"
     )
@@ -229,7 +231,7 @@ def test_the_interval_is_printed_with_its_confidence():
     assert "95 % interval" in str(usual)
     assert "80 % interval" in str(narrow)
     assert narrow.to_dict()["confidence"] == 0.8
-    ends = [one.modalities[0].correlation for one in (usual, narrow)]
+    ends = [found.modalities[0].correlation for found in (usual, narrow)]
     assert ends[0].low < ends[1].low < ends[1].high < ends[0].high
 
 

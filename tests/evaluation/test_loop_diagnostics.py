@@ -35,14 +35,14 @@ def data():
 def looped(data):
     model = Model.fit("pro:concat", data.train, settings={"steps": 3, "width": 8}, encoders=SMALL, trainer=TRAINER)
     with torch.no_grad():  # two epochs move a link that starts at zero only a little
-        for one in model.method.link_parameters():
-            one += 0.5 * torch.randn(one.shape, generator=torch.Generator().manual_seed(0))
+        for parameter in model.method.link_parameters():
+            parameter += 0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
     return model
 
 
 def test_every_pass_is_a_model_that_stops_there(data, looped):
     passes = step_features(looped, data.test, batch_size=4, device="cpu")
-    assert [{name: one.shape for name, one in each.items()} for each in passes] == [
+    assert [{name: features.shape for name, features in each.items()} for each in passes] == [
         {"sight": (10, 5), "sound": (10, 4)}
     ] * 3
     batch = looped.preparation.batch(data.test)
@@ -74,7 +74,7 @@ def test_a_probe_is_a_logistic_regression_of_standardised_features(data, looped)
     assert table.select("modality", "step").rows() == [
         (name, step) for step in (1, 2, 3) for name in ("sight", "sound")
     ]
-    train, test = (step_features(looped, one, device="cpu")[1]["sound"] for one in (data.train, data.test))
+    train, test = (step_features(looped, samples, device="cpu")[1]["sound"] for samples in (data.train, data.test))
     there, kept = data.train.present_in("sound"), data.test.present_in("sound")
     mean, std = train[there].mean(0), train[there].std(0)
     probe = LogisticRegression(C=0.5).fit((train[there] - mean) / std, data.train.y[there])
@@ -87,7 +87,7 @@ def test_a_probe_of_numbers_is_ridge():
     data = tiny_set("regression")
     model = Model.fit("pro:concat", data.train, encoders=SMALL, task="regression", trainer=TRAINER)
     table = probe_steps(model, data.train, data.test, device="cpu")
-    train, test = (step_features(model, one, device="cpu")[0]["sight"] for one in (data.train, data.test))
+    train, test = (step_features(model, samples, device="cpu")[0]["sight"] for samples in (data.train, data.test))
     mean, std = train.mean(0), np.where(train.std(0) > 0, train.std(0), 1)
     probe = Ridge(alpha=1.0).fit((train - mean) / std, data.train.y)
     assert table["metric"][0] == "r2"
@@ -109,7 +109,7 @@ def test_depth_against_models_trained_one_by_one(data):
     base = Model.fit("concat", split.train, split.validation, settings={"width": 8}, encoders=SMALL, trainer=trainer)
     decided = base.task.decode(base.predict(split.test, device="cpu").output.numpy())
     assert table["value"][0] == np.mean(decided == split.test.y)
-    assert table["parameters"][0] == sum(one.numel() for one in base.method.parameters())
+    assert table["parameters"][0] == sum(parameter.numel() for parameter in base.method.parameters())
     assert table["parameters"][1] > table["parameters"][0]
     assert (table.select("epoch_seconds", "prediction_seconds").to_numpy() > 0).all()
     with pytest.raises(InputError, match="nothing to measure"):

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.integrate import trapezoid
 
 from consilience.comparison.store import Store
@@ -14,6 +16,7 @@ from consilience.training.stacked_data import trial_batch
 from paper_scripts import script
 
 synthetic = script("progressive-synthetic")
+contours = synthetic.contour_plots
 NETS, FULL, QUICK = synthetic.NETS, synthetic.FULL, synthetic.QUICK
 MAIN = synthetic.STUDY["main_nets"]
 TINY = FULL | {"sizes": [20, 40], "etas": [0.0, 2.0], "sigmas": [0.0, 1.0], "trials": 2, "test": 30, "epochs": 2}
@@ -165,3 +168,22 @@ def test_the_quick_form_is_smaller_and_has_both_controls():
     assert {"wide", "unimodal", "early"} <= set(QUICK["nets"]) <= set(NETS)
     quick, full = (len(synthetic.cells_of(settings)) * settings["trials"] for settings in (QUICK, FULL))
     assert quick < full / 10
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=5))
+def test_contour_levels_are_few_round_and_around_all_values(values):
+    levels = contours.contour_levels(np.array(values))
+    assert 0 in levels
+    assert levels[0] <= min(values) + 1e-9
+    assert levels[-1] >= max(values) - 1e-9
+    assert 2 <= len(levels) <= 12
+    np.testing.assert_allclose(np.diff(levels), levels[1] - levels[0])
+
+
+def test_contours_share_one_scale():
+    surfaces = [contours.Surface(str(k), (0, 1), (0, 1, 2), np.full((3, 2), 4.0) * k + np.eye(3, 2)) for k in (-1, 1)]
+    figure = contours.plot_contours(surfaces, "x", "y", 2)
+    first, second = figure.axes
+    assert (first.get_xlabel(), second.get_title(loc="left")) == ("x", "1")
+    assert figure.get_figwidth() > contours.plot_contours(surfaces, "x", "y", 1).get_figwidth()

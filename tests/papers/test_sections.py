@@ -15,6 +15,7 @@ from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.data.sets.finance import GROUPS
 from consilience.data.splits import draw_split
+from consilience.report.drawing import looks_of
 from consilience.reproduction.protocol import Part, read_protocol
 from consilience.reproduction.protocol_sections import find_section
 from consilience.reproduction.run_protocol import run_protocol
@@ -323,3 +324,15 @@ def test_builds_are_placed_by_their_fused_accuracy():
     assert builds[0] == "3 components, noisy sound: image alone 55.0 %, sound alone 42.0 %, both 61.0 %."
     assert "of LF is nearest to 4 components, noisy sound, which differs by −0.4" in nearest
     assert made.sections[0].tables[0].rows[-1][2:] == ("99.0 ± 0.0", "99.5 ± 0.7", "71.4", "+28.1")
+
+
+def test_clouds_are_drawn_around_their_means():
+    looks = looks_of(["a", "b"])
+    clouds = [
+        qmf.Cloud("a", looks["a"], [-0.5, -0.3], [80.0, 90.0]),
+        qmf.Cloud("b", looks["b"], [0.1, 0.2], [60.0, 70.0]),
+    ]
+    figure = qmf.plot_clouds(clouds, "r", "accuracy, %", zero="r ≤ 0")
+    marks = [tuple(line.get_xydata()[0]) for line in figure.axes[0].lines if line.get_markersize() == 7.5]
+    assert marks == [pytest.approx((-0.4, 85.0)), pytest.approx((0.15, 65.0))]
+    assert [text.get_text() for text in figure.texts][:2] == ["a", "b"]

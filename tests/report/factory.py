@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -43,13 +44,13 @@ def make_findings(
     rng = np.random.default_rng(7)
     metric = "accuracy" if task == "classification" else "mse"
     values, weights, bins, timings = [], [], [], []
-    for place, (name, method) in enumerate((one, two) for one in sets for two in names):
+    for place, (name, method) in enumerate(product(sets, names)):
         clean, loss, speed, follows = CHARACTERS.get(
             method, (0.90 + 0.004 * (place % 20), 0.2 + 0.013 * place, 3.0, None)
         )
         for seed in range(seeds):
             luck = rng.normal(0, 0.006)
-            for corruption, level in ((one, two) for one in corruptions for two in levels):
+            for corruption, level in product(corruptions, levels):
                 noise = np.random.default_rng([place, seed, int(100 * level)]).normal(0, 0.004 + 0.001 * level)
                 hardness = level / 10 * (1.0 if corruption == corruptions[0] else 0.55)
                 accuracy = float(np.clip(clean - loss * hardness**1.3 + luck + noise, 0, 1))
@@ -96,9 +97,15 @@ def make_findings(
         differences=pl.DataFrame(),
         ranks=pl.DataFrame(),
         timings=pl.DataFrame(timings),
-        skipped=pl.DataFrame([{"set": name, "method": one, "reason": why} for name in sets for one, why in skipped]),
+        skipped=pl.DataFrame(
+            [{"set": name, "method": method, "reason": why} for name in sets for method, why in skipped]
+        ),
         failed=pl.DataFrame(
-            [{"set": name, "method": one, "seed": seed, "error": why} for name in sets for one, seed, why in failed]
+            [
+                {"set": name, "method": method, "seed": seed, "error": why}
+                for name in sets
+                for method, seed, why in failed
+            ]
         ),
         papers={
             "qmf": "Zhang et al. 2023, Provable Dynamic Fusion for Low-Quality Multimodal Data, eq. 9",
@@ -128,12 +135,14 @@ def describe(name: str, task: str, modalities: Sequence[str]) -> dict[str, Any]:
         "drawn_validation": True,
         "on_disk": False,
         "modalities": [
-            {"name": one, "kind": "vector", "shape": [16], "missing": 0.0 if place else 0.034}
-            for place, one in enumerate(modalities)
+            {"name": modality, "kind": "vector", "shape": [16], "missing": 0.0 if place else 0.034}
+            for place, modality in enumerate(modalities)
         ],
     }
     if task == "classification":
-        about["classes"] = [{"class": one, "samples": 175 + one, "share": (175 + one) / 1797} for one in range(10)]
+        about["classes"] = [
+            {"class": label, "samples": 175 + label, "share": (175 + label) / 1797} for label in range(10)
+        ]
     else:
         about["targets"] = [{"mean": 0.01, "std": 2.56, "min": -7.7, "max": 7.0}]
     return about
@@ -150,14 +159,14 @@ def _measure(task: str, accuracy: float, hardness: float, probabilities: bool) -
 def _trust(modalities: Sequence[str], following: float, luck: float) -> dict[str, float]:
     raw = {name: np.exp(-following * place + 0.5 * np.sin(place) + luck) for place, name in enumerate(modalities)}
     total = sum(raw.values())
-    return {name: float(one / total) for name, one in raw.items()}
+    return {name: float(share / total) for name, share in raw.items()}
 
 
 def _bins(
     name: str, method: str, corruptions: Sequence[str], levels: Sequence[float], clean: float, loss: float
 ) -> list[dict[str, Any]]:
     edges, rows = np.linspace(0, 1, 16), []
-    for corruption, level in ((one, two) for one in corruptions for two in levels):
+    for corruption, level in product(corruptions, levels):
         for place in range(15):
             confidence = (edges[place] + edges[place + 1]) / 2
             empty = place < 2

@@ -1,17 +1,15 @@
-"""Accounts of experiments: tables in every format, a page and Markdown with what they say; contours on round levels."""
+"""Accounts of experiments: tables in every format and a page and Markdown with what they say."""
 
 import io
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
 from consilience.core.errors import UnknownNameError
-from consilience.report.contours import Surface, contour_levels, plot_contours
 from consilience.report.document import Document, Section, TextTable, document_markdown, render_document
 
 TABLE = TextTable("A <table>", ("net", "gain_%"), (("a|b", "1"), ("c", "2")), marked=(1,))
@@ -86,22 +84,3 @@ def test_an_empty_cell_of_a_marked_row_stays_empty():
         Document("A", (), (Section("one", "One", (), (told,)),)).table("markdown").splitlines()[-1]
         == "| **c** |      |"
     )
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=5))
-def test_contour_levels_are_few_round_and_around_all_values(values):
-    levels = contour_levels(np.array(values))
-    assert 0 in levels
-    assert levels[0] <= min(values) + 1e-9
-    assert levels[-1] >= max(values) - 1e-9
-    assert 2 <= len(levels) <= 12
-    np.testing.assert_allclose(np.diff(levels), levels[1] - levels[0])
-
-
-def test_contours_share_one_scale():
-    surfaces = [Surface(str(k), (0, 1), (0, 1, 2), np.full((3, 2), 4.0) * k + np.eye(3, 2)) for k in (-1, 1)]
-    figure = plot_contours(surfaces, "x", "y", 2)
-    first, second = figure.axes
-    assert (first.get_xlabel(), second.get_title(loc="left")) == ("x", "1")
-    assert figure.get_figwidth() > plot_contours(surfaces, "x", "y", 1).get_figwidth()

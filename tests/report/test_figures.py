@@ -129,7 +129,7 @@ class TestKinds:
 
     def test_one_level_of_two_corruptions_is_drawn_for_both(self):
         drawn = draw_figures(make_findings(["late", "qmf"], levels=(10.0,)))["curves"].drawings
-        assert ["under gaussian at level 10" in one.caption for one in drawn] == [True, False]
+        assert ["under gaussian at level 10" in drawing.caption for drawing in drawn] == [True, False]
 
     def test_what_is_absent_is_said(self):
         parts = draw_figures(make_findings(["concat", "late"], task="regression", trust=False, probabilities=False))

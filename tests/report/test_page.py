@@ -69,11 +69,11 @@ def page(source):
 
 def test_asks_for_nothing_from_outside(page, source):
     assert not re.search(r"https?://|//[a-z]+\.|@import", source)
-    assert not [one for one in page.elements if one[0] in ("link", "img", "iframe", "object", "embed")]
+    assert not [element for element in page.elements if element[0] in ("link", "img", "iframe", "object", "embed")]
     for tag, attributes in page.elements:
         assert not LOADS & set(attributes), (tag, attributes)
         assert attributes.get("href", "#").startswith("#")
-    policy = next(one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy")
+    policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
 
 
@@ -89,13 +89,13 @@ def test_every_figure_has_a_caption_and_a_description(page):
     assert len(figures) == len(page.all("figcaption")) >= 10
     pictures = page.all("svg")
     assert len(pictures) >= len(figures)
-    assert all(one["role"] == "img" and len(one["aria-label"]) > 30 for one in pictures)
+    assert all(picture["role"] == "img" and len(picture["aria-label"]) > 30 for picture in pictures)
 
 
 def test_ids_are_unique_and_links_lead_somewhere(page):
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert {one["href"][1:] for one in page.all("a")} <= set(ids)
+    assert {link["href"][1:] for link in page.all("a")} <= set(ids)
 
 
 def test_the_table_holds_the_means(page):

@@ -66,7 +66,7 @@ def test_names_do_not_collide_and_stay_inside(count, long, width):
     for one, other in combinations(boxes, 2):
         assert not (one.x0 < other.x1 and other.x0 < one.x1 and one.y0 < other.y1 and other.y0 < one.y1)
     edge = figure.bbox
-    assert all(one.x0 >= edge.x0 and one.x1 <= edge.x1 and one.y0 >= edge.y0 and one.y1 <= edge.y1 for one in boxes)
+    assert all(box.x0 >= edge.x0 and box.x1 <= edge.x1 and box.y0 >= edge.y0 and box.y1 <= edge.y1 for box in boxes)
 
 
 def test_methods_hang_at_their_ranks_and_bars_reach_their_ends():

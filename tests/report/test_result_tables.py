@@ -106,7 +106,7 @@ class TestFates:
         findings.values, findings.differences = findings.values.filter(met), findings.differences.filter(met)
         digits, captions = summarise(findings)
         assert len(digits.conditions) == 5
-        assert [one.words for one in captions.conditions] == [
+        assert [condition.words for condition in captions.conditions] == [
             "clean",
             "salt-and-pepper at level 5",
             "salt-and-pepper at level 10",

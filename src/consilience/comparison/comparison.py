@@ -82,7 +82,7 @@ class Comparison:
         assert written is not None
         finished = read_finished(self.store, written)
         good = [(job, result) for job, result in finished if job.method in asked and not result.failed]
-        return differences_to(reference, good, written, find_metric(self.findings.metric))
+        return differences_to(reference, good, written, find_metric(self.findings.metric))[0]
 
     def trust(self) -> polars.DataFrame:
         """Return trust diagnostics over seeds, one row per method, condition and modality; see docs/trust.md.
@@ -233,15 +233,15 @@ def keep_best(store: Store, written: Mapping[str, Any], run: Callable[[list[Job]
     """
     finished = read_finished(store, written)
     ordered = merits(finished, written)
-    winners = {source: jobs[0] for source, jobs in ordered.items()}
-    lost = [job for job in winners.values() if not store.model(job).is_dir() and not _published(store, job, written)]
+    winners = {best_folder(store, source, len(written["sets"])): jobs[0] for source, jobs in ordered.items()}
+    lost = [job for folder, job in winners.items() if not (store.model(job).is_dir() or store.published(job, folder))]
     if lost:
         for job in lost:
             store.discard(job)
         run(lost)
-    for source, job in winners.items():
+    for folder, job in winners.items():
         if store.model(job).is_dir():
-            store.publish(job, best_folder(store, source, len(written["sets"])))
+            store.publish(job, folder)
     kept = {job.key for jobs in ordered.values() for job in jobs}
     store.drop_models(job for job, _ in finished if job.key not in kept)
 
@@ -249,11 +249,6 @@ def keep_best(store: Store, written: Mapping[str, Any], run: Callable[[list[Job]
 def best_folder(store: Store, source: str, sets: int) -> Path:
     """Where a set's best model is published."""
     return store.folder / "best" / source if sets > 1 else store.folder / "best"
-
-
-def _published(store: Store, job: Job, written: Mapping[str, Any]) -> bool:
-    marker = best_folder(store, job.source, len(written["sets"])) / "job.key"
-    return marker.exists() and marker.read_text(encoding="utf-8") == job.key
 
 
 def default_folder(plan: Plan, asked: Mapping[str, Any]) -> Path:

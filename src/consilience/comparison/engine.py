@@ -53,7 +53,7 @@ def run_jobs(
     do = work if measuring is None else partial(work, measuring=measuring)
     tried: set[str] = set()  # a job that failed here is not tried again in this call
     with _Progress(len(jobs), verbose) as progress:
-        while open_jobs := [job for job in jobs if job.key not in tried and not _done(store, job)]:
+        while open_jobs := [job for job in jobs if job.key not in tried and not store.done(job)]:
             progress.update(len(jobs) - len(open_jobs))
             worked = False
             for job, outcome in _work_through(do, open_jobs, plan, store, workers, cluster):
@@ -64,11 +64,6 @@ def run_jobs(
             if not worked:  # other processes have the rest; if they die, their locks are released
                 time.sleep(_POLL_SECONDS)
         progress.update(len(jobs))
-
-
-def _done(store: Store, job: Job) -> bool:
-    result = store.read(job) if store.has(job) else None
-    return result is not None and not result.failed
 
 
 def _work_through(

@@ -13,6 +13,7 @@ from consilience.comparison.ranks import mean_ranks, scores_of, standings
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
 from consilience.comparison.significance import Recomputed, compare_to_reference, mark_best, too_few_seeds
 from consilience.comparison.store import Result
+from consilience.comparison.summary import over_seeds
 from consilience.evaluation import Metric, find_metric, reliability_bins
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ Finished = list[tuple[Job, Result]]
 _MEASURED = ("training_seconds", "prediction_seconds", "parameters", "epochs", "device")
 
 
-def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float = 0.05) -> Findings:
+def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
     """Return tables, statistics and marks of all finished jobs; `plan` is the content of `plan.json`."""
     asked, metric = plan["asked"], _main_metric(plan)
     good = [(job, result) for job, result in finished if not result.failed]
     methods = list(dict.fromkeys(job["method"] for job in plan["jobs"]))
+    differences, best = differences_to(plan["reference"], good, plan, metric)
     findings = Findings(
         title=f"Fusion methods on {', '.join(plan['sets'])}",
         command=plan["command"],
@@ -42,7 +44,8 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
         seeds=sorted({job.seed for job, _ in good}) or list(range(asked["seeds"])),
         **_measurements(good, plan),
         reliability=_table("reliability", _reliability(good, plan)),
-        differences=_table("differences", ()),
+        differences=differences,
+        best=best,
         ranks=_table("ranks", ()),
         timings=_table(
             "timings", ({**_key(job), **{name: result.about[name] for name in _MEASURED}} for job, result in good)
@@ -56,9 +59,10 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished, *, alpha: float
         settings={name: value for name, value in asked.items() if name not in ("sources", "version")},
         created=plan["created"],
     )
-    _compare(findings, good, plan, alpha)
-    _rank(findings)
+    if len(methods) > 1 and (note := too_few_seeds(len(findings.seeds), len(methods) - 1)) is not None:
+        findings.notes.append(note)
     if len(findings.sets) > 1:
+        findings.ranks = _table("ranks", _ranks(findings))
         scores = {name: scores_of(findings, name) for name in findings.sets}
         findings.standings = standings(scores, metric.larger_is_better)
     findings.notes += still_learning(good) + misplaced_trust(good)
@@ -131,21 +135,16 @@ def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
     }
 
 
-def _conditions_of(good: Finished, plan: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every tested condition of every job, after the columns that identify it."""
-    for job, result in good:
-        for corruption, condition in conditions(result, plan):
-            yield {**_key(job), "corruption": corruption, "level": condition["level"]}, condition
-
-
 def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
     """The tables with a row for each condition of each job; results of an earlier version have no diagnostics."""
     rows: dict[str, list[dict[str, Any]]] = {"values": [], "trust": [], "diagnostics": []}
-    for key, condition in _conditions_of(good, plan):
-        rows["values"] += [{**key, "metric": name, "value": value} for name, value in condition["metrics"].items()]
-        trust = condition.get("trust", {})
-        rows["trust"] += [{**key, "modality": name, "trust": share} for name, share in trust.items()]
-        rows["diagnostics"] += [{**key, **measured} for measured in condition.get("diagnostics", ())]
+    for job, result in good:
+        for corruption, condition in conditions(result, plan):
+            key = {**_key(job), "corruption": corruption, "level": condition["level"]}
+            rows["values"] += [{**key, "metric": name, "value": value} for name, value in condition["metrics"].items()]
+            trust = condition.get("trust", {})
+            rows["trust"] += [{**key, "modality": name, "trust": share} for name, share in trust.items()]
+            rows["diagnostics"] += [{**key, **measured} for measured in condition.get("diagnostics", ())]
     return {name: _table(name, found) for name, found in rows.items()}
 
 
@@ -164,16 +163,9 @@ def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, 
 
 
 def differences_to(
-    reference: str, good: Finished, plan: Mapping[str, Any], metric: Metric, *, alpha: float = 0.05
-) -> polars.DataFrame:
-    """Return every method's difference to a reference, as in `Findings.differences`."""
-    return _table("differences", [row for row, _ in _differences(reference, good, plan, metric, alpha)])
-
-
-def _differences(
-    reference: str, good: Finished, plan: Mapping[str, Any], metric: Metric, alpha: float
-) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """A row for each set, condition and method, and the method marked as best there."""
+    reference: str, good: Finished, plan: Mapping[str, Any], metric: Metric
+) -> tuple[polars.DataFrame, dict[tuple[str, str, float], str]]:
+    """Return every method's difference to a reference and the best methods: `Findings.differences` and `best`."""
     cells: dict[tuple[str, str, float], dict[str, dict[int, np.ndarray]]] = {}
     recompute: dict[tuple[str, str, float], dict[str, dict[int, Recomputed]]] = {}
     tested: dict[str, dict[int, np.ndarray]] = {}
@@ -188,42 +180,28 @@ def _differences(
                 seeds[job.seed] = scores
                 if not metric.per_sample:
                     recomputed[job.seed] = recompute_metric(metric, result, condition)
+    rows, best = [], {}
     for key, cell in cells.items():
         again = None if metric.per_sample else recompute[key]
-        compared = compare_to_reference(cell, reference, samples=tested[key[0]], recompute=again, alpha=alpha)
-        best = mark_best(cell, reference, compared, alpha=alpha)
-        for row in compared:
-            yield {"set": key[0], "corruption": key[1], "level": key[2], **row}, best
+        compared = compare_to_reference(cell, reference, samples=tested[key[0]], recompute=again)
+        rows += [{"set": key[0], "corruption": key[1], "level": key[2], **row} for row in compared]
+        if (leader := mark_best(cell, reference, compared)) is not None:
+            best[key] = leader
+    return _table("differences", rows), best
 
 
-def _compare(findings: Findings, good: Finished, plan: Mapping[str, Any], alpha: float) -> None:
-    """Differences to the reference, the marks, and the sentence where the seeds are too few."""
-    rows = []
-    for row, best in _differences(findings.reference, good, plan, find_metric(findings.metric), alpha):
-        rows.append(row)
-        if best is not None:
-            findings.best[row["set"], row["corruption"], row["level"]] = best
-    findings.differences = _table("differences", rows)
-    if len(findings.methods) > 1:
-        sentence = too_few_seeds(len(findings.seeds), len(findings.methods) - 1, alpha)
-        findings.notes += [] if sentence is None else [sentence]
-
-
-def _rank(findings: Findings) -> None:
-    """Mean ranks over sets, where there are several, of the methods that serve all of them.
+def _ranks(findings: Findings) -> Iterator[dict[str, Any]]:
+    """Mean ranks over sets of the methods that serve all of them.
 
     The clean condition is ranked over all sets, even if their corruptions differ.
     """
-    values = findings.values.filter(findings.values["metric"] == findings.metric)
-    if len(findings.sets) < 2 or not len(values):
-        return
-    tried = {*values.select("set", "method").iter_rows(), *findings.failed.select("set", "method").iter_rows()}
+    means = over_seeds(findings, findings.metric)
+    tried = {*means.select("set", "method").iter_rows(), *findings.failed.select("set", "method").iter_rows()}
     methods = [method for method in findings.methods if all((name, method) in tried for name in findings.sets)]
-    means = values.drop("metric", "seed").group_by("set", "method", "corruption", "level").mean()
     scores: dict[tuple[str, float], dict[tuple[str, str], float]] = {}
     for row in means.iter_rows(named=True):
         condition = (row["corruption"] if row["level"] else "", row["level"])
-        scores.setdefault(condition, {})[row["set"], row["method"]] = row["value"]
+        scores.setdefault(condition, {})[row["set"], row["method"]] = row["mean"]
     ranks = {}
     for condition, score in sorted(scores.items()):
         sets = [name for name in findings.sets if any(key[0] == name for key in score)]
@@ -231,15 +209,10 @@ def _rank(findings: Findings) -> None:
             table = np.array([[score.get((name, method), np.nan) for method in methods] for name in sets])
             ranks[condition] = (mean_ranks(table, findings.larger_is_better), len(sets))
     shared = list(dict.fromkeys(corruption for corruption, level in ranks if level)) or findings.corruptions[:1]
-    findings.ranks = _table(
-        "ranks",
-        [
-            {"corruption": name, "level": level, "method": method, "rank": float(rank), "sets": sets}
-            for (corruption, level), (found, sets) in ranks.items()
-            for name in ([corruption] if level else shared)  # as everywhere, clean stands under every corruption
-            for method, rank in zip(methods, found)
-        ],
-    )
+    for (corruption, level), (found, count) in ranks.items():
+        for name in [corruption] if level else shared:  # as everywhere, clean stands under every corruption
+            for method, rank in zip(methods, found):
+                yield {"corruption": name, "level": level, "method": method, "rank": float(rank), "sets": count}
 
 
 def still_learning(good: Finished) -> list[str]:

@@ -21,7 +21,7 @@ from consilience.corruption.corruptions import DEFAULT
 from consilience.data import DataSet
 from consilience.evaluation import METRICS, TrustDiagnostics, evaluate, trust_from_weights
 from consilience.evaluation.diagnostics import diagnose
-from consilience.evaluation.trust import ExpertRecord, present_modalities, record_prediction
+from consilience.evaluation.trust import ExpertRecord, record_prediction
 
 if TYPE_CHECKING:
     from consilience.training import Model
@@ -46,7 +46,7 @@ def work(job: Job, plan: Any, store: Store, threads: int | None = None, measurin
     with store.claim(job) as mine:
         if not mine:
             return "elsewhere"
-        if (known := store.read(job)) is not None and not known.failed:
+        if store.done(job):
             return "done"
         try:
             result = (measuring or measure)(job, plan, store)
@@ -213,7 +213,7 @@ def judge(
         made = model.predict(damaged, device=plan.training.get("device", "auto"))
         outputs.append((made.output.double().softmax(dim=1) if model.task.classification else made.output).numpy())
         if made.weights is not None:
-            there = present_modalities(damaged, names)
+            there = damaged.present_among(names)
             trusts.append(trust_from_weights(made.weights.numpy(), there))
             if made.opinions is not None:
                 assert damaged.y is not None

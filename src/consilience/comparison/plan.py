@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,36 +175,17 @@ def registered_name(method: str) -> str:
 
 def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[str, str]) -> list[Job]:
     """Every job of a plan; seeds outermost, so that a run stopped early has compared all methods on some seeds."""
-    shared = {
-        "corruptions": plan.corruptions,
-        "levels": plan.levels,
-        "probability": plan.probability,
-        "encoders": plan.encoders,
-        "training": plan.training,
-        "tune": plan.tune,
-        "version": __version__,
-        **({} if plan.repeats == 1 else {"repeats": plan.repeats}),
-    }
-    return [
-        Job(
-            label,
-            method,
-            seed,
-            fingerprints[label],
-            digest(
-                {
-                    **shared,
-                    "data": fingerprints[label],
-                    "method": method,
-                    "seed": seed,
-                    "settings": plan.settings.get(method, {}),
-                }
-            ),
-        )
-        for seed in range(plan.seeds)
-        for label, names in methods.items()
-        for method in names
-    ]
+    decisive = ("corruptions", "levels", "probability", "encoders", "training", "tune")
+    shared = {name: getattr(plan, name) for name in decisive} | {"version": __version__}
+    if plan.repeats != 1:
+        shared["repeats"] = plan.repeats
+    jobs = []
+    for seed, (label, names) in product(range(plan.seeds), methods.items()):
+        for method in names:
+            settings, data = plan.settings.get(method, {}), fingerprints[label]
+            key = digest({**shared, "data": data, "method": method, "seed": seed, "settings": settings})
+            jobs.append(Job(label, method, seed, data, key))
+    return jobs
 
 
 def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[str, Any]:

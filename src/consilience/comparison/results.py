@@ -147,11 +147,6 @@ class Difference:
     p_holm: float
     significant: bool
 
-    @property
-    def mark(self) -> str:
-        """▲ significantly better than the reference, ▼ significantly worse, otherwise nothing."""
-        return "" if not self.significant else "▲" if self.value > 0 else "▼"
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -167,8 +162,10 @@ class Cell:
 
     @property
     def mark(self) -> str:
-        """How it compares with the reference: ▲, ▼ or nothing."""
-        return self.difference.mark if self.difference else ""
+        """▲ significantly better than the reference, ▼ significantly worse, otherwise nothing."""
+        if self.difference is None or not self.difference.significant:
+            return ""
+        return "▲" if self.difference.value > 0 else "▼"
 
 
 @dataclass(frozen=True)

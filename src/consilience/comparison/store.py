@@ -22,6 +22,7 @@ from consilience.core.files import atomic_file, atomic_folder, write_atomically
 from consilience.version import __version__
 
 PLAN = "plan.json"
+_MARKER = "job.key"  # the file of a published model that names its job
 _ABOUT = "about"  # the array of a result file that holds its JSON
 # Libraries that figures depend on. Fabric comes in a distribution of its own, or inside one of the two others.
 _RECORDED = ("torch", "numpy", "scikit-learn", "lightning-fabric", "lightning", "pytorch-lightning")
@@ -103,6 +104,11 @@ class Store:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
 
+    def done(self, job: Job) -> bool:
+        """Return whether the job has an intact result and did not fail."""
+        result = self.read(job)
+        return result is not None and not result.failed
+
     def read_all(self, jobs: Iterable[Job], name: str) -> dict[str, Result]:
         """Return every job's result by its key; raise a `TrainingError` if one is missing or failed."""
         results = {}
@@ -157,13 +163,17 @@ class Store:
 
     def publish(self, job: Job, target: Path) -> None:
         """Copy a job's model to `target`, which is replaced in one move."""
-        marker = target / "job.key"
         with writing(self.folder), self._alone("publish"):
-            if marker.exists() and marker.read_text(encoding="utf-8") == job.key:
+            if self.published(job, target):
                 return
             with atomic_folder(target) as part:
                 shutil.copytree(self.model(job), part, dirs_exist_ok=True)
-                (part / "job.key").write_text(job.key, encoding="utf-8")
+                (part / _MARKER).write_text(job.key, encoding="utf-8")
+
+    def published(self, job: Job, target: Path) -> bool:
+        """Return whether the model in `target` is this job's."""
+        marker = target / _MARKER
+        return marker.exists() and marker.read_text(encoding="utf-8") == job.key
 
     @contextlib.contextmanager
     def _alone(self, name: str) -> Iterator[None]:

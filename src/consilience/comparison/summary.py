@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.results import (
@@ -36,8 +36,9 @@ def corruptions_of(findings: Findings, table: polars.DataFrame | None = None) ->
     return [name for name in listed if name in there] or listed
 
 
-def conditions_of(findings: Findings, corruptions: Sequence[str]) -> tuple[Condition, ...]:
-    """Return the columns of a table: clean once, then each corruption's levels."""
+def conditions_of(findings: Findings, table: polars.DataFrame) -> tuple[Condition, ...]:
+    """Return the conditions of a table's rows: clean once, then each corruption's levels."""
+    corruptions = corruptions_of(findings, table)
     levels = sorted(float(level) for level in findings.levels)
     clean = [Condition(corruptions[0], 0.0)] if corruptions and 0.0 in levels else []
     return (*clean, *(Condition(name, level) for name in corruptions for level in levels if level))
@@ -94,7 +95,7 @@ def _cells(findings: Findings) -> dict[tuple[Any, ...], Cell]:
 
 
 def _block(findings: Findings, name: str, cells: dict[tuple[Any, ...], Cell]) -> Block:
-    conditions = conditions_of(findings, corruptions_of(findings, findings.values.filter(set=name)))
+    conditions = conditions_of(findings, findings.values.filter(set=name))
     fates = fates_of(findings, name)
     rows = []
     for method in dict.fromkeys([*findings.methods, *fates]):
@@ -216,7 +217,7 @@ def measured_trust(findings: Findings) -> list[TrustBlock]:
         found.setdefault(tuple(row[name] for name in _CELL), []).append(measured)
     blocks = []
     for name in findings.sets:
-        conditions = conditions_of(findings, corruptions_of(findings, findings.diagnostics.filter(set=name)))
+        conditions = conditions_of(findings, findings.diagnostics.filter(set=name))
         rows = []
         for method in findings.methods:
             keys = [(name, method, condition.corruption, condition.level) for condition in conditions]

@@ -19,7 +19,7 @@ from consilience.core.errors import InputError, name_rows
 from consilience.data.files.opinion_files import OpinionFiles
 from consilience.data.files.opinion_labels import LabelFile
 from consilience.estimators.bayes_fusion import BayesFusion
-from consilience.evaluation.streaming_metrics import RunningScores
+from consilience.evaluation.classification import RunningScores
 
 CELLS = 1 << 20  # numbers in a batch of all experts together: ten megabytes or so, several times while they are fused
 EM_ROWS = 200_000  # enough for shares within .001; more would only cost memory

@@ -24,7 +24,7 @@ from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.saving import describe_fitted, restore_fitted
 from consilience.estimators.sklearn_parameters import TRAINING, draw_seed
-from consilience.evaluation.trust import present_modalities, trust_from_weights
+from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.trained_latent_model import TrainedLatent
@@ -167,7 +167,7 @@ class _FusionEstimator(ReadsSamples):
         `extra["present"]` is `[n, modality]`; modalities are in the order of `modalities_`.
         """
         samples, prediction = self._predict(X, present)
-        return replace(prediction, extra={"present": present_modalities(samples, self.modalities_)})
+        return replace(prediction, extra={"present": samples.present_among(self.modalities_)})
 
     def read(self, path: str | Path) -> Samples:
         """Read new samples for `predict` from a file with the layout of the training file."""

@@ -17,7 +17,6 @@ from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import draw_seed
-from consilience.evaluation.trust import present_modalities
 from consilience.methods.latent.decoders import DecoderChoice
 from consilience.methods.latent.generation_metrics import coherent, generated_samples, generation_errors, linear_probe
 from consilience.methods.latent.importance_sampling import LogLikelihood
@@ -237,7 +236,7 @@ class MultimodalVAE(ReadsSamples):
                 f"variation_of_information needs at least two parts, each of modalities that no other has, got {parts}"
             )
         samples = self._known(X, present)
-        whole = present_modalities(samples, named).all(axis=1)
+        whole = samples.present_among(named).all(axis=1)
         if not whole.any():
             raise InputError(f"variation_of_information: no sample has all of {', '.join(named)}")
         samples = samples[np.flatnonzero(whole)]

@@ -7,20 +7,21 @@ theorem 2 asks for weights that fall when their modality is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from consilience.core.correlation import Correlation, correlation, static_weights
-from consilience.core.errors import InputError, UnsupportedError, name_rows
+from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
-from consilience.evaluation.metric_inputs import SUM_TOLERANCE, as_array
-from consilience.evaluation.rademacher import head_complexity, linear_heads, seen_by
-from consilience.evaluation.trust import ExpertRecord, record_experts, trust_from_weights
-from consilience.evaluation.trust_verdict import ModalityTrust, TrustDiagnostics, signed
+from consilience.evaluation.rademacher import Bound, bound_of
+from consilience.evaluation.trust import ExpertRecord, bound_terms, record_experts, signed, targets_of
+
+if TYPE_CHECKING:
+    import polars
 
 
 def trust_diagnostics(
@@ -64,7 +65,7 @@ def trust_diagnostics(
     >>> trust_diagnostics(model, data.test).verdict
     'the weights are static: they do not depend on what a sample looks like, so there is no correlation. ...'
     """
-    truth = _truth(X, y, "X")
+    truth = targets_of(X, y, "X")
     if level != 0:  # a negative one is refused where all levels are checked
         scale = getattr(model, "reference_", None) if reference is None else reference
         if scale is None and hasattr(model, "reference"):
@@ -81,7 +82,7 @@ def trust_diagnostics(
     elif options:
         raise InputError(f"trust_diagnostics: {', '.join(options)} belongs to a corruption; give a level above 0")
     record = record_experts(model, X, truth)
-    bound = None if train is None else _bound(model, record, train, delta, random_state)
+    bound = None if train is None else bound_of(model, record, train, delta, random_state)
     where = {"corruption": corruption, "level": float(level)} if level else {}
     return diagnose(record, confidence=confidence, bound=bound, **where)
 
@@ -96,9 +97,9 @@ def diagnose(
     counted = there.any(axis=1)
     if not counted.any():
         raise InputError("trust diagnostics need samples with at least one modality, and there are none")
-    trust = trust_from_weights(record.weights, there)
+    trust, ours = record.trust, record.terms
     equal = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
-    ours, static = bound_terms(trust, record.losses, there), bound_terms(equal, record.losses, there)
+    static = bound_terms(equal, record.losses, there)
     gaps = ours.term_loss + ours.term_covariance - static.term_loss - static.term_covariance
     unmoved = static_weights(record.weights, there)
     rows = []
@@ -130,176 +131,232 @@ def diagnose(
     return TrustDiagnostics(tuple(rows), int(counted.sum()), fused, averaged, bound, confidence=confidence, **where)
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What eq. 2 sums over modalities, one entry a modality, so that Term-L and Term-Cov are the sums of products.
-
-    Attributes:
-        share: Of the samples that have the modality.
-        weight: E(w), the mean weight over those samples.
-        loss: The empirical loss, the mean over those samples.
-        covariance: Of weight and loss over those samples, divided by their number.
-    """
-
-    share: np.ndarray
-    weight: np.ndarray
-    loss: np.ndarray
-    covariance: np.ndarray
-
-    @property
-    def term_loss(self) -> np.ndarray:
-        """Each modality's part in Term-L: share · E(w) · loss."""
-        return self.share * self.weight * self.loss
-
-    @property
-    def term_covariance(self) -> np.ndarray:
-        """Each modality's part in Term-Cov: share · Cov(w, loss)."""
-        return self.share * self.covariance
-
-
-def bound_terms(trust: Any, losses: Any, present: Any = None) -> Terms:
-    """Term-L and Term-Cov of theorem 1, from trust and each expert's own loss, both `[n, modality]`.
-
-    The step from eq. 19 to eq. 20 is Jensen's inequality, which needs weights that are ≥ 0 and sum to one: so trust,
-    not raw weights, and anything else is refused. Term-L + Term-Cov is then exactly the mean of Σ_m w_m·l_m, which the
-    loss of Σ_m w_m·f_m cannot exceed. A missing modality has weight 0, and means are over the samples that have the
-    modality; samples without any modality are left out.
-
-    >>> terms = bound_terms([[0.9, 0.1], [0.5, 0.5]], [[0.2, 2.0], [0.6, 0.6]])
-    >>> float(terms.term_loss.sum().round(6)), float(terms.term_covariance.sum().round(6))
-    (0.67, -0.18)
-    """
-    weights, own = as_array(trust).astype(np.float64), as_array(losses).astype(np.float64)
-    there = np.ones(weights.shape, dtype=bool) if present is None else as_array(present).astype(bool)
-    if weights.ndim != 2 or not weights.shape == own.shape == there.shape:
-        raise InputError(
-            "trust, losses and present must share one shape [n, modality], got "
-            f"{list(weights.shape)}, {list(own.shape)} and {list(there.shape)}"
-        )
-    some = there.any(axis=1)
-    weights, own, there = weights[some], np.where(there, own, 0.0)[some], there[some]
-    off = (np.where(there, weights, 0.0) < 0).any(axis=1)
-    off |= np.abs((weights * there).sum(axis=1) - 1) > SUM_TOLERANCE
-    if off.any():
-        rows = np.flatnonzero(some)[off]
-        raise InputError(
-            f"the bound needs weights that are ≥ 0 and sum to one over what is present, unlike {name_rows(rows)}: "
-            "trust_from_weights makes them so"
-        )
-    n = there.sum(axis=0)
-    many = np.maximum(n, 1)
-    weight, loss = (weights * there).sum(axis=0) / many, own.sum(axis=0) / many
-    covariance = ((weights - weight) * (own - loss) * there).sum(axis=0) / many
-    return Terms(n / max(1, len(there)), weight, loss, covariance)
-
-
-def confidence_term(modalities: int, n: int, delta: float = 0.05) -> float:
-    """The last term of eq. 2, M·√(ln(1/δ) / 2N), as printed there.
-
-    It takes losses to lie between 0 and 1, which a cross entropy does not: where losses are larger it is too small.
-    With weights that sum to one, √(ln(M/δ) / 2N) would do, so for M ≥ 2 the paper's is the more cautious.
-
-    >>> round(confidence_term(2, 1000), 4)
-    0.0774
-    """
-    if not 0 < delta < 1:
-        raise InputError(f"delta, the probability that the bound fails, must be between 0 and 1, got {delta!r}")
-    if modalities < 1 or n < 1:
-        raise InputError(f"the bound needs at least one modality and one sample, got {modalities} and {n}")
-    return modalities * math.sqrt(math.log(1 / delta) / (2 * n))
+Reading = Literal["meets", "chance", "fails", "static", "unknown"]
+READINGS: dict[Reading, str] = {
+    "meets": "r ≤ 0: trusted less when it is wrong",
+    "chance": "r > 0, but chance explains it",
+    "fails": "r > 0: trusted more when it is wrong",
+    "static": "static: no correlation",
+    "unknown": "no correlation: too few samples, or losses all alike",
+}
 
 
 @dataclass(frozen=True)
-class Bound:
-    """The whole of eq. 2: with probability 1 − delta, the expected loss of the fusion is at most `total`.
+class ModalityTrust:
+    """How a modality's weight depends on its own loss, over the samples that have it.
 
     Attributes:
-        loss: Term-L, with the losses of training.
-        complexity: Term-C.
-        covariance: Term-Cov.
-        confidence: The last term.
-        n: Training samples.
-        delta: The probability with which the bound may fail.
-        guessing: ln K, the loss of giving every class the same probability.
+        modality: Its name.
+        samples: How many have it.
+        share: Of all samples.
+        correlation: r(w, own loss) of the raw weights w, as in theorem 2.
+        trust_correlation: The same of trust.
+        static: Whether the weight depends only on which modalities are present.
+        weight, trust: E[w] and E[trust].
+        static_trust: E[trust] of equal weights over the present modalities.
+        loss: The expert's own.
+        covariance: Cov(trust, own loss).
+        gap: Its part in the gap to static fusion.
     """
 
+    modality: str
+    samples: int
+    share: float
+    correlation: Correlation
+    trust_correlation: Correlation
+    static: bool
+    weight: float
+    trust: float
+    static_trust: float
     loss: float
-    complexity: float
     covariance: float
-    confidence: float
+    gap: float
+
+    @property
+    def reading(self) -> Reading:
+        """Whether theorem 2's condition r ≤ 0 is met here."""
+        if self.static:
+            return "static"
+        if not self.correlation.defined:
+            return "unknown"
+        return "meets" if self.correlation.r <= 0 else "fails" if self.correlation.positive else "chance"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; a correlation that does not exist is None."""
+        plain = asdict(self)
+        for name in ("correlation", "trust_correlation"):
+            ends = getattr(self, name)._asdict()
+            plain[name] = {key: None if math.isnan(value) else value for key, value in ends.items()}
+        return plain | {"reading": self.reading}
+
+
+@dataclass(frozen=True, repr=False)
+class TrustDiagnostics:
+    """The result of `trust_diagnostics`: `verdict` in words, `table()`, and eq. 2's terms.
+
+    Attributes:
+        modalities: What was measured, modality by modality.
+        n: Samples with at least one modality.
+        loss: Of the method's own output.
+        static_loss: Of the mean of the same experts' opinions.
+        bound: The whole of eq. 2, if the training samples were given.
+        corruption, level: Of the samples.
+        confidence: Of the intervals of r.
+    """
+
+    modalities: tuple[ModalityTrust, ...]
     n: int
-    delta: float
-    guessing: float
+    loss: float
+    static_loss: float
+    bound: Bound | None = None
+    corruption: str | Mapping[str, str] | None = None
+    level: float = 0.0
+    confidence: float = 0.95
 
     @property
-    def total(self) -> float:
-        """The bound."""
-        return self.loss + self.complexity + self.covariance + self.confidence
+    def term_loss(self) -> float:
+        """Term-L of eq. 2: Σ_m E(w_m)·loss_m, of trust, with the losses of these samples."""
+        return sum(each.share * each.trust * each.loss for each in self.modalities)
 
     @property
-    def vacuous(self) -> bool:
-        """Whether the bound is no better than the loss of giving every class the same probability."""
-        return self.total >= self.guessing
+    def term_covariance(self) -> float:
+        """Term-Cov of eq. 2: Σ_m Cov(w_m, loss_m), of trust."""
+        return sum(each.share * each.covariance for each in self.modalities)
 
     @property
-    def words(self) -> str:
-        """The bound in a sentence."""
-        parts = (
-            f"Term-L {self.loss:.3f}, Term-C {self.complexity:.3f}, Term-Cov {signed(self.covariance, 3)}, "
-            f"confidence {self.confidence:.3f}"
-        )
-        about = (
-            f"which is vacuous: to answer at random costs {self.guessing:.3f}"
-            if self.vacuous
-            else f"less than the {self.guessing:.3f} of answering at random"
-        )
-        return f"eq. 2 bounds the loss by {self.total:.3f} ({parts}), {about}"
+    def gap(self) -> float:
+        """Term-L + Term-Cov less the same of equal weights: negative where dynamic fusion has the smaller bound."""
+        return sum(each.gap for each in self.modalities)
+
+    @property
+    def meets_condition(self) -> bool | None:
+        """Whether r ≤ 0 for every modality that has a correlation; None where none has."""
+        judged = [each.correlation.r <= 0 for each in self.modalities if each.reading not in ("static", "unknown")]
+        return all(judged) if judged else None
+
+    @property
+    def verdict(self) -> str:
+        """The result in words."""
+        return _verdict(self)
+
+    def table(self) -> polars.DataFrame:
+        """Return one row per modality; r, low and high are null where there is no correlation, `reading` says why."""
+        import polars as pl
+
+        kept = ("weight", "trust", "static_trust", "loss", "covariance", "gap")
+        rows = [
+            {
+                "modality": each.modality,
+                "samples": each.samples,
+                **{name: getattr(each.correlation, name) for name in ("r", "low", "high")},
+                "r_trust": each.trust_correlation.r,
+                **{name: getattr(each, name) for name in kept},
+                "reading": READINGS[each.reading],
+            }
+            for each in self.modalities
+        ]
+        return pl.DataFrame(rows).with_columns(pl.col("r", "low", "high", "r_trust").fill_nan(None))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything in plain values for JSON."""
+        return {
+            "modalities": [each.to_dict() for each in self.modalities],
+            **{name: getattr(self, name) for name in ("n", "loss", "static_loss", "level", "confidence")},
+            "corruption": dict(self.corruption) if isinstance(self.corruption, Mapping) else self.corruption,
+            **{name: getattr(self, name) for name in ("term_loss", "term_covariance", "gap", "verdict")},
+            "bound": None if self.bound is None else {**asdict(self.bound), "total": self.bound.total},
+        }
+
+    def __repr__(self) -> str:
+        return f"TrustDiagnostics({self.verdict})"
+
+    def __str__(self) -> str:
+        interval = f"{100 * self.confidence:g} % interval"
+        header = ("modality", "samples", "r(w, loss)", interval, "E[trust]", "static", "own loss", "Cov", "gap")
+        rows = [header, *map(_row, self.modalities)]
+        first, *widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip() for name, *cells in rows]
+        lines.insert(1, "  ".join("─" * width for width in (first, *widths)))
+        return "\n".join([*lines, "", self.verdict])
 
 
-def _truth(X: Any, y: Any, what: str) -> Any:
-    truth = X.y if y is None and isinstance(X, Samples) else y
-    if truth is None:
-        raise InputError(f"trust diagnostics need the targets of {what}, and the samples carry none")
-    return truth
+def say_list(items: Iterable[str]) -> str:
+    """Return words joined as in a sentence.
+
+    >>> say_list(["a", "b", "c"]), say_list(["a"]), say_list([])
+    ('a, b and c', 'a', '')
+    """
+    *first, last = [*items] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
-def _bound(model: Any, record: ExpertRecord, train: Any, delta: float, seed: int) -> Bound:
-    """Eq. 2 with the losses, the features and the number of the training samples, and the trust of the others."""
-    if not isinstance(train, Samples) and not (isinstance(train, tuple | list) and len(train) == 2):
-        raise InputError(f"train must be Samples with y, or a pair (X, y), got {type(train).__name__}")
-    X, y = (train, None) if isinstance(train, Samples) else train
-    inner = getattr(model, "model_", model)
-    heads = linear_heads(getattr(inner, "method", None), record.names)
-    if heads is None or not inner.task.classification:
-        raise UnsupportedError(
-            "the bound of eq. 2 is for classifiers whose experts have linear heads, such as those of late, qmf or "
-            f"bayes; {getattr(inner, 'name', type(model).__name__)!r} is none: leave train out"
-        )
-    with seen_by(heads) as features:
-        learned = record_experts(model, X, _truth(X, y, "train"))
-    import torch
+def say_condition(met: int, judged: int, static: int = 0) -> str:
+    """Return on how many modalities theorem 2's condition holds, as the beginning of a sentence.
 
-    trust = trust_from_weights(record.weights, record.present)
-    terms = bound_terms(trust, record.losses, record.present)
-    fitted = bound_terms(trust_from_weights(learned.weights, learned.present), learned.losses, learned.present)
-    complexity = 0.0
-    for place, (name, head) in enumerate(heads.items()):
-        seen = learned.present[:, place]
-        reached = torch.cat(features[name]).numpy()
-        if len(reached) != len(seen):
-            raise UnsupportedError(
-                f"the bound of eq. 2 needs heads that are called once per sample; that of {name!r} is not"
-            )
-        if seen.any():
-            found = head_complexity(reached[seen], head.weight, head.bias, random_state=seed)
-            complexity += float(terms.share[place] * terms.weight[place]) * found.estimate
-    n = int(learned.present.any(axis=1).sum())
-    return Bound(
-        loss=float((terms.share * terms.weight * fitted.loss).sum()),
-        complexity=complexity,
-        covariance=float(terms.term_covariance.sum()),
-        confidence=confidence_term(len(record.names), n, delta),
-        n=n,
-        delta=delta,
-        guessing=math.log(inner.task.outputs),
+    >>> say_condition(3, 4)
+    "meets theorem 2's condition (r ≤ 0) on 3 of 4 modalities"
+    >>> say_condition(0, 1, static=1)
+    "meets theorem 2's condition (r ≤ 0) on none of 1 modality with a correlation"
+    """
+    where = f"{judged} modalit{'y' if judged == 1 else 'ies'}" + (" with a correlation" if static else "")
+    how_many = "none of" if not met else f"{met} of" if met < judged else "the" if judged == 1 else "all"
+    return f"meets theorem 2's condition (r ≤ 0) on {how_many} {where}"
+
+
+def _verdict(found: TrustDiagnostics) -> str:
+    by_reading: dict[Reading, list[ModalityTrust]] = {reading: [] for reading in READINGS}
+    for each in found.modalities:
+        by_reading[each.reading].append(each)
+    static, unknown = (say_list(each.modality for each in by_reading[kind]) for kind in ("static", "unknown"))
+    unjudged = len(by_reading["static"]) + len(by_reading["unknown"])
+    if judged := len(found.modalities) - unjudged:
+        parts = [say_condition(len(by_reading["meets"]), judged, unjudged)]
+        if wrong := by_reading["fails"]:
+            which = f"{wrong[0].modality} more when it is" if len(wrong) == 1 else "them more when they are"
+            parts.append(f"{_say_correlations(wrong)}: this method trusts {which} wrong")
+        if by_reading["chance"]:
+            parts.append(f"{_say_correlations(by_reading['chance'])}, which chance explains")
+        if static:
+            parts.append(f"on {static} its weights are static")
+        if unknown:
+            parts.append(f"on {unknown} there is no correlation to measure")
+        first = "; ".join(parts)
+    elif static:
+        first = "the weights are static: they do not depend on what a sample looks like, so there is no correlation"
+    else:
+        first = "there is no correlation to measure: too few samples, or losses that are all alike"
+    bound = "" if found.bound is None else f" {found.bound.words[0].upper()}{found.bound.words[1:]}."
+    return f"{first}. {_gap_in_words(found)}{bound}"
+
+
+def _gap_in_words(found: TrustDiagnostics) -> str:
+    """The gap and where it comes from: weights that move with the loss (eq. 6), or other means (eq. 5)."""
+    if abs(found.gap) < 0.0005:
+        return f"The bound on its loss, {found.term_loss + found.term_covariance:.3f}, is that of equal weights."
+    moving, rest = signed(found.term_covariance, 3), signed(found.gap - found.term_covariance, 3)
+    way = "lower" if found.gap < 0 else "higher"
+    return (
+        f"The bound on its loss is {abs(found.gap):.3f} {way} than with equal weights: {moving} is Term-Cov, {rest} "
+        "comes of weights that are not equal on average."
     )
+
+
+def _say_correlations(modalities: Iterable[ModalityTrust]) -> str:
+    return say_list(
+        f"on {each.modality} r = {signed(each.correlation.r)} ({_interval(each)}, n = {each.samples})"
+        for each in modalities
+    )
+
+
+def _interval(modality: ModalityTrust) -> str:
+    return f"{signed(modality.correlation.low)} … {signed(modality.correlation.high)}"
+
+
+def _row(modality: ModalityTrust) -> tuple[str, ...]:
+    if modality.correlation.defined:
+        r, between = signed(modality.correlation.r), _interval(modality)
+    else:
+        r, between = ("static" if modality.static else "none"), "–"
+    numbers = (f"{value:.3f}" for value in (modality.trust, modality.static_trust, modality.loss))
+    gaps = (signed(value, 3) for value in (modality.covariance, modality.gap))
+    return modality.modality, str(modality.samples), r, between, *numbers, *gaps

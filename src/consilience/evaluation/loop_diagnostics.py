@@ -107,7 +107,7 @@ def probe_steps(
     rows = []
     for step, (inputs, held_out) in enumerate(zip(learned, judged), start=1):
         for name in inputs:
-            there, kept = (_has(samples, name) for samples in (train, test))
+            there, kept = (samples.present_among([name])[:, 0] for samples in (train, test))
             if not there.any() or not kept.any():
                 raise InputError(f"a probe of modality {name!r} needs training and test samples that have it")
             probe = make_pipeline(
@@ -293,27 +293,20 @@ def _measure(
     metric: Metric,
     trainer: Trainer,
 ) -> dict[str, Any]:
-    from consilience.training import Model
+    """What a method scores and costs: the columns of `depth_curve` from `value` on.
 
-    model = Model.fit(
-        name, data.train, data.validation, settings=settings, encoders=encoders, task=data.task, trainer=trainer
-    )
-    return measure_model(model, data.test, metric, device=trainer.device, resident=trainer.resident)
-
-
-def measure_model(
-    model: Model, test: Samples, metric: Metric, *, device: str = "auto", resident: bool | None = None
-) -> dict[str, Any]:
-    """What a trained model scores and costs: the columns of `depth_curve` from `value` on.
-
-    Test samples that lie on the device (resident, None: if they fit) are prepared before the time is taken.
+    Test samples that lie on the device are prepared before the time is taken.
     """
+    from consilience.training import Model
     from consilience.training.batch_loader import BatchLoader
     from consilience.training.devices import resolve_device
     from consilience.training.trainer import input_type, predict
 
-    target = resolve_device(device)
-    feed = BatchLoader(test, model.preparation, target, resident, input_type(model.method))
+    model = Model.fit(
+        name, data.train, data.validation, settings=settings, encoders=encoders, task=data.task, trainer=trainer
+    )
+    test, target = data.test, resolve_device(trainer.device)
+    feed = BatchLoader(test, model.preparation, target, trainer.resident, input_type(model.method))
     method = model.method.to(target)
     waits = []
     for _ in range(3):
@@ -328,8 +321,3 @@ def measure_model(
         "prediction_seconds": min(waits),
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
     }
-
-
-def _has(samples: Samples, name: str) -> np.ndarray:
-    """Who has a modality `[n]`; nobody has one that the samples do not know."""
-    return samples.present_in(name) if name in samples else np.zeros(len(samples), dtype=bool)

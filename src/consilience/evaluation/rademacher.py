@@ -1,16 +1,22 @@
-"""Rademacher complexity of linear heads: how well the best of them would fit random labels."""
+"""The bound of eq. 2 in Zhang et al. 2023, and in it the Rademacher complexity of linear heads.
+
+The complexity says how well the best of such heads would fit random labels.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.samples import Samples
 from consilience.evaluation.metric_inputs import as_array
+from consilience.evaluation.trust import ExpertRecord, record_experts, signed, targets_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -110,3 +116,105 @@ def seen_by(heads: Mapping[str, nn.Linear]) -> Iterator[dict[str, list[Tensor]]]
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def confidence_term(modalities: int, n: int, delta: float = 0.05) -> float:
+    """The last term of eq. 2, M·√(ln(1/δ) / 2N), as printed there.
+
+    It takes losses to lie between 0 and 1, which a cross entropy does not: where losses are larger it is too small.
+    With weights that sum to one, √(ln(M/δ) / 2N) would do, so for M ≥ 2 the paper's is the more cautious.
+
+    >>> round(confidence_term(2, 1000), 4)
+    0.0774
+    """
+    if not 0 < delta < 1:
+        raise InputError(f"delta, the probability that the bound fails, must be between 0 and 1, got {delta!r}")
+    if modalities < 1 or n < 1:
+        raise InputError(f"the bound needs at least one modality and one sample, got {modalities} and {n}")
+    return modalities * math.sqrt(math.log(1 / delta) / (2 * n))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The whole of eq. 2: with probability 1 − delta, the expected loss of the fusion is at most `total`.
+
+    Attributes:
+        loss: Term-L, with the losses of training.
+        complexity: Term-C.
+        covariance: Term-Cov.
+        confidence: The last term.
+        n: Training samples.
+        delta: The probability with which the bound may fail.
+        guessing: ln K, the loss of giving every class the same probability.
+    """
+
+    loss: float
+    complexity: float
+    covariance: float
+    confidence: float
+    n: int
+    delta: float
+    guessing: float
+
+    @property
+    def total(self) -> float:
+        """The bound."""
+        return self.loss + self.complexity + self.covariance + self.confidence
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether the bound is no better than the loss of giving every class the same probability."""
+        return self.total >= self.guessing
+
+    @property
+    def words(self) -> str:
+        """The bound in a sentence."""
+        parts = (
+            f"Term-L {self.loss:.3f}, Term-C {self.complexity:.3f}, Term-Cov {signed(self.covariance, 3)}, "
+            f"confidence {self.confidence:.3f}"
+        )
+        about = (
+            f"which is vacuous: to answer at random costs {self.guessing:.3f}"
+            if self.vacuous
+            else f"less than the {self.guessing:.3f} of answering at random"
+        )
+        return f"eq. 2 bounds the loss by {self.total:.3f} ({parts}), {about}"
+
+
+def bound_of(model: Any, record: ExpertRecord, train: Any, delta: float, seed: int) -> Bound:
+    """Eq. 2 with the losses, the features and the number of the training samples, and the trust of the others."""
+    if not isinstance(train, Samples) and not (isinstance(train, tuple | list) and len(train) == 2):
+        raise InputError(f"train must be Samples with y, or a pair (X, y), got {type(train).__name__}")
+    X, y = (train, None) if isinstance(train, Samples) else train
+    inner = getattr(model, "model_", model)
+    heads = linear_heads(getattr(inner, "method", None), record.names)
+    if heads is None or not inner.task.classification:
+        raise UnsupportedError(
+            "the bound of eq. 2 is for classifiers whose experts have linear heads, such as those of late, qmf or "
+            f"bayes; {getattr(inner, 'name', type(model).__name__)!r} is none: leave train out"
+        )
+    with seen_by(heads) as features:
+        learned = record_experts(model, X, targets_of(X, y, "train"))
+    import torch
+
+    terms, complexity = record.terms, 0.0
+    for place, (name, head) in enumerate(heads.items()):
+        seen = learned.present[:, place]
+        reached = torch.cat(features[name]).numpy()
+        if len(reached) != len(seen):
+            raise UnsupportedError(
+                f"the bound of eq. 2 needs heads that are called once per sample; that of {name!r} is not"
+            )
+        if seen.any():
+            found = head_complexity(reached[seen], head.weight, head.bias, random_state=seed)
+            complexity += float(terms.share[place] * terms.weight[place]) * found.estimate
+    n = int(learned.present.any(axis=1).sum())
+    return Bound(
+        loss=float((terms.share * terms.weight * learned.terms.loss).sum()),
+        complexity=complexity,
+        covariance=float(terms.term_covariance.sum()),
+        confidence=confidence_term(len(record.names), n, delta),
+        n=n,
+        delta=delta,
+        guessing=math.log(inner.task.outputs),
+    )

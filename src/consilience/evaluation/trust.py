@@ -1,4 +1,7 @@
-"""Trust: a method's weights made comparable, how well they track which modality is right, and the experts' losses."""
+"""Trust: a method's weights made comparable, how well they track which modality is right, and the experts' losses.
+
+`evaluation.diagnostics` puts them together.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 from consilience.core.correlation import correlation
 from consilience.core.errors import InputError, UnsupportedError, name_rows
 from consilience.core.samples import Samples
-from consilience.evaluation.metric_inputs import as_array, class_columns
+from consilience.evaluation.metric_inputs import SUM_TOLERANCE, as_array, class_columns
 
 if TYPE_CHECKING:
     import polars
@@ -154,6 +157,16 @@ class ExpertRecord:
     fused: np.ndarray
     averaged: np.ndarray
 
+    @property
+    def trust(self) -> np.ndarray:
+        """The weights as trust `[n, modality]`."""
+        return trust_from_weights(self.weights, self.present)
+
+    @property
+    def terms(self) -> Terms:
+        """What eq. 2 sums over modalities, of trust and losses."""
+        return bound_terms(self.trust, self.losses, self.present)
+
     @classmethod
     def concatenate(cls, parts: Sequence[ExpertRecord]) -> ExpertRecord:
         """Records of one model on several sets of samples as one."""
@@ -202,7 +215,7 @@ def predict_fully(model: Any, X: Any) -> tuple[Prediction, np.ndarray, tuple[str
         raw = model.preparation.raw
         kinds = None if isinstance(X, Samples) else {name: raw[name].kind for name in X if name in raw}
         samples = Samples.of(X, kinds=kinds)
-        return model.predict(samples), present_modalities(samples, tuple(raw)), tuple(raw)
+        return model.predict(samples), samples.present_among(tuple(raw)), tuple(raw)
     if not hasattr(model, "full_prediction"):
         raise InputError(
             "trust diagnostics read a fitted FusionClassifier, FusionRegressor, BayesFusion or training.Model, got "
@@ -212,10 +225,12 @@ def predict_fully(model: Any, X: Any) -> tuple[Prediction, np.ndarray, tuple[str
     return prediction, as_array(prediction.extra["present"]), tuple(model.modalities_)
 
 
-def present_modalities(samples: Samples, names: Sequence[str]) -> np.ndarray:
-    """Which of the named modalities each sample has: `[n, modality]`."""
-    absent = np.zeros(len(samples), dtype=bool)
-    return np.stack([samples.present_in(name) if name in samples else absent for name in names], axis=1)
+def targets_of(X: Any, y: Any, what: str) -> Any:
+    """Return y, or that of the `Samples` X; `what` names X in the error where there is neither."""
+    truth = X.y if y is None and isinstance(X, Samples) else y
+    if truth is None:
+        raise InputError(f"trust diagnostics need the targets of {what}, and the samples carry none")
+    return truth
 
 
 def lacks_weights(name: str, prediction: Prediction) -> UnsupportedError:
@@ -227,6 +242,79 @@ def lacks_weights(name: str, prediction: Prediction) -> UnsupportedError:
         f"trust diagnostics compare each modality's weight with its own loss, and {name!r} has no {lacking}: use a "
         "method that joins opinions, such as late, bayes or bayes-robust"
     )
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What eq. 2 sums over modalities, one entry a modality, so that Term-L and Term-Cov are the sums of products.
+
+    Attributes:
+        share: Of the samples that have the modality.
+        weight: E(w), the mean weight over those samples.
+        loss: The empirical loss, the mean over those samples.
+        covariance: Of weight and loss over those samples, divided by their number.
+    """
+
+    share: np.ndarray
+    weight: np.ndarray
+    loss: np.ndarray
+    covariance: np.ndarray
+
+    @property
+    def term_loss(self) -> np.ndarray:
+        """Each modality's part in Term-L: share · E(w) · loss."""
+        return self.share * self.weight * self.loss
+
+    @property
+    def term_covariance(self) -> np.ndarray:
+        """Each modality's part in Term-Cov: share · Cov(w, loss)."""
+        return self.share * self.covariance
+
+
+def bound_terms(trust: Any, losses: Any, present: Any = None) -> Terms:
+    """Term-L and Term-Cov of theorem 1, from trust and each expert's own loss, both `[n, modality]`.
+
+    The step from eq. 19 to eq. 20 is Jensen's inequality, which needs weights that are ≥ 0 and sum to one: so trust,
+    not raw weights, and anything else is refused. Term-L + Term-Cov is then exactly the mean of Σ_m w_m·l_m, which the
+    loss of Σ_m w_m·f_m cannot exceed. A missing modality has weight 0, and means are over the samples that have the
+    modality; samples without any modality are left out.
+
+    >>> terms = bound_terms([[0.9, 0.1], [0.5, 0.5]], [[0.2, 2.0], [0.6, 0.6]])
+    >>> float(terms.term_loss.sum().round(6)), float(terms.term_covariance.sum().round(6))
+    (0.67, -0.18)
+    """
+    weights, own = as_array(trust).astype(np.float64), as_array(losses).astype(np.float64)
+    there = np.ones(weights.shape, dtype=bool) if present is None else as_array(present).astype(bool)
+    if weights.ndim != 2 or not weights.shape == own.shape == there.shape:
+        raise InputError(
+            "trust, losses and present must share one shape [n, modality], got "
+            f"{list(weights.shape)}, {list(own.shape)} and {list(there.shape)}"
+        )
+    some = there.any(axis=1)
+    weights, own, there = weights[some], np.where(there, own, 0.0)[some], there[some]
+    off = (np.where(there, weights, 0.0) < 0).any(axis=1)
+    off |= np.abs((weights * there).sum(axis=1) - 1) > SUM_TOLERANCE
+    if off.any():
+        rows = np.flatnonzero(some)[off]
+        raise InputError(
+            f"the bound needs weights that are ≥ 0 and sum to one over what is present, unlike {name_rows(rows)}: "
+            "trust_from_weights makes them so"
+        )
+    n = there.sum(axis=0)
+    many = np.maximum(n, 1)
+    weight, loss = (weights * there).sum(axis=0) / many, own.sum(axis=0) / many
+    covariance = ((weights - weight) * (own - loss) * there).sum(axis=0) / many
+    return Terms(n / max(1, len(there)), weight, loss, covariance)
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """Return a number with its sign, written as in print.
+
+    >>> signed(-0.314), signed(0.0), signed(-0.0001)
+    ('−0.31', '0.00', '0.00')
+    """
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text[1:]
 
 
 def _losses(opinions: np.ndarray, y: np.ndarray, classification: bool) -> np.ndarray:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import unknown_name
-from consilience.core.files import write_atomically
 from consilience.report.drawing import Drawing
-from consilience.report.page import environment, remove_others
+from consilience.report.page import environment, write_page
 from consilience.report.result_tables import latex_table, markdown_escape, markdown_table
 from consilience.report.wording import fill_lines, one_line
 from consilience.version import __version__
@@ -86,19 +85,13 @@ def write_document(document: Document, folder: str | Path) -> Path:
 
     Returns the page's path.
     """
-    folder = Path(folder)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    drawings = [drawing for section in document.sections for drawing in section.figures]
-    for drawing in drawings:
-        write_atomically(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
-        write_atomically(folder / "figures" / f"{drawing.name}.png", drawing.png())
     plain = document.to_json()
-    write_atomically(folder / "report.md", document_markdown(plain).encode("utf-8", "replace"))
-    kept = json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(folder / "report.json", kept.encode("utf-8", "replace"))
-    page = write_atomically(folder / "report.html", render_document(document).encode("utf-8", "replace"))
-    remove_others(folder / "figures", {drawing.name for drawing in drawings})
-    return page
+    texts = {
+        "report.md": document_markdown(plain),
+        "report.json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
+        "report.html": render_document(document),
+    }
+    return write_page(Path(folder), [drawing for section in document.sections for drawing in section.figures], texts)
 
 
 def render_document(document: Document) -> str:

@@ -156,7 +156,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Part:
-    """The figures that answer one question, or the sentence that says why there are none."""
+    """The figures that answer one question; `absence` is shown where there are none, and says why."""
 
     drawings: list[Drawing] = field(default_factory=list)
     absence: str = ""

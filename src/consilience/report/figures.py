@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.summary import (
@@ -16,10 +17,23 @@ from consilience.comparison.summary import (
     summarise,
 )
 from consilience.report.drawing import BACKGROUND, Drawing, Look, Part, looks_of
-from consilience.report.plots import NARROW, WIDE, Bins, Dots, Line, plot_dots, plot_lines, plot_reliability, plot_trust
+from consilience.report.plots import (
+    NARROW,
+    WIDE,
+    Bins,
+    Dots,
+    Line,
+    plot_dots,
+    plot_lines,
+    plot_reliability,
+    plot_trust,
+    say_bands,
+)
 from consilience.report.rank_diagram import draw_ranks
 from consilience.report.wording import (
     Scale,
+    axis_label,
+    capital,
     is_percentage,
     one_line,
     say_count,
@@ -30,6 +44,8 @@ from consilience.report.wording import (
 )
 
 if TYPE_CHECKING:
+    import polars
+
     from consilience.comparison.results import Findings
 
 MOST_PANELS = 12  # beyond these, small multiples are drawn for the methods in colour only
@@ -72,24 +88,20 @@ class _Artist:
             draw_ranks(standing, self._name("ranks", standing.label), self.looks, small=place > 0)
             for place, standing in enumerate(self.findings.standings)
         ]
-        return Part(drawings, "" if drawings else "Methods are ranked over sets where three or more serve all of them.")
+        return Part(drawings, "Methods are ranked over sets where three or more serve all of them.")
 
     def curves(self) -> Part:
         """The main metric against the level."""
         drawings = self._of_metric(self.findings.metric, "curve")
-        return Part(drawings, "" if drawings else "No method finished, so there is nothing to draw.")
+        return Part(drawings, "No method finished, so there is nothing to draw.")
 
     def calibration(self) -> Part:
         """Calibration error and negative log-likelihood against the level."""
         if self.findings.task != "classification":
             return Part(absence="Calibration is measured for classification; this is a regression.")
-        drawings = [
-            drawing
-            for metric in ("ece", "nll")
-            if metric != self.findings.metric
-            for drawing in self._of_metric(metric, metric)
-        ]
-        return Part(drawings, "" if drawings else "No method gave probabilities, so calibration was not measured.")
+        metrics = [metric for metric in ("ece", "nll") if metric != self.findings.metric]
+        drawings = [drawing for metric in metrics for drawing in self._of_metric(metric, metric)]
+        return Part(drawings, "No method gave probabilities, so calibration was not measured.")
 
     def gap(self) -> Part:
         """The main metric less that of the best single modality (Zhang et al. 2023, figure 1)."""
@@ -98,26 +110,20 @@ class _Artist:
                 absence="No method that sees a single modality took part; add `best-unimodal` or `unimodal:NAME` to "
                 "the methods to see what fusing gains over the best of them."
             )
-        drawings = self._each(self._gap)
-        return Part(drawings, "" if drawings else "The single modalities have no results, so there is no gap to draw.")
+        return Part(self._each(self._gap), "The single modalities have no results, so there is no gap to draw.")
 
     def trust(self) -> Part:
         """How far each method trusts each modality."""
-        if not len(self.findings.trust):
-            return Part(absence="No method that took part has weights, so none has trust to show.")
-        return Part(self._each(self._trust))
+        return Part(self._each(self._trust), "No method that took part has weights, so none has trust to show.")
 
     def reliability(self) -> Part:
         """Accuracy against confidence."""
-        if not len(self.findings.reliability):
-            return Part(absence="There are no probabilities to draw reliability diagrams from.")
-        return Part(self._each(self._reliability))
+        return Part(self._each(self._reliability), "There are no probabilities to draw reliability diagrams from.")
 
     def timings(self) -> Part:
         """Seconds of training."""
-        if not len(self.findings.timings):
-            return Part(absence="Nothing was timed.")
-        return Part([drawing for name in self.findings.sets if (drawing := self._timing(name)) is not None])
+        drawings = [drawing for name in self.findings.sets if (drawing := self._timing(name)) is not None]
+        return Part(drawings, "Nothing was timed.")
 
     def _each(self, draw: Callable[[str, str], Drawing | None]) -> list[Drawing]:
         wanted = None if any(self.findings.levels) else 1  # clean is the same under every corruption
@@ -125,17 +131,9 @@ class _Artist:
         return [drawing for drawing in found if drawing is not None]
 
     def _of_metric(self, metric: str, what: str) -> list[Drawing]:
-        scale, table = Scale.of(metric), over_seeds(self.findings, metric)
-        if not len(table):
-            return []
-        if not self.several_levels:
-            return self._each(lambda name, corruption: self._as_dots(name, corruption, metric, what, scale))
-
-        def draw(name: str, corruption: str) -> Drawing | None:
-            lines = self._lines(table.filter(set=name, corruption=corruption), "method", self.looks, scale.factor)
-            return self._drawn_lines(lines, name, corruption, metric, what, say_metric(metric))
-
-        return self._each(draw)
+        table = over_seeds(self.findings, metric)
+        draw = partial(self._curve, table) if self.several_levels else self._dots
+        return self._each(lambda name, corruption: draw(metric, what, name, corruption))
 
     def _gap(self, name: str, corruption: str) -> Drawing | None:
         findings = self.findings
@@ -154,32 +152,30 @@ class _Artist:
             plot_lines(lines, self._level_of(corruption), words + points, zero="best single modality"),
         )
 
-    def _drawn_lines(
-        self, lines: list[Line], name: str, corruption: str, metric: str, what: str, words: str
-    ) -> Drawing | None:
+    def _curve(self, table: polars.DataFrame, metric: str, what: str, name: str, corruption: str) -> Drawing | None:
+        here = table.filter(set=name, corruption=corruption)
+        lines = self._lines(here, "method", self.looks, Scale.of(metric).factor)
         if not lines:
             return None
-        percent = is_percentage(metric)
-        limits = (0.0, 100.0) if percent else (0.0, 1.0) if metric == "ece" else (None, None)
-        larger = larger_is_better(self.findings, metric)
-        way = "larger is better" if larger else "smaller is better"
-        bands = " Bands: ± one standard deviation over seeds." if any(line.spreads for line in lines) else ""
+        limits = (0.0, 100.0) if is_percentage(metric) else (0.0, 1.0) if metric == "ece" else (None, None)
+        way = "larger is better" if larger_is_better(self.findings, metric) else "smaller is better"
         hidden = sum(not line.look.shown for line in lines)
         faint = f" The {hidden} methods further behind are drawn faintly." if hidden > 1 else ""
-        where = self._where(name, corruption)
+        words, where = say_metric(metric), self._where(name, corruption)
         return Drawing(
             self._name(what, name, corruption),
-            f"{words[0].upper()}{words[1:]} against the level of corruption, {where}; {way}.{bands}{faint}",
+            f"{capital(words)} against the level of corruption, {where}; {way}.{say_bands(lines)}{faint}",
             self._describe(lines, words, where),
-            plot_lines(lines, self._level_of(corruption), words + (", %" if percent else ""), limits=limits),
+            plot_lines(lines, self._level_of(corruption), axis_label(words, metric), limits=limits),
         )
 
-    def _as_dots(self, name: str, corruption: str, metric: str, what: str, scale: Scale) -> Drawing | None:
+    def _dots(self, metric: str, what: str, name: str, corruption: str) -> Drawing | None:
         import polars as pl
 
         here = self.findings.values.filter(metric=metric, set=name, corruption=corruption)
+        factor = Scale.of(metric).factor
         rows = [
-            Dots(method, self.looks.get(method, BACKGROUND), [scale.factor * value for value in values])
+            Dots(method, self.looks.get(method, BACKGROUND), [factor * value for value in values])
             for method, values in here.group_by("method", maintain_order=True).agg(pl.col("value")).iter_rows()
             if all(value is not None and math.isfinite(value) for value in values)
         ]
@@ -191,9 +187,9 @@ class _Artist:
         means = "; ".join(f"{one_line(row.label)} {row.mean:.3g}" for row in rows[:8])
         return Drawing(
             self._name(what, name, corruption),
-            f"{words[0].upper()}{words[1:]}, {where}: every seed a dot, their mean a mark.",
+            f"{capital(words)}, {where}: every seed a dot, their mean a mark.",
             f"Dot plot of {words}, {where}. Means: {means}.",
-            plot_dots(rows, words + (", %" if is_percentage(metric) else "")),
+            plot_dots(rows, axis_label(words, metric)),
         )
 
     def _trust(self, name: str, corruption: str) -> Drawing | None:
@@ -328,9 +324,7 @@ class _Artist:
             f"{one_line(line.label)} {line.means[0]:.3g}" + (f" to {line.means[-1]:.3g}" if len(line.means) > 1 else "")
             for line in shown
         )
-        return f"{words[0].upper()}{words[1:]} {where}, first to last level: {ends}.".replace("  ", " ").replace(
-            " ,", ","
-        )
+        return f"{capital(words)} {where}, first to last level: {ends}.".replace("  ", " ").replace(" ,", ",")
 
 
 def _bins(table: Any, method: str, level: float, ece: float | None) -> Bins | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.evaluation.streaming_metrics import RunningScores
+from consilience.evaluation.classification import RunningScores
 from consilience.report.document import TextTable, console_tables
 from consilience.report.drawing import Drawing
 from consilience.report.page import environment

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from consilience.core.errors import InputError
 from consilience.report.drawing import BACKGROUND, Drawing, Look, looks_of
-from consilience.report.plots import Dots, Line, plot_dots, plot_lines
-from consilience.report.wording import Scale, is_percentage, say_metric
+from consilience.report.plots import Dots, Line, plot_dots, plot_lines, say_bands
+from consilience.report.wording import Scale, axis_label, capital, is_percentage, say_metric
 
 if TYPE_CHECKING:
     import polars
@@ -33,9 +33,10 @@ def draw_depth(table: polars.DataFrame, name: str = "depth") -> list[Drawing]:
     ]
     performance = Drawing(
         f"{name}-{metric}",
-        f"{_capital(words)} on test samples against the number of passes through encoders and fusion." + _bands(*lines),
+        f"{capital(words)} on test samples against the number of passes through encoders and fusion."
+        + say_bands(lines),
         f"Line chart of {words} by number of passes. {_describe(lines, Scale.of(metric))}",
-        plot_lines(lines, "passes", words + _percent(metric), limits=_limits(metric)),
+        plot_lines(lines, "passes", axis_label(words, metric), limits=_limits(metric)),
     )
     return [performance, _draw_time(table, methods, name)]
 
@@ -64,7 +65,7 @@ def _draw_time(table: polars.DataFrame, methods: list[str], name: str) -> Drawin
     return Drawing(
         f"{name}-time",
         f"Time of one epoch of training and of predicting the test samples, relative to {_passes(fewest)}. The faint "
-        "line is what time in proportion to the passes would be." + _bands(*lines),
+        "line is what time in proportion to the passes would be." + say_bands(lines),
         f"Line chart of relative time by number of passes. {_describe(lines, Scale(decimals=2))}",
         plot_lines([*lines, proportional], "passes", f"time, {_passes(fewest)} = 1", limits=(0.0, None)),
     )
@@ -85,10 +86,10 @@ def draw_joining(table: polars.DataFrame, name: str = "joining") -> Drawing:
     means = "; ".join(f"{row.label} {row.mean:.{scale.decimals}f}" for row in rows)
     return Drawing(
         f"{name}-{metric}",
-        f"{_capital(words)} on test samples by the stage that receives the feedback, the encoders' first at the top: "
+        f"{capital(words)} on test samples by the stage that receives the feedback, the encoders' first at the top: "
         "every seed a dot, their mean a mark.",
         f"Dot plot of {words} by joining stage. Means: {means}.",
-        plot_dots(rows, words + _percent(metric)),
+        plot_dots(rows, axis_label(words, metric)),
     )
 
 
@@ -103,10 +104,10 @@ def draw_probes(table: polars.DataFrame, name: str = "probes") -> Drawing:
     words = f"{_say(metric)} of a linear probe"
     return Drawing(
         f"{name}-{metric}",
-        f"{_capital(words)} trained on each modality's features after every pass, on test samples. Where it grows, the "
-        "modality's encoder has come to use what the others know." + _bands(*lines),
+        f"{capital(words)} trained on each modality's features after every pass, on test samples. Where it grows, the "
+        "modality's encoder has come to use what the others know." + say_bands(lines),
         f"Line chart of the {words} by pass. {_describe(lines, Scale.of(metric))}",
-        plot_lines(lines, "pass", words + _percent(metric), limits=_limits(metric)),
+        plot_lines(lines, "pass", axis_label(words, metric), limits=_limits(metric)),
     )
 
 
@@ -132,14 +133,6 @@ def _say(metric: str) -> str:
     return _WORDS.get(metric, say_metric(metric))
 
 
-def _percent(metric: str) -> str:
-    return ", %" if is_percentage(metric) else ""
-
-
-def _bands(*lines: Line) -> str:
-    return " Bands: ± one standard deviation over seeds." if any(line.spreads for line in lines) else ""
-
-
 def _limits(metric: str) -> tuple[float | None, float | None]:
     return (0.0, 100.0) if is_percentage(metric) else (None, None)
 
@@ -149,13 +142,9 @@ def _describe(lines: list[Line], scale: Scale) -> str:
     sentences = []
     for line in lines:
         points = (f"{step:g} → {mean:.{scale.decimals}f}" for step, mean in zip(line.levels, line.means))
-        sentences.append(f"{_capital(line.label)}: {', '.join(points)}.")
+        sentences.append(f"{capital(line.label)}: {', '.join(points)}.")
     return " ".join(sentences)
 
 
 def _passes(count: object) -> str:
     return "one pass" if count == 1 else f"{count} passes"
-
-
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]

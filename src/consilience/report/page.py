@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from consilience.report.result_tables import legend, rank_table
 from consilience.report.sentences import details, headline, say_r, say_test, tally, trust_sentences
 from consilience.report.wording import (
     Scale,
+    capital,
     one_line,
     say_count,
     say_level,
@@ -38,23 +40,28 @@ def write_report(findings: Findings, folder: str | Path) -> Path:
 
     Every file is written beside the old one and then takes its place, so a report is never half there.
     """
-    folder = Path(folder)
     parts = draw_figures(findings)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    for part in parts.values():
-        for drawing in part.drawings:
-            write_atomically(folder / "figures" / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
-            write_atomically(folder / "figures" / f"{drawing.name}.png", drawing.png())
-    page = write_atomically(folder / "report.html", render_page(findings, parts).encode("utf-8", "replace"))
-    remove_others(folder / "figures", {drawing.name for part in parts.values() for drawing in part.drawings})
-    return page
+    drawings = [drawing for part in parts.values() for drawing in part.drawings]
+    return write_page(Path(folder), drawings, {"report.html": render_page(findings, parts)})
 
 
-def remove_others(figures: Path, drawn: set[str]) -> None:
-    """Figures of an earlier report that had more of them; what is not a figure's file stays."""
+def write_page(folder: Path, drawings: Sequence[Drawing], texts: Mapping[str, str]) -> Path:
+    """Write figures as SVG and PNG, then texts by the names of their files; returns the path of the last text.
+
+    Figures of an earlier report that had more of them are removed; what is not a figure's file stays.
+    """
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    for drawing in drawings:
+        write_atomically(figures / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
+        write_atomically(figures / f"{drawing.name}.png", drawing.png())
+    for name, text in texts.items():
+        page = write_atomically(folder / name, text.encode("utf-8", "replace"))
+    drawn = {drawing.name for drawing in drawings}
     for file in figures.iterdir():
         if file.suffix in (".svg", ".png") and file.stem not in drawn:
             file.unlink(missing_ok=True)
+    return page
 
 
 def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str:
@@ -68,7 +75,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             answer=headline(findings),
             tally=tally(findings),
             blocks=summarise(findings),
-            legend=legend(findings)[0].upper() + legend(findings)[1:],
+            legend=capital(legend(findings)),
             ranks=rank_table(findings) if len(findings.ranks) and len(findings.sets) > 1 else None,
             sets=[_describe_set(name, about) for name, about in findings.sets.items()],
             fates=[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,11 @@ def plot_lines(
         figure.text(0.08 / width, 1 - 0.1 / height, y_label, va="center")
         label_ends(axes, front, back, (height - 0.74) * 72)
     return figure
+
+
+def say_bands(lines: Iterable[Line]) -> str:
+    """Return the caption's sentence on the bands; "" where no line has one."""
+    return " Bands: ± one standard deviation over seeds." if any(line.spreads for line in lines) else ""
 
 
 def draw_line(axes: Axes, line: Line) -> None:

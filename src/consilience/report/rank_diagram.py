@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from consilience.comparison.results import Standing
 from consilience.report.drawing import INK, Drawing, Look, drawing_style, looks_of
-from consilience.report.wording import one_line, say_list, say_number, say_p, shorten
+from consilience.report.wording import capital, one_line, say_list, say_number, say_p, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,7 +118,7 @@ def _caption(standing: Standing, small: bool) -> str:
     ranked = (
         f"Mean rank of {say_number(len(standing.methods), 'method')} {over}, {one_line(standing.where)}; 1 is best."
     )
-    first = f"{one_line(standing.where[0].upper() + standing.where[1:])}, {over}." if small else ranked
+    first = f"{one_line(capital(standing.where))}, {over}." if small else ranked
     if not standing.differ:
         return (
             f"{first} One bar joins all: Friedman's test finds no difference between the methods ({say_p(standing.p)})."

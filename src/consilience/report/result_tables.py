@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from consilience.comparison.results import Block, Cell, Condition, Findings, Row
-from consilience.comparison.summary import conditions_of, corruptions_of, summarise
+from consilience.comparison.summary import conditions_of, summarise
 from consilience.core.errors import unknown_name
 from consilience.report.wording import NOTHING, Scale, fill_lines, one_line, say_level, say_metric, say_p
 
@@ -55,7 +55,7 @@ def main_table(
     format: "console" gives something for rich to print, which fits its columns to the terminal; "markdown" and
     "latex" give text · worst: add the worst seed · p_values: add the corrected p-value to every difference.
     """
-    drawers: dict[str, Callable[..., Any]] = {"console": _console, "markdown": _markdown, "latex": _latex}
+    drawers: dict[str, Callable[..., Any]] = {"console": _Console, "markdown": _markdown, "latex": _latex}
     if format not in drawers:
         raise unknown_name("format", format, drawers)
     return drawers[format](findings, summarise(findings), worst, p_values)
@@ -184,7 +184,7 @@ class _Console:
 
 def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
     """Mean ranks over sets as text: the header, and a row per method."""
-    conditions = conditions_of(findings, corruptions_of(findings, findings.ranks))
+    conditions = conditions_of(findings, findings.ranks)
     ranks = {
         (row["method"], row["corruption"], row["level"]): row["rank"] for row in findings.ranks.iter_rows(named=True)
     }
@@ -194,10 +194,6 @@ def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
         if any(map(math.isfinite, own)):
             rows.append([one_line(method), *(f"{rank:.1f}" if math.isfinite(rank) else NOTHING for rank in own)])
     return ["method", *map(_wide_heading, conditions)], rows
-
-
-def _console(findings: Findings, blocks: Sequence[Block], worst: bool, p_values: bool) -> RenderableType:
-    return _Console(findings, blocks, worst, p_values)
 
 
 def _by_corruption(conditions: Sequence[Condition]) -> list[list[Condition]]:

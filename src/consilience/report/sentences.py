@@ -8,8 +8,9 @@ from consilience.comparison.results import Block, Cell, Condition, Findings, Lea
 from consilience.comparison.summary import leads_of, summarise
 from consilience.core.correlation import fisher_interval
 from consilience.evaluation import METRICS
-from consilience.evaluation.trust_verdict import say_condition, signed
-from consilience.report.wording import NOTHING, Scale, one_line, say_list, say_metric, say_number, say_p
+from consilience.evaluation.diagnostics import say_condition
+from consilience.evaluation.trust import signed
+from consilience.report.wording import NOTHING, Scale, capital, one_line, say_list, say_metric, say_number, say_p
 
 
 def headline(findings: Findings) -> list[str]:
@@ -22,7 +23,7 @@ def headline(findings: Findings) -> list[str]:
         answers = [_answer(findings, block, lead) for lead in leads_of(findings, block)]
         if answers:
             sentences.append(f"On {one_line(block.set)}, {answers[0]}")
-            sentences += [answer[0].upper() + answer[1:] for answer in answers[1:]]
+            sentences += map(capital, answers[1:])
         else:
             sentences.append(f"On {one_line(block.set)} no method has results.")
     return sentences or ["There are no results: no method finished on any set."]

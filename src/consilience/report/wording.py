@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.evaluation import METRICS
-from consilience.evaluation.trust_verdict import say_list as say_list
+from consilience.evaluation.diagnostics import say_list as say_list
 
 if TYPE_CHECKING:
     from consilience.comparison.results import Block
@@ -95,6 +95,15 @@ def say_metric(metric: str) -> str:
     return METRICS[metric].title if metric in METRICS else metric
 
 
+def axis_label(words: str, metric: str) -> str:
+    """What an axis shows, with the metric's unit.
+
+    >>> axis_label("accuracy of a probe", "accuracy")
+    'accuracy of a probe, %'
+    """
+    return f"{words}, %" if is_percentage(metric) else words
+
+
 def say_level(level: float) -> str:
     """A level without needless decimals.
 
@@ -174,6 +183,15 @@ def say_number(count: int, noun: str) -> str:
     ('1 seed', '10 seeds')
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def capital(words: str) -> str:
+    """Words as the beginning of a sentence.
+
+    >>> capital("on clean data")
+    'On clean data'
+    """
+    return words[:1].upper() + words[1:]
 
 
 def one_line(text: object) -> str:

@@ -1,23 +1,19 @@
 """Contours of a gain over two settings, in panels: one hue where it is a gain, another where it is a loss."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 from consilience.report.drawing import INK, SERIES, drawing_style
 from consilience.report.wording import say_level
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 GAIN, LOSS = SERIES[0], SERIES[1]
-_DEEPEST = 0.75  # opacity of the largest value's hue, which reads on white and on near-black
+DEEPEST = 0.75  # opacity of the largest value's hue, which reads on white and on near-black
+NOTHING = 1e-6  # values that differ by less are the same for a picture, whose levels are rounded to ten decimals
 
 
 @dataclass(frozen=True)
@@ -25,20 +21,17 @@ class Surface:
     """Values in per cent on a grid: `values[row, column]` at y `rows[row]` and x `columns[column]`."""
 
     title: str
-    columns: Sequence[float]
-    rows: Sequence[float]
+    columns: tuple
+    rows: tuple
     values: np.ndarray
 
 
-def plot_contours(surfaces: Sequence[Surface], x_label: str, y_label: str, across: int) -> Figure:
+def plot_contours(surfaces, x_label, y_label, across):
     """Filled contours with labelled lines, all panels on one scale; dots where it was measured. across: in a row."""
-    from matplotlib.colors import to_rgba
-    from matplotlib.figure import Figure
-
     levels = contour_levels(np.concatenate([surface.values.ravel() for surface in surfaces]))
     most = max(abs(levels[0]), abs(levels[-1]))
     middles = [(low + high) / 2 for low, high in pairwise(levels)]
-    colours = [to_rgba(GAIN if middle > 0 else LOSS, _DEEPEST * abs(middle) / most) for middle in middles]
+    colours = [to_rgba(GAIN if middle > 0 else LOSS, DEEPEST * abs(middle) / most) for middle in middles]
     down = math.ceil(len(surfaces) / across)
     side, left, bottom, top = 2.15, 0.55, 0.5, 0.3
     width, height = (left + side + 0.12) * min(across, len(surfaces)), (bottom + side + top) * down
@@ -48,7 +41,7 @@ def plot_contours(surfaces: Sequence[Surface], x_label: str, y_label: str, acros
             row, column = divmod(place, across)
             x = (left + side + 0.12) * column + left
             y = height - (bottom + side + top) * (row + 1) + bottom
-            axes: Any = figure.add_axes((x / width, y / height, side / width, side / height))
+            axes = figure.add_axes((x / width, y / height, side / width, side / height))
             axes.patch.set_visible(False)
             grid = (surface.columns, surface.rows, surface.values)
             axes.contourf(*grid, levels=levels, colors=colours)
@@ -64,23 +57,19 @@ def plot_contours(surfaces: Sequence[Surface], x_label: str, y_label: str, acros
     return figure
 
 
-# Values that differ by less are the same for a picture, whose levels are rounded to ten decimals.
-_NOTHING = 1e-6
-
-
-def contour_levels(values: np.ndarray) -> list[float]:
+def contour_levels(values):
     """Round levels around all values, 0 among them, some six to twelve in all.
 
     >>> contour_levels(np.array([-1.3, 4.0, 9.8]))
     [-2.0, 0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     """
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
-    span = high - low if high - low > _NOTHING else 1.0
+    span = high - low if high - low > NOTHING else 1.0
     unit = 10.0 ** math.floor(math.log10(span / 6))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= span / 8)
     first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
     return [round(step * place, 10) for place in range(first, last + 1)]
 
 
-def _signed(value: float) -> str:
+def _signed(value):
     return f"{value:+g} %".replace("-", "−") if value else "0"
