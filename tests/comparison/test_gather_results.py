@@ -5,9 +5,11 @@ import polars as pl
 import pytest
 from scipy.stats import rankdata
 
-from consilience.comparison.gather_results import _ranks, misplaced_trust
+from consilience.comparison.gather_results import _ranks, _validation_losses, misplaced_trust, stored_value
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result
+from consilience.core.errors import InputError
+from consilience.evaluation import Metric
 from report.factory import make_findings
 
 METHODS = ["late", "concat", "early"]
@@ -67,3 +69,21 @@ def test_misplaced_trust_is_told_once_where_half_of_the_seeds_have_it():
     assert note.startswith("qmf on handwritten trusts pix, fou more when wrong")
     assert "r up to +0.42, in 3 of 4 seeds" in note
     assert note.endswith(".")
+
+
+def test_a_metric_without_terms_is_recomputed_on_repeated_samples():
+    metric = Metric("largest", "regression", lambda y, prediction, weight=None: float(np.abs(y - prediction).max()))
+    y, prediction = np.arange(5.0), np.array([0.0, 1.5, 2.0, 3.0, 9.0])
+    counts = np.array([[1, 1, 1, 1, 1], [2, 2, 1, 0, 0], [5, 0, 0, 0, 0]], dtype=float)
+    assert metric.resampler(y, prediction)(counts).tolist() == [5.0, 0.5, 0.0]
+
+
+def test_a_metric_that_the_jobs_did_not_compute_is_named():
+    metric = Metric("unheard_of", "classification", lambda y, prediction, weight=None: 0.0)
+    with pytest.raises(InputError, match=r"metric 'unheard_of' was not known to the process that ran these jobs"):
+        stored_value(metric, {"metrics": {"accuracy": 0.5}})
+
+
+def test_losses_of_a_log_are_told_apart_by_run():
+    log = [{"phase": "fit", "epoch": epoch, "validation_loss": loss} for epoch, loss in ((0, 3.0), (1, 2.0), (0, 1.0))]
+    assert _validation_losses([*log, {"phase": "head", "epoch": 1}]) == [[3.0, 2.0], [1.0], []]

@@ -1,5 +1,6 @@
 """The registry: names, near misses, duplicates, modules imported when needed, and plugins found by entry point."""
 
+import subprocess
 import sys
 from contextlib import ExitStack
 
@@ -176,3 +177,31 @@ def test_plugin_data_are_what_the_plugin_made(plugins):
     data = cs.load_data("guest-set", n=30)
     assert data.sizes == {"train": 15, "validation": 5, "test": 10}
     assert np.unique(data.y).tolist() == [0, 1]
+
+
+def test_threads_find_every_name():
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+import torch
+from consilience.methods import METHODS
+names = ["late-probs", "best-unimodal", "qmf", "etmc", "pro:", "m2vae", "unimodal:", "lf-lstm"]
+with ThreadPoolExecutor(8) as pool:
+    print(*pool.map(lambda name: METHODS.find(name).name == name, names), *set(pool.map(lambda _: len(METHODS), names)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *found, length = done.stdout.split()
+    assert found == ["True"] * 8
+    assert int(length) == len(METHODS)
+
+
+def test_a_name_of_ours_is_taken_before_its_module_is_imported():
+    code = """
+from consilience.methods import Method, register
+try:
+    register("pro:")(type("Mine", (Method,), {}))
+except Exception as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("method 'pro:' is registered twice"), done.stdout + done.stderr

@@ -25,7 +25,7 @@ def run(callback, module=None, **settings):
 def test_tensorboard_reads_every_epoch(tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     callback = copy.deepcopy(TensorBoardCallback(tmp_path / "runs"))  # as scikit-learn clones its parameters
-    logs = [run(callback), run(callback, lr=0.01)]
+    logs = [run(callback), run(TensorBoardCallback(tmp_path / "runs"), lr=0.01)]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["0-Straight", "1-Straight"]
     for name, log, lr in zip(("0-Straight", "1-Straight"), logs, (0.05, 0.01)):
         reader = events.EventAccumulator(str(tmp_path / "runs" / name))

@@ -43,8 +43,8 @@ def _reader(option: str, annotation: Any) -> Callable[[Any], Any]:
     """A function that makes a value of the text of an option, or of what a YAML file has."""
 
     def read(value: Any) -> Any:
-        if value == "none" and accepts(annotation, None):
-            return value  # None would mean that the option is not given
+        if str(value).lower() == "none" and accepts(annotation, None):
+            return "none"  # None would mean that the option is not given
         for reading in _readings(value):
             if accepts(annotation, reading):
                 return check_value(option, reading, annotation)

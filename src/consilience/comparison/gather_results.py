@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +11,18 @@ import numpy as np
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
-from consilience.comparison.significance import Recomputed, compare_to_reference, mark_best, too_few_seeds
+from consilience.comparison.significance import (
+    CALLED,
+    RECOMPUTED,
+    Recomputed,
+    Row,
+    compare_to_reference,
+    mark_best,
+    too_few_seeds,
+)
 from consilience.comparison.store import Result
 from consilience.comparison.summary import over_seeds
+from consilience.core.errors import InputError
 from consilience.evaluation import Metric, find_metric, reliability_bins
 
 if TYPE_CHECKING:
@@ -85,11 +94,22 @@ def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) 
     """
     sign = 1 if metric.larger_is_better else -1
     if not metric.per_sample:
-        return np.array([sign * condition["metrics"][metric.name]])
+        return np.array([sign * stored_value(metric, condition)])
     assert metric.terms is not None
     y, output = read_outputs(result, condition)
     scores = sign * np.asarray(metric.terms(y, _read_by(metric, output)), dtype=np.float64)
     return scores.reshape(-1, len(result.arrays["y"])).mean(axis=0)
+
+
+def stored_value(metric: Metric, condition: Mapping[str, Any]) -> float:
+    """Return the value of a metric that was computed when the job ran."""
+    if metric.name not in condition["metrics"]:
+        raise InputError(
+            f"compare: metric {metric.name!r} was not known to the process that ran these jobs. Register it in a "
+            "package by the entry point group 'consilience.metrics', or before the first run with jobs=1, and use "
+            "a new folder"
+        )
+    return condition["metrics"][metric.name]
 
 
 def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any]) -> Recomputed:
@@ -101,7 +121,7 @@ def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any
     def value(weights: np.ndarray) -> np.ndarray:  # the terms are computed here: all of them would fill the memory
         return sign * np.mean([metric.resampler(y, draw)(weights) for draw in draws], axis=0)
 
-    return Recomputed(value, np.moveaxis(draws, 0, 1))
+    return Recomputed(value, np.moveaxis(draws, 0, 1), CALLED if metric.terms is None else RECOMPUTED)
 
 
 def _read_by(metric: Metric, output: np.ndarray) -> np.ndarray:
@@ -123,7 +143,7 @@ def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
     for job, result in finished:
         if not result.failed:
             measured = (each for each in result.about["conditions"] if each["part"] == "validation")
-            scores = [condition["metrics"][metric.name] for condition in measured]
+            scores = [stored_value(metric, condition) for condition in measured]
             merit = sign * float(np.nan_to_num(np.mean(scores), nan=-np.inf))
             seeds.setdefault(job.source, {}).setdefault(job.method, []).append((merit, job))
     ordered = {
@@ -181,9 +201,15 @@ def differences_to(
                 if not metric.per_sample:
                     recomputed[job.seed] = recompute_metric(metric, result, condition)
     rows, best = [], {}
+    clean: dict[str, list[Row]] = {}  # the clean condition is the same under every corruption
     for key, cell in cells.items():
         again = None if metric.per_sample else recompute[key]
-        compared = compare_to_reference(cell, reference, samples=tested[key[0]], recompute=again)
+        if key[2] or key[0] not in clean:
+            compared = compare_to_reference(cell, reference, samples=tested[key[0]], recompute=again)
+        else:
+            compared = clean[key[0]]
+        if not key[2]:
+            clean[key[0]] = compared
         rows += [{"set": key[0], "corruption": key[1], "level": key[2], **row} for row in compared]
         if (leader := mark_best(cell, reference, compared)) is not None:
             best[key] = leader
@@ -219,9 +245,9 @@ def still_learning(good: Finished) -> list[str]:
     """Return a sentence for each set on the methods whose validation loss still improved in the last epoch."""
     ended: dict[tuple[str, str], list[bool]] = {}
     for job, result in good:
-        losses = [row["validation_loss"] for row in result.about["log"] if "validation_loss" in row]
-        improving = len(losses) > 1 and int(np.argmin(losses)) == len(losses) - 1
-        ended.setdefault((job.source, job.method), []).append(improving)
+        runs = [losses for losses in _validation_losses(result.about["log"]) if len(losses) > 1]
+        improving = [int(np.argmin(losses)) == len(losses) - 1 for losses in runs]
+        ended.setdefault((job.source, job.method), []).append(sum(improving) > len(runs) / 2)
     unfinished: dict[str, list[str]] = {}
     for (source, method), seeds in ended.items():
         if sum(seeds) > len(seeds) / 2:
@@ -231,6 +257,19 @@ def still_learning(good: Finished) -> list[str]:
         "them worse."
         for source, methods in unfinished.items()
     ]
+
+
+def _validation_losses(log: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """The validation losses of each training run of a log: a method may train several experts, each from epoch 0."""
+    runs: list[list[float]] = []
+    before = None
+    for row in log:
+        if before is None or row["epoch"] <= before["epoch"] or row["phase"] != before["phase"]:
+            runs.append([])
+        if "validation_loss" in row:
+            runs[-1].append(row["validation_loss"])
+        before = row
+    return runs
 
 
 def misplaced_trust(good: Finished) -> list[str]:

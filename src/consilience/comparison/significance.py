@@ -25,6 +25,8 @@ DISTINCT = 64
 RESAMPLES = 10_000
 # A metric that is no mean over samples is recomputed for every resample, which takes a pass over the samples.
 RECOMPUTED = 2_000
+# The same if each resample is a call of the metric's function, which may take a millisecond.
+CALLED = 200
 _ENTRIES_AT_ONCE = 2**22  # of an array resample × sample
 
 
@@ -46,10 +48,12 @@ class Recomputed:
         value: From weights `[resample, sample]`, how often each sample was drawn, to the metric `[resample]`; larger
             is better.
         read: What the metric reads of each sample, `[sample, ...]`, to count the samples on which methods differ.
+        resamples: How many resamples are recomputed at most.
     """
 
     value: Callable[[np.ndarray], np.ndarray]
     read: np.ndarray
+    resamples: int = RECOMPUTED
 
 
 # method → seed → how the metric is recomputed there
@@ -259,7 +263,7 @@ def compare_to_reference(
         samples: Seed → the identity of those samples `[sample]` (see `paired_bootstrap`).
         recompute: How to recompute a metric that is no mean over samples; needs `samples`.
         alpha: The level of significance.
-        resamples, random_state, confidence: Of `paired_bootstrap`; at most `RECOMPUTED` resamples are recomputed.
+        resamples, random_state, confidence: Of `paired_bootstrap`; `Recomputed.resamples` limits the first.
 
     Returns:
         A row for each other method; differences are positive where it is better than the reference.
@@ -275,7 +279,8 @@ def compare_to_reference(
     test = partial(paired_bootstrap, resamples=resamples, random_state=random_state, confidence=confidence)
     moved = {}
     if recompute is not None and samples is not None and reference in recompute:
-        moved = resample_metric(recompute, samples, resamples=min(resamples, RECOMPUTED), random_state=random_state + 1)
+        most = min((each.resamples for seeds in recompute.values() for each in seeds.values()), default=RECOMPUTED)
+        moved = resample_metric(recompute, samples, resamples=min(resamples, most), random_state=random_state + 1)
     others = [method for method in scores if method != reference]
     compared = []
     for method in others:

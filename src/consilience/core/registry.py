@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
@@ -16,6 +17,9 @@ from consilience.core.errors import ConsilienceError, unknown_name
 _Item = TypeVar("_Item")
 _Registered = TypeVar("_Registered")
 _SEPARATORS = {"-": "hyphens", "_": "underscores"}
+# One lock for all registries: modules of one may look something up in another while they are imported. Registering
+# takes no lock, so that a module can be imported by any thread while another waits for it here.
+_LOCK = threading.RLock()
 
 
 class Registry(Mapping[str, _Item]):
@@ -55,6 +59,7 @@ class Registry(Mapping[str, _Item]):
         self._separator, self._pattern = separator, re.compile(rf"[a-z][a-z0-9]*({separator}[a-z0-9]+)*:?")
         self._items: dict[str, _Item] = {}
         self._complete = not packages and not group
+        self._importing = False
 
     def register(self, name: str, /, **attributes: Any) -> Callable[[_Registered], _Registered]:
         """Return a decorator that registers a class or function under a name.
@@ -83,6 +88,8 @@ class Registry(Mapping[str, _Item]):
             ConsilienceError: If the name is malformed or taken.
         """
         self._check(name)
+        if name not in self._items and not self._is_own(item):
+            self._import_packages()  # a name of ours is taken, imported yet or not
         if name in self._items:
             known, new = (getattr(each, "__qualname__", repr(each)) for each in (self._items[name], item))
             raise ConsilienceError(f"{self.kind} {name!r} is registered twice: {known} and {new}")
@@ -153,18 +160,29 @@ class Registry(Mapping[str, _Item]):
             if find_spec(module) is not None:
                 importlib.import_module(module)
 
+    def _is_own(self, item: object) -> bool:
+        """Whether an item is one of our own, or being imported by the registry itself."""
+        module = getattr(item, "__module__", "")
+        return self._importing or not isinstance(item, type) or module.startswith(self.packages)
+
+    def _import_packages(self) -> None:
+        for package in self.packages:
+            import_all(package)
+
     def _import_everything(self) -> None:
         if self._complete:
             return
-        self._complete = True  # first: a module that is being imported may look something up
-        try:
-            for package in self.packages:
-                import_all(package)
-            for plugin in entry_points(group=self.group) if self.group else ():
-                self._import_plugin(plugin)
-        except BaseException:
-            self._complete = False
-            raise
+        with _LOCK:
+            if self._complete or self._importing:  # another thread was first; or a module looks something up
+                return
+            self._importing = True
+            try:
+                self._import_packages()
+                for plugin in entry_points(group=self.group) if self.group else ():
+                    self._import_plugin(plugin)
+                self._complete = True
+            finally:
+                self._importing = False
 
     def _import_plugin(self, plugin: EntryPoint) -> None:
         before = dict(self._items)

@@ -1,6 +1,6 @@
 """Every metric by name: which task it serves, what it needs, which way is better; and `evaluate`, which computes them.
 
-To add a metric, write its function in `classification` or `regression` and enter it in `METRICS`.
+To add a metric, write its function in `classification` or `regression` and register it below.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Metric:
     """A named measure of predictions.
 
     Attributes:
-        name: How users and tables call it.
+        name: The name that users give.
         task: "classification" or "regression".
         function: Called as `function(y, prediction, weight=…)`, or as `function(y, probabilities, classes=…,
             weight=…)` if it needs probabilities.
@@ -81,8 +81,12 @@ class Metric:
             A function from weights `[resample, n]` (how often each sample was drawn) to values `[resample]`; nan where
             the metric does not exist.
         """
-        if self.terms is None:
-            return lambda weights: np.array([self.function(y, given, weight=row) for row in weights])
+        if self.terms is None:  # samples are repeated, since a user's function may ignore weights
+            y, given = np.asarray(y), np.asarray(given)
+            drawn = np.arange(len(y))
+            return lambda weights: np.array(
+                [self.function(y[rows], given[rows]) for rows in (np.repeat(drawn, row.astype(int)) for row in weights)]
+            )
         terms = np.asarray(self.terms(y, given), dtype=np.float64)
         shape = terms.shape[1:]
         flat = terms.reshape(len(terms), -1)
@@ -94,7 +98,7 @@ class Metric:
 _labels = partial(Metric, task="classification", percent=True)
 _probabilities = partial(Metric, task="classification", needs_probabilities=True, larger_is_better=False)
 _numbers = partial(Metric, task="regression")
-# Only sentiment on −3 … 3 has these, so they are not computed by default.
+# They make sense only for sentiment scores from −3 to 3, so they are not computed by default.
 _sentiment = partial(Metric, task="regression", usual=False, one_target=True, percent=True)
 _nonzero = partial(r.acc2, zeros="excluded")
 _error: dict[str, Any] = {"larger_is_better": False, "per_sample": True}
@@ -103,7 +107,7 @@ METRICS: Registry[Metric] = Registry("metric", group="consilience.metrics", sepa
 
 
 def register_metric(metric: Metric) -> Metric:
-    """Make a metric known by its name, from the file that defines it."""
+    """Register a metric under its name."""
     METRICS.add(metric.name, metric)
     return metric
 

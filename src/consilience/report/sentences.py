@@ -57,7 +57,7 @@ def _doubt(findings: Findings, scale: Scale, lead: Lead) -> str:
     if row.method == findings.reference:
         return f"; it is the reference, and {_beaten(lead)}"
     follows = "" if second.reference else f", followed by `{one_line(second.method)}` ({_amount(scale, next_cell)})"
-    return f"{follows}; its difference to `{one_line(findings.reference)}` {_tested(scale, cell)}"
+    return f"{follows}; its difference to `{one_line(findings.reference)}` {_tested(findings, scale, cell)}"
 
 
 def _doubt_of_tied(findings: Findings, scale: Scale, lead: Lead) -> str:
@@ -65,7 +65,7 @@ def _doubt_of_tied(findings: Findings, scale: Scale, lead: Lead) -> str:
     reference, (row, cell) = one_line(findings.reference), lead.tied[0]
     if any(tied.method == findings.reference for tied, _ in lead.tied):
         return f"; `{reference}` is the reference, and {_beaten(lead)}"
-    return f"; the difference of `{one_line(row.method)}` to `{reference}` {_tested(scale, cell)}"
+    return f"; the difference of `{one_line(row.method)}` to `{reference}` {_tested(findings, scale, cell)}"
 
 
 def _beaten(lead: Lead) -> str:
@@ -74,11 +74,11 @@ def _beaten(lead: Lead) -> str:
     return f"significantly better than {lead.beaten} of {say_number(len(lead.ranked) - 1, 'other')}"
 
 
-def _tested(scale: Scale, cell: Cell) -> str:
+def _tested(findings: Findings, scale: Scale, cell: Cell) -> str:
     difference = cell.difference
     if difference is None:
         return "was not tested"
-    points = " points" if scale.unit else ""
+    points = " points" if scale.unit else "" if findings.larger_is_better else ", positive is better"
     amount = f"{scale.signed(difference.value)}{points}, {say_p(difference.p_holm)}"
     return f"is {'' if difference.significant else 'not '}significant ({amount})"
 

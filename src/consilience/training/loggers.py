@@ -76,7 +76,6 @@ class TensorBoardCallback(Callback):
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self._runs = 0
         self._writer: Any = None
 
     def on_train_start(self, run: TrainingRun) -> None:
@@ -85,8 +84,7 @@ class TensorBoardCallback(Callback):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise _missing("TensorBoardCallback", "tensorboard") from error
-        self._writer = SummaryWriter(str(self.folder / f"{self._runs}-{run.method.replace(':', '-')}"))
-        self._runs += 1
+        self._writer = SummaryWriter(str(_new_folder(self.folder, run.method.replace(":", "-"))))
         rows = [f"| {name} | {value} |" for name, value in run.describe().items()]
         self._writer.add_text("settings", "\n".join(["| setting | value |", "| --- | --- |", *rows]))
 
@@ -100,6 +98,19 @@ class TensorBoardCallback(Callback):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """Create the folder of a run with the next number; copies of a callback, as in cross-validation, share a parent."""
+    parent.mkdir(parents=True, exist_ok=True)
+    number = sum(1 for _ in parent.iterdir())
+    while True:
+        try:
+            (folder := parent / f"{number}-{name}").mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
 
 
 class MLflowCallback(Callback):

@@ -61,6 +61,8 @@ class TrainingRun:
         self.fabric, self.settings, self.module, self.number = fabric, settings, module, number
         self.train, self.validation = train, validation
         self.method = module.name or type(module).__name__
+        if self.method.endswith(":"):  # a member of a family, such as unimodal:image
+            self.method += str(getattr(module, "modality", ""))
         self.callbacks = [callback for callback in callbacks if callback.every_process or fabric.is_global_zero]
         self.log = Log()
         self.phases: list[Phase] = []
