@@ -23,7 +23,7 @@ from consilience.data import load_data
 from consilience.data.named_sets import DATA_SETS
 from consilience.encoders.choice import ENCODERS
 from consilience.preparation import Preparation
-from consilience.training.settings import TrainingSettings
+from consilience.training.training_settings import TrainingSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ROOT / "docs" / "methods.md"

@@ -24,9 +24,9 @@ from consilience.report.drawing import Drawing, looks_of
 from consilience.report.plots import Line, plot_lines
 from consilience.report.wording import Scale, say_level, say_list
 from consilience.reproduction.study import load_script, run_from_command_line, run_study
-from consilience.training.settings import TrainingSettings
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import train_side_by_side
+from consilience.training.training_settings import TrainingSettings
 
 TITLE = "Progressive fusion on synthetic data: when does feeding the fused features back help?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, B.1"

@@ -31,7 +31,7 @@ def run(code: str) -> object:
         ("import consilience; consilience.Samples", set()),
         ("import consilience.core.samples", set()),
         ("import consilience.core.targets", set()),
-        ("import consilience.training.settings", set()),
+        ("import consilience.training.training_settings", set()),
         ("import consilience.preparation", {"torch"}),
         ("import consilience; consilience.methods.registry()", {"torch"}),
     ],

@@ -14,7 +14,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import settings_of
 from consilience.estimators.saving import describe_parameters, restore_parameters
 from consilience.estimators.sklearn_parameters import DeclaredParameters, draw_seed
-from consilience.training.settings import TrainingSettings
+from consilience.training.training_settings import TrainingSettings
 
 
 class Nested(DeclaredParameters):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from consilience.training.optimizers import OPTIMIZERS, LearningRate, build_optimizer, restore_optimizer
-from consilience.training.settings import Optimizer, TrainingSettings
+from consilience.training.training_settings import Optimizer, TrainingSettings
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -11,9 +11,9 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.core.modalities import Modality
 from consilience.core.targets import Task
 from consilience.methods import Spec, Step, build
-from consilience.training.settings import TrainingSettings
 from consilience.training.stacked_data import Trials, trial_batch
 from consilience.training.stacked_training import train_side_by_side
+from consilience.training.training_settings import TrainingSettings
 
 TRIALS = 3
 SHAPE = {"name": "mlp", "hidden": [4, 4], "dropout": 0.0, "normalise": False}

@@ -86,7 +86,7 @@ def add_loading(parser: ArgumentParser) -> None:
 
 def training_settings() -> dict[str, Setting]:
     """Return the settings of training that have an option, by name."""
-    from consilience.training.settings import TrainingSettings
+    from consilience.training.training_settings import TrainingSettings
 
     return {name: setting for name, setting in settings_of(TrainingSettings).items() if name not in _NOT_OFFERED}
 

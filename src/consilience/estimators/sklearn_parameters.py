@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from consilience.core.errors import InputError
 from consilience.core.settings import Setting, plain_type, settings_of
-from consilience.training.settings import TrainingSettings
+from consilience.training.training_settings import TrainingSettings
 
 # Every setting of training is a parameter of the estimators that train; they call the seed `random_state`.
 TRAINING: dict[str, Setting] = {

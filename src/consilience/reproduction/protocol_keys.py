@@ -82,7 +82,7 @@ def _check_part(file: YamlFile, place: Place) -> None:
     from consilience.corruption import corruption_names
     from consilience.evaluation import find_metric
     from consilience.methods import find
-    from consilience.training.settings import TrainingSettings
+    from consilience.training.training_settings import TrainingSettings
 
     values = value_at(file, place)
     # Options of the data are checked with the whole part, where it is known which data it has.

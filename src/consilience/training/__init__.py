@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from consilience.training.model import Model as Model
     from consilience.training.model import load_model as load_model
     from consilience.training.optimizers import Phase as Phase
-    from consilience.training.settings import TrainingSettings as TrainingSettings
     from consilience.training.trainer import Trainer as Trainer
     from consilience.training.training_log import Log as Log
+    from consilience.training.training_settings import TrainingSettings as TrainingSettings
 
 # Name → its module. Loaded on first use: the settings alone need no torch.
 _PUBLIC = {

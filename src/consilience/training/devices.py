@@ -20,7 +20,7 @@ from torch import nn
 
 from consilience.core.errors import InputError, TrainingError
 from consilience.encoders.conv import Conv
-from consilience.training.settings import TrainingSettings
+from consilience.training.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -18,8 +18,8 @@ from consilience.training.callbacks import Callback, overridden_hooks, restore_c
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out, seed_device
 from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
-from consilience.training.settings import TrainingSettings
 from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
+from consilience.training.training_settings import TrainingSettings
 
 logger = logging.getLogger("consilience")
 # Before the names of what callbacks observe, to tell them from the terms of the objective.

@@ -13,7 +13,7 @@ from torch import nn
 
 from consilience.core.errors import InputError
 from consilience.core.settings import PositiveFloat, PositiveInt, check_fields
-from consilience.training.settings import WITH_MOMENTUM, TrainingSettings
+from consilience.training.training_settings import WITH_MOMENTUM, TrainingSettings
 
 
 @dataclass

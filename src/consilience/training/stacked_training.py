@@ -28,9 +28,9 @@ from consilience.methods import Method, Prediction, Step, task_losses
 from consilience.training.batch_loader import BatchPlan, steps_per_epoch
 from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
-from consilience.training.settings import TrainingSettings
 from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
 from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
+from consilience.training.training_settings import TrainingSettings
 from consilience.training.weight_averaging import update_means
 
 # Settings that stacked training does not have, with the values it accepts.

@@ -23,8 +23,8 @@ from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
-from consilience.training.settings import TrainingSettings
 from consilience.training.training_log import Log
+from consilience.training.training_settings import TrainingSettings
 from consilience.training.weight_averaging import WeightAveraging
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from consilience.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from consilience.training.loop import TrainingRun
-    from consilience.training.settings import Average
+    from consilience.training.training_settings import Average
 
 
 class WeightAveraging(Callback):
