@@ -55,10 +55,8 @@ def read_docstring(documented: object) -> Docstring:
     pieces = re.split(rf"^({'|'.join(SECTIONS)}):\s*$", text, flags=re.MULTILINE)
     sections = dict(zip(pieces[1::2], pieces[2::2]))
     summary, _, body = pieces[0].strip().partition("\n\n")
-    arguments = {
-        name: " ".join(told.split())
-        for name, told in re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*|\n(?=\n* {8}))*)", sections.get("Args", ""), re.M)
-    }
+    entries = re.findall(r"^ {4}([\w*, ]+): (.*(?:\n {8,}.*|\n(?=\n* {8}))*)", sections.get("Args", ""), re.M)
+    arguments = {name.strip(" *"): " ".join(told.split()) for names, told in entries for name in names.split(",")}
     return Docstring(" ".join(summary.split()), body.strip("\n"), arguments)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import inspect
 import re
 import runpy
 import shlex
@@ -185,6 +186,18 @@ def test_every_method_explains_itself_and_every_setting():
         explained = {name for name, setting in declared.items() if setting.help} | set(docstring.arguments)
         unexplained = set(declared) - explained
         assert not unexplained, f"{name}: the settings {unexplained} are not explained"
+
+
+def test_every_public_function_documents_its_parameters_and_what_it_returns():
+    generate = load_script("generate")
+    for name in consilience.__all__:
+        function = getattr(consilience, name)
+        if not inspect.isfunction(function):
+            continue
+        documented = generate.read_docstring(function)
+        missing = set(inspect.signature(function).parameters) - set(documented.arguments)
+        assert not missing, f"{name}: {sorted(missing)} are not in Args"
+        assert "\nReturns:\n" in inspect.getdoc(function), name
 
 
 def test_the_table_of_rooms_names_every_room_in_the_order_of_imports():

@@ -548,3 +548,9 @@ def test_a_new_method_may_bring_settings_and_a_finished_one_keeps_its_own(small,
     assert grown.findings.methods == ["late", "concat", "concat@wide"]
     with pytest.raises(InputError, match=r'the settings of concat was \{"width": 16\}, now \{"width": 8\}'):
         compare(small, ["late", "concat"], settings={"concat": {"width": 8}}, **how)
+
+
+def test_a_misspelt_member_of_a_family_is_refused_before_training(small, tmp_path):
+    with pytest.raises(UnknownNameError, match=r"unknown method 'unimodal:hat': did you mean 'unimodal:heat'\?"):
+        compare(small, ["late", "unimodal:hat"], seeds=1, out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run" / "plan.json").exists()

@@ -196,6 +196,7 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
 
     loaded = {source.label: source.load() for source in plan.sources}
     check_protocol(plan, loaded)
+    check_members(plan.methods or (), loaded)
     chosen: dict[str, list[str]] = {}
     skipped: list[dict[str, str]] = []
     for label, data in loaded.items():
@@ -272,6 +273,17 @@ def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
     spec = spec_of(data, plan.encoders)
     for name in names:
         room.build(registered_name(name), spec, plan.settings.get(name))
+
+
+def check_members(names: Sequence[str], loaded: Mapping[str, DataSet]) -> None:
+    """Raise an error for a member of a family, such as `unimodal:image`, whose argument no set has."""
+    from consilience import methods as room
+
+    modalities = list(dict.fromkeys(name for data in loaded.values() for name in data.modalities))
+    for name in names:
+        cls, argument = room.find(registered_name(name), modalities) if ":" in name.rstrip(":") else (None, None)
+        if cls is not None and argument is not None and argument not in cls.arguments(modalities):
+            raise unknown_name("method", name, [f"{cls.name}{known}" for known in cls.arguments(modalities)])
 
 
 def applicable(

@@ -33,6 +33,9 @@ def load(
         decoders: The same for the decoders of a `MultimodalVAE`.
         trusted: Full names of the types of experts that are not defined by scikit-learn. Name only types you trust.
 
+    Returns:
+        The fitted estimator, or the encoder.
+
     Raises:
         SavedModelError: If the folder is damaged, is not a saved model, or needs a module that was not given.
     """

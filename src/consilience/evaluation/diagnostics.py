@@ -51,7 +51,7 @@ def trust_diagnostics(
             weights and opinions.
         X, y: labelled samples that the model was not trained on; y by default those of the `Samples`. What is missing
             is left out, modality by modality.
-        corruption, level, probability, modalities, random_state, options: measure on corrupted samples, as in
+        corruption, level, probability, modalities, random_state, **options: measure on corrupted samples, as in
             `corrupt`; at level 0, the default, on the samples as they are.
         reference: as in `robustness_curve`.
         train: `Samples` with y, or a pair (X, y): the samples the model was trained on, and the whole bound of eq. 2
@@ -59,11 +59,15 @@ def trust_diagnostics(
         delta: the probability with which that bound may fail.
         confidence: of the intervals of r.
 
-    >>> from consilience import FusionClassifier, load_data
-    >>> data = load_data("digits")
-    >>> model = FusionClassifier("late", epochs=2).fit(data.train, data.train.y)
-    >>> trust_diagnostics(model, data.test).verdict
-    'the weights are static: they do not depend on what a sample looks like, so there is no correlation. ...'
+    Returns:
+        The measurements of each modality as a table, and a verdict in words.
+
+    Example:
+        >>> from consilience import FusionClassifier, load_data
+        >>> data = load_data("digits")
+        >>> model = FusionClassifier("late", epochs=2).fit(data.train, data.train.y)
+        >>> trust_diagnostics(model, data.test).verdict
+        'the weights are static: they do not depend on what a sample looks like, so there is no correlation. ...'
     """
     truth = targets_of(X, y, "X")
     if level != 0:  # a negative one is refused where all levels are checked

@@ -99,7 +99,10 @@ def robustness_curve(
             `reference_`, else X itself.
         random_state, repeats: Draws of the noise have the seeds random_state, random_state + 1, …; within a draw every
             level has the same seed, so that levels differ only in strength.
-        options: Further arguments of `corrupt`, such as `clip=True`.
+        **options: Further arguments of `corrupt`, such as `clip=True`.
+
+    Returns:
+        The metric at every level and repeat.
 
     Example:
         >>> class Sign:
@@ -166,6 +169,9 @@ def robust_auc(curve: Curve, baseline: Curve | None = None, kind: Area | None = 
     Args:
         curve, baseline: A `RobustnessCurve`, or `(levels, values)` or `(levels, values, larger_is_better)`.
         kind: Of the area.
+
+    Returns:
+        The area.
 
     Example:
         >>> model, baseline = ([0, 5, 10], [0.9, 0.8, 0.7]), ([0, 5, 10], [0.8, 0.6, 0.4])

@@ -27,7 +27,7 @@ _PUBLIC = {
     "TensorBoardCallback": "loggers",
     "Trainer": "trainer",
     "TrainingRun": "loop",
-    "TrainingSettings": "settings",
+    "TrainingSettings": "training_settings",
     "load_model": "model",
 }
 
