@@ -1,5 +1,7 @@
 """One observation at a time, in any order, withdrawn and merged: always what `fuse` says of what is left."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -166,3 +168,9 @@ def test_a_refused_opinion_changes_nothing():
 def test_bad_input_is_named(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("method", [FusionState.update, FusionState.retract])
+def test_the_arguments_are_spelt_out(method):
+    names = ["self", "opinion", "prior", "present", "weight", "reliability", "from_probabilities"]
+    assert list(inspect.signature(method).parameters) == names

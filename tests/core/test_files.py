@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from consilience.core.errors import InputError
 from consilience.core.files import atomic_file, atomic_folder, write_atomically
 
 
@@ -60,3 +61,54 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path):
         (temporary / "no such folder" / "third").write_text("third")
     assert [entry.name for entry in path.iterdir()] == ["second"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_linked_folder_is_replaced_behind_its_link(tmp_path):
+    real, link = tmp_path / "disk" / "real", tmp_path / "link"
+    real.mkdir(parents=True)
+    link.symlink_to(real)
+    for name in ("first", "second"):
+        with atomic_folder(link) as temporary:
+            (temporary / name).write_text(name)
+        assert link.is_symlink()
+        assert [entry.name for entry in real.iterdir()] == [name]
+    assert sorted(tmp_path.rglob("*")) == [real.parent, real, real / "second", link]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no file modes")
+@pytest.mark.parametrize("mode", [0o750, 0o2775, 0o555])
+def test_the_mode_of_a_folder_is_kept(tmp_path, mode):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").write_text("old")
+    path.chmod(mode)
+    with atomic_folder(path) as temporary:
+        (temporary / "new").write_text("new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert sorted(tmp_path.rglob("*")) == [path, path / "new"]
+    path.chmod(0o700)
+
+
+def test_a_file_is_not_replaced_by_a_folder(tmp_path):
+    path = write_atomically(tmp_path / "file.txt", "old")
+    with pytest.raises(InputError, match=r"file\.txt is a file"), atomic_folder(path):
+        pytest.fail("nothing is to be written")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_failure_while_folders_are_swapped_brings_the_old_one_back(tmp_path, monkeypatch, error):
+    path, replace = tmp_path / "folder", os.replace
+    path.mkdir()
+    (path / "old").write_text("old")
+
+    def fail_for_the_new_folder(source, target):
+        if str(source).endswith(".part"):
+            raise error
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_for_the_new_folder)
+    with pytest.raises(error), atomic_folder(path) as temporary:
+        (temporary / "new").write_text("new")
+    assert sorted(tmp_path.rglob("*")) == [path, path / "old"]

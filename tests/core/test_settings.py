@@ -1,6 +1,9 @@
 """Checks of settings: what passes, in which type, and what is said of the rest."""
 
-from collections.abc import Sequence
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,6 +14,7 @@ from consilience.core.settings import (
     DeclaredSettings,
     Interval,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     Rate,
     check_settings,
@@ -57,6 +61,52 @@ def test_ranges(allowed, words, inside, outside):
     for value in outside:
         with pytest.raises(InputError, match=f"^it must be a number {words}, got "):
             check_value("it", value, annotation)
+
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "plain"),
+    [
+        (Annotated[int | None, Interval(1)], 3, 3),
+        (Annotated[int | None, Interval(1)], None, None),
+        (Annotated[Annotated[int | None, "help"] | Literal["auto"], Interval(1)], "auto", "auto"),
+        (PositiveFloat, 10**300, 1e300),
+        (Sequence[PositiveInt], Pair(1, np.int64(2)), (1, 2)),
+        (Sequence[PositiveInt], range(1, 4), [1, 2, 3]),
+        (Mapping[str, PositiveInt], {"a": np.int64(2)}, {"a": 2}),
+        (dict[str, float], {"a": 2}, {"a": 2.0}),
+        (tuple[int, str], (1, "a"), (1, "a")),
+        (tuple[int, str], [np.int64(1), "a"], [1, "a"]),
+        (tuple[float, ...], (1, 2, 3), (1.0, 2.0, 3.0)),
+    ],
+)
+def test_unions_and_containers_are_accepted(annotation, value, plain):
+    checked = check_value("it", value, annotation)
+    assert repr(checked) == repr(plain)  # types too
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "allowed"),
+    [
+        (Annotated[int | None, Interval(1)], 0, "a whole number ≥ 1 or None"),
+        (Annotated[PositiveInt | None, Interval(high=5)], 6, "a whole number ≥ 1 and ≤ 5 or None"),
+        (PositiveFloat, 10**400, "a number > 0"),
+        (Sequence[PositiveInt], Pair(0, 1), "a list, each a whole number ≥ 1"),
+        (Sequence[PositiveInt], range(3), "a list, each a whole number ≥ 1"),
+        (Mapping[str, PositiveInt], {"a": 0}, "a mapping, each value a whole number ≥ 1"),
+        (dict[str, PositiveInt], {"a": 1, "b": "x"}, "a mapping, each value a whole number ≥ 1"),
+        (dict[str, PositiveInt], [("a", 1)], "a mapping, each value a whole number ≥ 1"),
+        (tuple[int, str], (1, 2), "a list of 2 (a whole number, a string)"),
+        (tuple[int, str], (1,), "a list of 2 (a whole number, a string)"),
+        (tuple[int, str], (1, "a", 2), "a list of 2 (a whole number, a string)"),
+    ],
+)
+def test_unions_and_containers_are_refused(annotation, value, allowed):
+    with pytest.raises(InputError) as raised:
+        check_value("it", value, annotation)
+    assert str(raised.value) == f"it must be {allowed}, got {value!r}"
 
 
 def test_other_refusals_name_setting_value_and_choice():
@@ -125,3 +175,13 @@ def test_what_is_declared():
     assert plain_type(declared["seed"].annotation) == int | None
     with pytest.raises(InputError, match=r"unknown setting 'widht': did you mean 'width'.*given for layer"):
         check_settings("layer", Layer, {"widht": 3})
+
+
+def test_defaults_of_a_dataclass():
+    @dataclass
+    class Plan:
+        name: str
+        depth: PositiveInt = 2
+        rates: list[float] = field(default_factory=lambda: [0.5])
+
+    assert [setting.default for setting in settings_of(Plan).values()] == [Parameter.empty, 2, [0.5]]

@@ -200,3 +200,96 @@ def test_a_run_is_what_hooks_receive():
 
     trainer(PREPARATION, epochs=1, callbacks=[Look()]).run(make(Straight, PREPARATION), SAMPLES)
     assert set(seen) == {TrainingRun}
+
+
+class Failing(Diary):
+    """Raises an error in one hook, after noting it."""
+
+    def __init__(self, hook):
+        super().__init__()
+        own = getattr(self, hook)
+
+        def fail(run):
+            own(run)
+            raise OSError(f"{hook} failed")
+
+        setattr(self, hook, fail)
+
+
+@pytest.mark.parametrize("hook", ["on_validation_end", "on_phase_end", "on_train_end"])
+def test_an_error_in_an_ending_hook_does_not_skip_the_other_callbacks(hook):
+    diaries = [Failing(hook), Failing(hook), Diary()]
+    with pytest.raises(OSError, match=f"^{hook} failed") as raised:
+        trainer(PREPARATION, callbacks=diaries).run(make(Straight, PREPARATION), SAMPLES, VALIDATION)
+    assert raised.value.__notes__ == [f"{hook} of Failing failed too: OSError: {hook} failed"]
+    ending = {"on_validation_end": "validation end", "on_phase_end": "phase end", "on_train_end": "train end"}[hook]
+    assert all([call.startswith(ending) for call in diary.calls].count(True) == 1 for diary in diaries)
+    assert diaries[0].calls == diaries[1].calls == diaries[2].calls
+
+
+@pytest.mark.parametrize("hook", ["on_phase_end", "on_train_end"])
+def test_the_error_of_training_itself_is_raised(hook):
+    module = make(Straight, PREPARATION)
+    module.trap = At(ValueError("no"), epoch=1)
+    with pytest.raises(ValueError, match=r"^no\b") as raised:
+        trainer(PREPARATION, callbacks=[Failing(hook)]).run(module, SAMPLES, VALIDATION)
+    assert raised.value.__notes__ == [f"{hook} of Failing failed too: OSError: {hook} failed"]
+
+
+def test_an_error_after_an_interruption_is_logged(caplog):
+    module = make(Straight, PREPARATION)
+    module.trap = At(KeyboardInterrupt(), epoch=2)
+    with caplog.at_level("WARNING", logger="consilience"):
+        log = trainer(PREPARATION, callbacks=[Failing("on_phase_end")]).run(module, SAMPLES, VALIDATION)
+    assert log.interrupted
+    assert "on_phase_end of Failing failed too: OSError: on_phase_end failed" in caplog.messages
+
+
+def test_only_what_was_started_is_ended():
+    before, after = Diary(), Diary()
+    callbacks = [before, Failing("on_train_start"), after]
+    with pytest.raises(OSError, match="on_train_start failed"):
+        trainer(PREPARATION, callbacks=callbacks).run(make(Straight, PREPARATION), SAMPLES, VALIDATION)
+    assert before.calls == ["train start", "train end, finished False, interrupted False"]
+    assert callbacks[1].calls == ["train start"]
+    assert after.calls == []
+
+
+def test_a_validation_that_cannot_start_is_ended():
+    diary = Diary()
+    with pytest.raises(OSError, match="on_validation_start failed"):
+        trainer(PREPARATION, callbacks=[diary, Failing("on_validation_start")]).run(
+            make(Straight, PREPARATION), SAMPLES, VALIDATION
+        )
+    assert diary.calls[-4:-1] == ["validation start", "validation end", "phase end"]
+
+
+def test_what_is_observed_keeps_no_graph():
+    seen = []
+
+    class Output(Callback):
+        def observe(self, run, prediction, batch):
+            assert prediction.output.requires_grad
+            return {"output": prediction.output}
+
+        def on_batch_end(self, run):
+            seen.append(run.observed["output"].requires_grad)
+
+    trainer(PREPARATION, callbacks=[Output()], epochs=1).run(make(Straight, PREPARATION), SAMPLES)
+    assert set(seen) == {False}
+
+
+def test_a_method_that_is_no_hook_is_refused():
+    class Misspelt(Callback):
+        on_disk = True  # no method
+
+        def on_epoch_ends(self, run, row):
+            pass
+
+    class Inherits(Misspelt):
+        pass
+
+    for cls in (Misspelt, Inherits):
+        message = f"unknown hook 'on_epoch_ends': did you mean 'on_epoch_end'.*defined by the callback {cls.__name__}$"
+        with pytest.raises(InputError, match=message):
+            Trainer(callbacks=[cls()])

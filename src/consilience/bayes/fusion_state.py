@@ -56,7 +56,6 @@ class FusionState:
         weight: Any = None,
         reliability: Any = None,
         from_probabilities: bool = False,
-        _sign: int = 1,
     ) -> FusionState:
         """Add one expert's opinion.
 
@@ -69,29 +68,20 @@ class FusionState:
         Returns:
             The state itself.
         """
-        values = opinion if isinstance(opinion, Tensor) else np.asarray(opinion)
-        if not values.ndim:
-            raise InputError("an opinion must have shape [..., class], got []")
-        given = inputs.read_opinions(values[..., None, :])
-        if given.classes != len(self.prior):
-            raise InputError(f"an opinion must have the state's {len(self.prior)} classes, got {given.classes}")
-        base = self.prior[None] if prior is None else inputs.read_prior(prior, 1, given.classes)
-        columns = (_as_column(value) for value in (present, weight, reliability))
-        weights, rho = inputs.read_weights_and_reliability(given, *columns)
-        if from_probabilities:
-            given = inputs.to_logits(given, active_experts(weights, rho))
-        logits = given.rows().to(given.compute_dtype)
-        evidence, excluded = expert_evidence(
-            logits, inputs.log_of(base, given), weights, rho, label=lambda _: "the expert"
-        )
-        self._check_like(given)
-        self._add(_sign * evidence[:, 0], _sign * excluded[:, 0].to(torch.int64))
-        self.count += _sign
-        return self
+        return self._combine(1, opinion, prior, (present, weight, reliability), from_probabilities)
 
-    def retract(self, opinion: Any, **arguments: Any) -> FusionState:
+    def retract(
+        self,
+        opinion: Any,
+        *,
+        prior: Any = None,
+        present: Any = None,
+        weight: Any = None,
+        reliability: Any = None,
+        from_probabilities: bool = False,
+    ) -> FusionState:
         """Withdraw an opinion, given as in `update` with the same arguments; in any order."""
-        return self.update(opinion, **arguments, _sign=-1)
+        return self._combine(-1, opinion, prior, (present, weight, reliability), from_probabilities)
 
     def merge(self, other: FusionState) -> FusionState:
         """Add all opinions of another state, which must have the same target prior."""
@@ -131,6 +121,30 @@ class FusionState:
     def __repr__(self) -> str:
         shape = "" if self._like is None else f", shape {list(self._like.leading)}"
         return f"FusionState: {len(self.prior)} classes{shape}, {self.count} opinion{'s' if self.count != 1 else ''}"
+
+    def _combine(
+        self, sign: int, opinion: Any, prior: Any, factors: tuple[Any, Any, Any], from_probabilities: bool
+    ) -> FusionState:
+        """Add (sign 1) or withdraw (sign −1) an opinion; `factors` are present, weight and reliability."""
+        values = opinion if isinstance(opinion, Tensor) else np.asarray(opinion)
+        if not values.ndim:
+            raise InputError("an opinion must have shape [..., class], got []")
+        given = inputs.read_opinions(values[..., None, :])
+        if given.classes != len(self.prior):
+            raise InputError(f"an opinion must have the state's {len(self.prior)} classes, got {given.classes}")
+        base = self.prior[None] if prior is None else inputs.read_prior(prior, 1, given.classes)
+        columns = (_as_column(value) for value in factors)
+        weights, rho = inputs.read_weights_and_reliability(given, *columns)
+        if from_probabilities:
+            given = inputs.to_logits(given, active_experts(weights, rho))
+        logits = given.rows().to(given.compute_dtype)
+        evidence, excluded = expert_evidence(
+            logits, inputs.log_of(base, given), weights, rho, label=lambda _: "the expert"
+        )
+        self._check_like(given)
+        self._add(sign * evidence[:, 0], sign * excluded[:, 0].to(torch.int64))
+        self.count += sign
+        return self
 
     def _check_like(self, given: inputs.Opinions) -> None:
         """Check that rows, kind and device are those of the first opinion."""

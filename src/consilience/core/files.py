@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from consilience.core.errors import InputError
+
 
 def write_atomically(path: str | Path, content: bytes | str | Callable[[IO[bytes]], Any]) -> Path:
     """Write a file beside its target, then put it in its place: a crash leaves the old file or none.
@@ -55,23 +57,31 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside the target; after the block it replaces the target as a whole."""
-    path = path.absolute()
-    temporary, old = _beside(path, "part"), _beside(path, "old")
+    """Yield an empty temporary folder beside the target; after the block it replaces the target as a whole.
+
+    A symbolic link stays, and what it points to is replaced. The new folder has the mode of the old one.
+
+    Raises:
+        InputError: If the target exists and is not a folder.
+    """
+    target = path.resolve()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{path} is a file, and a folder cannot be written in its place; choose another path")
+    temporary, old = _beside(target, "part"), _beside(target, "old")
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        if path.exists():
-            os.replace(path, old)
-        try:
-            os.replace(temporary, path)
-        except OSError:
-            if old.exists():
-                os.replace(old, path)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
+        if target.exists():
+            shutil.copymode(target, temporary)
+            os.replace(target, old)
+        os.replace(temporary, target)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if old.exists() and not target.exists():
+            os.replace(old, target)
+        for rest in (temporary, old):
+            if rest.exists():
+                rest.chmod(0o700)  # the content of a folder without write permission cannot be removed
+                shutil.rmtree(rest, ignore_errors=True)
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -146,7 +146,7 @@ def settings_of(declaring: Callable[..., Any]) -> dict[str, Setting]:
 def _settings_of(declaring: Any) -> dict[str, Setting]:
     if dataclasses.is_dataclass(declaring):
         declared = [
-            (field.name, field.type, field.default, vars(sys.modules[base.__module__]))
+            (field.name, field.type, _default_of(field), vars(sys.modules[base.__module__]))
             for field in dataclasses.fields(declaring)
             for base in declaring.__mro__  # type: ignore[union-attr]  # a class, by its use
             if field.name in vars(base).get("__annotations__", {})
@@ -165,6 +165,12 @@ def _settings_of(declaring: Any) -> dict[str, Setting]:
         texts = [item for item in getattr(resolved, "__metadata__", ()) if isinstance(item, str)]
         found[name] = Setting(name, resolved, default, texts[0] if texts else "")
     return found
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return _REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def check_settings(
@@ -248,15 +254,16 @@ def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """The alternatives of a union, `Annotated` around a union taken apart; other annotations alone."""
-    annotation = annotation if _range(annotation) else _bare(annotation)
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        return [member for part in typing.get_args(annotation) for member in _members(part)]
-    return [annotation]
+    """The alternatives of a union, each number within the ranges of `Annotated` around it; other annotations alone."""
+    ranges, bare = _ranges(annotation), _bare(annotation)
+    if typing.get_origin(bare) not in (Union, types.UnionType):
+        return [annotation if ranges else bare]
+    members = [member for part in typing.get_args(bare) for member in _members(part)]
+    return [Annotated[member, *ranges] if ranges and _bare(member) in (int, float) else member for member in members]
 
 
-def _range(annotation: Any) -> Interval | None:
-    return next((item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Interval)), None)
+def _ranges(annotation: Any) -> list[Interval]:
+    return [item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Interval)]
 
 
 def _bare(annotation: Any) -> Any:
@@ -281,7 +288,7 @@ def _accept(value: Any, annotation: Any) -> tuple[bool, Any]:
 
 
 def _fit(value: Any, member: Any) -> tuple[bool, Any]:
-    allowed, member = _range(member), _bare(member)
+    ranges, member = _ranges(member), _bare(member)
     origin = typing.get_origin(member)
     if member in (Any, _REQUIRED) or isinstance(member, TypeVar):
         return True, value
@@ -292,24 +299,54 @@ def _fit(value: Any, member: Any) -> tuple[bool, Any]:
     if member is bool:
         return isinstance(value, bool), value
     if member in (int, float):
-        return _fit_number(value, member, allowed)
+        return _fit_number(value, member, ranges)
     if origin in (Sequence, list, tuple):
-        value = value.tolist() if isinstance(value, np.ndarray) else value
-        if not isinstance(value, list | tuple):
-            return isinstance(value, Sequence) and not isinstance(value, str | bytes), value
-        kinds = [kind for kind in typing.get_args(member) if kind is not Ellipsis][:1] or [Any]
-        fitted = [_accept(item, kinds[0]) for item in value]
-        return all(fits for fits, _ in fitted), type(value)(item for _, item in fitted)
+        return _fit_sequence(value, member)
+    if origin in (Mapping, dict):
+        return _fit_mapping(value, member)
     kind = origin or member
     return not isinstance(kind, type) or isinstance(value, kind), value
 
 
-def _fit_number(value: Any, kind: type, allowed: Interval | None) -> tuple[bool, Any]:
+def _fit_number(value: Any, kind: type, ranges: list[Interval]) -> tuple[bool, Any]:
     if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
         return False, value
-    if kind is float and not math.isfinite(value):
+    try:
+        number = kind(value)
+    except OverflowError:  # a whole number beyond the largest float
         return False, value
-    return allowed is None or value in allowed, kind(value)
+    if kind is float and not math.isfinite(number):
+        return False, value
+    return all(value in allowed for allowed in ranges), number
+
+
+def _fit_sequence(value: Any, member: Any) -> tuple[bool, Any]:
+    """Check the elements; what is neither a list nor a tuple, such as a range, becomes a list."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return False, value
+    fixed = _fixed_elements(member)
+    if fixed and len(value) != len(fixed):
+        return False, value
+    kinds = fixed or (typing.get_args(member) or (Any,))[:1] * len(value)
+    fitted = [_accept(item, kind) for item, kind in zip(value, kinds)]
+    items = [item for _, item in fitted]
+    return all(fits for fits, _ in fitted), tuple(items) if isinstance(value, tuple) else items
+
+
+def _fit_mapping(value: Any, member: Any) -> tuple[bool, Any]:
+    """Check the values; the keys are not checked."""
+    kind = (typing.get_args(member) or (Any, Any))[1]
+    if not isinstance(value, typing.get_origin(member)) or kind is Any:
+        return isinstance(value, typing.get_origin(member)), value
+    fitted = {key: _accept(item, kind) for key, item in value.items()}
+    return all(fits for fits, _ in fitted.values()), {key: item for key, (_, item) in fitted.items()}
+
+
+def _fixed_elements(member: Any) -> tuple[Any, ...]:
+    """The annotations of a tuple of fixed length, element by element; none for any other annotation."""
+    kinds = typing.get_args(member) if typing.get_origin(member) is tuple else ()
+    return () if Ellipsis in kinds else kinds
 
 
 def _either(words: Sequence[str]) -> str:
@@ -317,11 +354,13 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _describe_member(member: Any) -> str:
-    allowed, member = _range(member), _bare(member)
+    ranges, member = _ranges(member), _bare(member)
     if typing.get_origin(member) is Literal:
         return _either([repr(word) for word in typing.get_args(member)])
     if member in (int, float):
-        return ("a whole number" if member is int else "a number") + (f" {allowed}" if allowed and str(allowed) else "")
+        return " ".join(
+            filter(None, ("a whole number" if member is int else "a number", " and ".join(map(str, ranges))))
+        )
     if member in (None, type(None)):
         return "None"
     if member is bool:
@@ -330,8 +369,10 @@ def _describe_member(member: Any) -> str:
         return "a string"
     origin = typing.get_origin(member)
     if origin in (Sequence, list, tuple):
-        kinds = [kind for kind in typing.get_args(member) if kind is not Ellipsis][:1]
-        return "a list" + (f", each {describe(kinds[0])}" if kinds else "")
+        if fixed := _fixed_elements(member):
+            return f"a list of {len(fixed)} ({', '.join(map(describe, fixed))})"
+        return "a list" + "".join(f", each {describe(kind)}" for kind in typing.get_args(member)[:1])
     if origin in (Mapping, dict):
-        return "a mapping"
+        kinds = [kind for kind in typing.get_args(member)[1:] if kind is not Any]
+        return "a mapping" + "".join(f", each value {describe(kind)}" for kind in kinds)
     return f"a {getattr(origin or member, '__name__', str(member))}"

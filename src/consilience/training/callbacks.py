@@ -6,13 +6,14 @@ your own to `Trainer(callbacks=[...])`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, unknown_name
 from consilience.methods import Prediction
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class Callback:
     Every hook receives the `TrainingRun`: `run.method` and `run.settings` say what is trained and how, `run.phase`,
     `run.epoch` and `run.steps` where training stands, `run.log` what happened so far. A method may be trained in
     several runs (experts, folds); each calls all hooks from `on_train_start` to `on_train_end`.
+
+    An error in a hook ends training. The `on_…_end` hooks of the run, the phase and the validation are called all the
+    same, for every callback; their own errors are added to the first one as notes.
 
     With several processes only the first one calls hooks, unless `every_process` is True. A callback must then be
     picklable, and what it collects stays in the process that trained.
@@ -55,7 +59,8 @@ class Callback:
     def observe(self, run: TrainingRun, prediction: Prediction, batch: Batch) -> dict[str, Tensor]:
         """Return tensors computed from the prediction of a training batch; `on_batch_end` finds them in `run.observed`.
 
-        This is part of the step: with `cuda_graphs=True` it is recorded, so it must not wait for the device.
+        They are detached there. This hook is part of the step: with `cuda_graphs=True` it is recorded, so it must not
+        wait for the device.
         """
         return {}
 
@@ -69,7 +74,7 @@ class Callback:
         """Called before the validation of an epoch."""
 
     def on_validation_end(self, run: TrainingRun) -> None:
-        """Called after the validation, also if it failed. The best weights have been copied by then."""
+        """Called after the validation, also if it or its start failed. The best weights have been copied by then."""
 
     def on_epoch_end(self, run: TrainingRun, row: dict[str, Any]) -> None:
         """Called after each epoch with its row of the log: phase, epoch, losses, validation figures, seconds."""
@@ -78,7 +83,10 @@ class Callback:
         """Called after a phase, also if it failed, with the best weights in the module (`run.best_weights`)."""
 
     def on_train_end(self, run: TrainingRun) -> None:
-        """Called once at the end, also if training failed; `run.log.finished` and `run.log.interrupted` say how."""
+        """Called once at the end, also if training failed; `run.log.finished` and `run.log.interrupted` say how.
+
+        Not called for a callback whose `on_train_start` was not reached or raised an error.
+        """
 
     def state(self) -> Any:
         """Return what a checkpoint must keep: tensors and plain values. None: nothing."""
@@ -103,6 +111,30 @@ def overridden_hooks(callbacks: Sequence[Callback]) -> dict[str, list[Callable[.
     }
 
 
+@contextmanager
+def ending_with(callbacks: Sequence[Callback], hook: str, run: TrainingRun) -> Iterator[None]:
+    """Call a hook of every callback after a block, also if the block or another callback fails.
+
+    Raises:
+        BaseException: The first error, of the block or of a callback; the others are added to it as notes.
+    """
+    first: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        first = error
+    for callback in callbacks:
+        try:
+            getattr(callback, hook)(run)
+        except BaseException as error:
+            if first is None:
+                first = error
+            else:
+                first.add_note(f"{hook} of {type(callback).__name__} failed too: {type(error).__name__}: {error}")
+    if first is not None:
+        raise first
+
+
 def state_of(callbacks: Sequence[Callback]) -> dict[str, Any]:
     """Return the callbacks' states by name."""
     states = {name: callback.state() for name, callback in _by_name(callbacks).items()}
@@ -117,11 +149,19 @@ def restore_callbacks(callbacks: Sequence[Callback], states: dict[str, Any]) -> 
 
 
 def check_callbacks(given: Any) -> list[Callback]:
-    """Return the callbacks as a list, or raise an error if one of them is not a `Callback`."""
+    """Return the callbacks as a list.
+
+    Raises:
+        InputError: If one of them is not a `Callback`.
+        UnknownNameError: If one has a method `on_…` that is not a hook, and so would never be called.
+    """
     callbacks = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise InputError(f"training: callbacks must be a list of Callback objects, got {callback!r}")
+        for name in dir(type(callback)):
+            if name.startswith("on_") and name not in _HOOKS and callable(getattr(type(callback), name)):
+                raise unknown_name("hook", name, _HOOKS, f"It is defined by the callback {type(callback).__name__}")
     return callbacks
 
 

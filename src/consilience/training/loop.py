@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.methods import Method, Step
 from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch, steps_per_epoch
-from consilience.training.callbacks import Callback, overridden_hooks, restore_callbacks, state_of
+from consilience.training.callbacks import Callback, ending_with, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out, seed_device
 from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
@@ -75,6 +75,7 @@ class TrainingRun:
         self.best_weights: dict[str, Tensor] | None = None
         self.weights_kept = _LAST
         self._hooks = overridden_hooks(self.callbacks)
+        self._started: list[Callback] = []  # those whose `on_train_start` returned
         self._saved: dict[str, Any] | None = None  # the state to resume from
         self._best_of_any_phase: dict[str, Tensor] | None = None
         self._phase_number = 0
@@ -133,13 +134,13 @@ class TrainingRun:
         """
         started = time.perf_counter()
         self.phases, self.phase_parameters = phases, phase_parameters
-        try:
-            self._train_phases()
-            check_weights(self.module, self.settings.lr)
-            self.log.finished = not self.log.interrupted
-        finally:
-            self.log.seconds = time.perf_counter() - started
-            self._call("on_train_end")
+        with ending_with(self._started, "on_train_end", self):
+            try:
+                self._train_phases()
+                check_weights(self.module, self.settings.lr)
+                self.log.finished = not self.log.interrupted
+            finally:
+                self.log.seconds = time.perf_counter() - started
         return self.log
 
     def resume(self, state: dict[str, Any]) -> None:
@@ -175,7 +176,9 @@ class TrainingRun:
         plain = self.fabric.world_size == 1 and self.settings.precision == "32" and self.settings.strategy == "auto"
         self._forward = self.module if plain else self._model
         try:
-            self._call("on_train_start")
+            for callback in self.callbacks:
+                callback.on_train_start(self)
+                self._started.append(callback)
             first = 0
             if self._saved is not None:  # after the setup, which may change the precision
                 first, self.log.rows = self._saved["phase"], self._saved["rows"]
@@ -184,10 +187,12 @@ class TrainingRun:
             for number in range(first, len(self.phases)):
                 self._train_phase(number)
                 self._saved = None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             if self.settings.on_interrupt == "raise":
                 raise
             self._keep_best()
+            for failure in getattr(interrupt, "__notes__", ()):  # of callbacks, when the phase ended
+                logger.warning("%s", failure)
         finally:
             lay_out(self.module, torch.contiguous_format)
 
@@ -221,19 +226,19 @@ class TrainingRun:
                     recorded=settings.cuda_graphs and self.fabric.device.type == "cuda",
                 )
             )
-            try:
-                self._call("on_phase_start")
-                if self._saved is not None:
-                    start = self._restore(self._saved)
-                for epoch in range(start, epochs):
-                    if self._stopping.ended():
-                        break
-                    self.step = Step(epoch, epochs, phase.name)
-                    self._run_epoch()
-            finally:  # also when it fails: the best weights stay
-                if self.best_weights is not None:
-                    self.module.load_state_dict(self.best_weights)
-                self._call("on_phase_end")
+            with ending_with(self.callbacks, "on_phase_end", self):
+                try:
+                    self._call("on_phase_start")
+                    if self._saved is not None:
+                        start = self._restore(self._saved)
+                    for epoch in range(start, epochs):
+                        if self._stopping.ended():
+                            break
+                        self.step = Step(epoch, epochs, phase.name)
+                        self._run_epoch()
+                finally:  # also when it fails: the best weights stay
+                    if self.best_weights is not None:
+                        self.module.load_state_dict(self.best_weights)
 
     def _restore(self, saved: dict[str, Any]) -> int:
         """Continue a phase from a saved state; return the epoch to start with."""
@@ -309,7 +314,7 @@ class TrainingRun:
             self.fabric.backward(loss if plan.share == 1 else loss * plan.share)
         found = {name: value.detach() for name, value in losses.items()}
         for observe in self._hooks["observe"]:
-            found |= {_OBSERVED + name: value for name, value in observe(self, prediction, batch).items()}
+            found |= {_OBSERVED + name: value.detach() for name, value in observe(self, prediction, batch).items()}
         if plan.ends_step:
             if self.settings.clip is not None:
                 self.fabric.clip_gradients(
@@ -352,16 +357,14 @@ class TrainingRun:
 
     def _validate(self, row: dict[str, float], validation: BatchLoader) -> float:
         """Add the validation figures to an epoch's row and copy the weights if they are the best so far."""
-        self._call("on_validation_start")
-        try:
+        with ending_with(self.callbacks, "on_validation_end", self):
+            self._call("on_validation_start")
             row |= validate(self._forward, self.module, validation, self.settings.evaluation_batch)
             loss = row["validation_loss"]
             if not math.isfinite(loss):
                 raise self._diverged("validation_loss", loss)
             if self._stopping.improves(loss, self.epoch):
                 self._take_best({name: value.detach().clone() for name, value in self.module.state_dict().items()})
-        finally:
-            self._call("on_validation_end")
         return loss
 
     def _take_best(self, weights: dict[str, Tensor]) -> None:

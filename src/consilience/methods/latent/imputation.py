@@ -16,9 +16,7 @@ def fill_missing(trained: TrainedLatent, samples: Samples, device: str = "auto")
     A sample without any modality stays as it is. A filled sequence is as long as the longest of the training set.
     """
     anything = samples.present.any(axis=1)
-    absent = {
-        name: ~samples.present_in(name) if name in samples else np.ones(len(samples), bool) for name in trained.names
-    }
+    absent = dict(zip(trained.names, ~samples.present_among(trained.names).T))
     gaps = {name: rows & anything for name, rows in absent.items()}
     incomplete = [name for name, rows in gaps.items() if rows.any()]
     if not incomplete:

@@ -191,7 +191,7 @@ class TrainedLatent:
         of = [name for name in self._known(of) if name not in given]
         if not of:
             raise InputError("log_likelihood needs modalities in `of` beside those given")
-        nothing = np.flatnonzero(~np.any([_has(samples, name) for name in of], axis=0))
+        nothing = np.flatnonzero(~samples.present_among(of).any(axis=1))
         if len(nothing):
             raise InputError(f"log_likelihood: there is nothing of {', '.join(of)} in {name_rows(nothing)}")
         self.model.check(samples.only([name for name in samples.names if name in (*of, *given)]), "given")
@@ -255,10 +255,6 @@ class TrainedLatent:
 
     def _generator(self, seed: int, device: str) -> torch.Generator:
         return torch.Generator(resolve_device(device)).manual_seed(seed)
-
-
-def _has(samples: Samples, name: str) -> np.ndarray:
-    return samples.present_in(name) if name in samples else np.zeros(len(samples), dtype=bool)
 
 
 def mean_and_variance(posteriors: Iterable[Gaussian]) -> tuple[np.ndarray, np.ndarray]:
