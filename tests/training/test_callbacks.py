@@ -80,7 +80,7 @@ def test_a_run_says_what_is_trained_and_how():
     Model.fit("best-unimodal", SAMPLES, VALIDATION, trainer=Trainer(epochs=2, device="cpu", callbacks=[Look()]))
     assert [number for _, number, _, _ in seen] == [0, 1]
     method, _, description, batch_size = seen[0]
-    assert method == "unimodal:"
+    assert method == f"unimodal:{SAMPLES.names[0]}"
     assert (description["method"], description["epochs"], description["samples"], batch_size) == (method, 2, 50, 64)
     assert description["parameters"] > 0
 
