@@ -25,8 +25,7 @@ DISTINCT = 64
 RESAMPLES = 10_000
 # A metric that is no mean over samples is recomputed for every resample, which takes a pass over the samples.
 RECOMPUTED = 2_000
-# The same if each resample is a call of the metric's function, which may take a millisecond.
-CALLED = 200
+CALLED = 200  # the same if each resample is a call of the metric's function
 _ENTRIES_AT_ONCE = 2**22  # of an array resample × sample
 
 
@@ -45,8 +44,7 @@ class Recomputed:
     """A metric that is no mean over samples, of one method with one seed, as the bootstrap recomputes it.
 
     Attributes:
-        value: From weights `[resample, sample]`, how often each sample was drawn, to the metric `[resample]`; larger
-            is better.
+        value: From counts `[resample, sample]` of drawn samples to the metric `[resample]`; larger is better.
         read: What the metric reads of each sample, `[sample, ...]`, to count the samples on which methods differ.
         resamples: How many resamples are recomputed at most.
     """
