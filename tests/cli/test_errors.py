@@ -26,7 +26,7 @@ OUT = ("--out", "{tmp}/run")
         ),
         (("compare", "digits", "--levels", "1", "x"), "compare: --levels must be a number ≥ 0, got 'x'"),
         (("compare", "digits", "--config", "no.yaml"), "no.yaml"),
-        (("compare", "digits", "--format", "html", *OUT), "unknown format 'html': Known: console, latex, markdown"),
+        (("compare", "digits", "--format", "html", *OUT), "unknown format 'html'. Known: console, latex, markdown"),
         (("report", "run", "--format", "markdwn"), "unknown format 'markdwn': did you mean 'markdown'?"),
         (("reproduce", "--list", "--format", "html"), "unknown format 'html'"),
         (("compare", "digit"), "unknown data set 'digit': did you mean 'digits'?"),
@@ -131,3 +131,10 @@ def test_ctrl_c(run, monkeypatch, tmp_path, command, resumes):
     assert done.code == 130
     assert done.err.startswith("consilience: stopped")
     assert ("the same command continues from there" in done.err) == resumes
+
+
+def test_an_unknown_key_of_a_config_file_is_named_with_the_nearest(run, tmp_path):
+    (tmp_path / "options.yaml").write_text("epohcs: 3\n", encoding="utf-8")
+    done = run("compare", "digits", "--config", tmp_path / "options.yaml")
+    assert done.code == 2
+    assert "--config: unknown option 'epohcs': did you mean 'epochs'?" in done.err

@@ -112,7 +112,7 @@ def test_unions_and_containers_are_refused(annotation, value, allowed):
 def test_other_refusals_name_setting_value_and_choice():
     with pytest.raises(InputError, match=r"^it must be True or False, got 1$"):
         check_value("it", 1, bool)
-    with pytest.raises(InputError, match=r"^unknown it \['a'\]: .*Known: a, b$"):
+    with pytest.raises(InputError, match=r"^unknown it \['a'\]. Known: a, b$"):
         check_value("it", ["a"], Literal["a", "b"])
     with pytest.raises(InputError, match=r"^it must be 'a' or a whole number ≥ 2, got 1$"):
         check_value("it", 1, Literal["a"] | Annotated[int, Interval(2)])

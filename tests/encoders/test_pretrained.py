@@ -328,7 +328,7 @@ class TestErrors:
             build_encoder(Modality("title", "tokens", (5,), vocabulary=500), f"bert:{folders['bert']}")
 
     def test_bad_pooling_and_an_argument_where_there_is_none(self, folders):
-        with pytest.raises(InputError, match="unknown pooling 'max': Known: first, mean"):
+        with pytest.raises(InputError, match=r"unknown pooling 'max'\. Known: first, mean"):
             build_encoder(TITLE, {"name": "bert", "model": folders["bert"], "pooling": "max"})
         with pytest.raises(InputError, match="conv has no setting to give so"):
             build_encoder(PHOTO, "conv:3")

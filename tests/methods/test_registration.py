@@ -69,7 +69,7 @@ def test_settings():
         methods.build("concat", SPEC, {"wdth": 5})
     with pytest.raises(UnknownNameError, match="unknown setting 'spec'"):  # only keyword-only arguments are settings
         methods.build("concat", SPEC, {"spec": 5})
-    with pytest.raises(UnknownNameError, match="unknown setting 'width': There are none"):
+    with pytest.raises(UnknownNameError, match=r"unknown setting 'width'\. There are none"):
         methods.build("best-unimodal", SPEC, {"width": 5})
 
 

@@ -164,6 +164,9 @@ def _message(error: str, command: str | None) -> str:
         close = get_close_matches(word, options, n=1)
         hint = f": did you mean {close[0]!r}?" if close else "."
         return f"{command}: unknown {'option' if word.startswith('-') else 'argument'} {word!r}{hint} {advice}"
+    if unknown := re.search(r"does not accept (?:option|nested key) '([^']+)'", error):  # of a --config file
+        names = [option.removeprefix("--") for option in options if option not in ("-h", "--help")]
+        return f"{command}: --config: {unknown_name('option', unknown[1].replace('_', '-'), names)}. {advice}"
     text = plain_error(error, command)
     if absent := re.fullmatch(r"the following arguments are required: (.*)", text):
         names = [f"--{name}" if f"--{name}" in options else name for name in absent[1].split(", ")]

@@ -53,7 +53,7 @@ def unknown_name(what: str, name: object, known: Iterable[str], advice: str = ""
     >>> str(unknown_name("modality", "vib", ["temperature", "vibration"]))
     "unknown modality 'vib': did you mean 'vibration'? Known: temperature, vibration"
     >>> str(unknown_name("method", "x", ["late", *(f"pro:{base}" for base in ("align", "concat", "mag", "mim"))]))
-    "unknown method 'x': Known: late, pro:… (4)"
+    "unknown method 'x'. Known: late, pro:… (4)"
     """
     names = sorted({str(known_name) for known_name in known})
     by_lower = {known_name.lower(): known_name for known_name in names}
@@ -62,7 +62,9 @@ def unknown_name(what: str, name: object, known: Iterable[str], advice: str = ""
     close = close or [lower for lower in by_lower if wanted and lower.startswith(wanted)]
     hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
     listing = f"Known: {', '.join(_without_families(names))}" if names else "There are none"
-    return UnknownNameError(f"unknown {what} {name!r}: {hint}{listing}" + (f". {advice}" if advice else ""))
+    return UnknownNameError(
+        f"unknown {what} {name!r}{': ' if hint else '. '}{hint}{listing}" + (f". {advice}" if advice else "")
+    )
 
 
 def _without_families(names: Sequence[str], most: int = 3) -> list[str]:

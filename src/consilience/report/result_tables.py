@@ -88,7 +88,7 @@ def legend(findings: Findings, worst: bool = False, bold: bool = True) -> str:
     if findings.values["method"].n_unique() < 2:  # and nothing to compare it with
         return values
     return f"{values} ▲ ▼ significantly better or worse than {one_line(findings.reference)}" + (
-        "; bold: the best mean, where it is significantly better than that." if bold else "."
+        f"; bold: the best mean, if it is significantly better than {one_line(findings.reference)}." if bold else "."
     )
 
 

@@ -30,7 +30,7 @@ def loop(base=None, case="plain", encoders=None, fusion="join", **options):
         ({"fusion": nn.Linear(2, 2)}, "fusion, a Linear, is no submodule of Plain"),
         ({"encoders": {"a": "sound", "b": "sound"}}, "submodule 'sound' was given for both 'a' and 'b'"),
         ({"steps": 0}, "steps must be a whole number ≥ 1, got 0"),
-        ({"mode": "multiply"}, "unknown mode 'multiply': Known: add, concat. It was given for progressive"),
+        ({"mode": "multiply"}, "unknown mode 'multiply'. Known: add, concat. It was given for progressive"),
         ({"link_rank": 0}, "link_rank must be a whole number ≥ 1 or None, got 0"),
         ({"project": 1.5}, "project must be a whole number ≥ 1 or None, got 1.5"),
         ({"detach": "no"}, "detach must be True or False, got 'no'"),
