@@ -15,6 +15,7 @@ from consilience.comparison.significance import compare_to_reference, too_few_se
 from consilience.comparison.store import Result
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
+from consilience.core.seeding import seeded
 from consilience.core.targets import Task
 from consilience.methods import Spec
 from consilience.methods.latent.importance_sampling import LogLikelihood, WeightSums, log_joint, pairs_at_once
@@ -28,7 +29,7 @@ from consilience.report.wording import NOTHING, Scale, say_list, say_number
 from consilience.reproduction.study import run_from_command_line, run_study
 from consilience.training import Trainer
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.devices import resolve_device, seeded
+from consilience.training.devices import resolve_device
 
 TITLE = "JMVAE on images and labels of MNIST: the published log-likelihood"
 PAPER = "Suzuki, Nakayama and Matsuo 2016, Joint Multimodal Learning with Deep Generative Models"

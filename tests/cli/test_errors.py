@@ -126,7 +126,7 @@ def test_ctrl_c(run, monkeypatch, tmp_path, command, resumes):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("consilience.data.load_data", interrupt)
-    monkeypatch.setattr("consilience.comparison.plan.load_data", interrupt)
+    monkeypatch.setattr("consilience.comparison.sources.load_data", interrupt)
     done = run(command, "digits", "--out", tmp_path / "run")
     assert done.code == 130
     assert done.err.startswith("consilience: stopped")

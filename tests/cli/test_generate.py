@@ -84,3 +84,16 @@ def test_a_model_without_decoders(run, model, tmp_path):
     done = run("generate", model, "--out", tmp_path / "out")
     assert done.code == 2
     assert "has no decoders; train one with --method m2vae" in done.err
+
+
+def test_arrays_have_the_names_of_modalities_as_far_as_these_name_files(tmp_path):
+    from consilience.core.file_names import file_name
+    from consilience.core.files import write_atomically
+
+    names = ["image", "file", "allow_pickle", "../up", "/abs", "a\0b", "a", "\ud800", "x" * 500]
+    made = {name: np.full((2, 3), place) for place, name in enumerate(names)}
+    made["words"] = np.array(["one", "two"], dtype=object)
+    path = write_atomically(tmp_path / "made.npz", lambda file: generate.write_arrays(made, file))
+    with np.load(path, allow_pickle=False) as arrays:
+        assert set(arrays) == {file_name(name) for name in made} >= {"image", "file", "a", "words"}
+        assert all((arrays[file_name(name)] == made[name]).all() for name in made)

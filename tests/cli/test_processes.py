@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from cli.conftest import COLUMNS, QUICK
 from consilience.comparison import reopen
+from consilience.estimators import load
 
 PROGRAM = [sys.executable, "-m", "consilience"]
 
@@ -71,6 +73,98 @@ def soon_nobody_of(group: int) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+@pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["methods"], ["--version"]])
+def test_a_reader_that_never_read(words):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run([*PROGRAM, *words], stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_reader_of_everything_that_goes_away():
+    """As in `consilience … 2>&1 | head`."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    assert subprocess.run([*PROGRAM, "methods"], stdout=theirs, stderr=theirs).returncode == 0
+    assert subprocess.run([*PROGRAM, "nothing"], stdout=theirs, stderr=theirs).returncode == 2
+    os.close(theirs)
+
+
+def test_an_output_that_is_full():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*PROGRAM, "methods"], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (2, "consilience: error: [Errno 28] No space left on device\n")
+        assert subprocess.run([*PROGRAM, "nothing"], stdout=full, stderr=full).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "said"),
+    [
+        (">&-", 2, "consilience: error: standard output is closed; redirect it to a file, or to /dev/null\n"),
+        ("2>&-", 0, ""),
+        ("<&-", 0, ""),
+        (">&- 2>&- <&-", 2, ""),
+    ],
+)
+def test_closed_streams(tmp_path, closed, code, said):
+    words = shlex.join([*PROGRAM, "methods"])
+    done = subprocess.run(["sh", "-c", f"{words} {closed}"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_an_output_that_lacks_characters(finished):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = [*PROGRAM, "report", str(finished), "--format", "markdown"]
+    done = subprocess.run(words, capture_output=True, env=environment, check=True)
+    assert rb"\xb1" in done.stdout, "± is not in ASCII"
+
+
+def running_jobs(parent: int) -> list[str]:
+    with open(f"/proc/{parent}/task/{parent}/children") as file:
+        return file.read().split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["0.1", "0.7", "1.5", "a process starts", "2 s later"])
+def test_a_signal_is_never_lost(table, tmp_path, number, moment):
+    protocol = ["--methods", "late", "--seeds", "4", "--epochs", "3000", "--patience", "3000", "--jobs", "2"]
+    words = [*PROGRAM, "compare", str(table), *COLUMNS, *protocol, "--out", str(tmp_path / "run")]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as running:
+        if moment in ("a process starts", "2 s later"):
+            while not running_jobs(running.pid):
+                time.sleep(0.01)
+        time.sleep({"a process starts": 0.0, "2 s later": 2.0}[moment] if " " in moment else float(moment))
+        began = time.monotonic()
+        if number == signal.SIGINT:  # a terminal sends it to all processes
+            os.killpg(running.pid, number)
+        else:
+            running.send_signal(number)
+        printed, said = (part.decode() for part in running.communicate(timeout=60))
+    assert time.monotonic() - began < 4
+    assert running.returncode == 128 + number
+    assert printed == ""
+    assert len(said.splitlines()) == 1
+    assert said.startswith("consilience: stopped")
+    assert soon_nobody_of(running.pid)
+
+
+@pytest.mark.slow
+def test_sigterm_keeps_the_best_weights_of_training(table, tmp_path):
+    words = ["train", str(table), *COLUMNS, "--method", "late", "--epochs", "100000", "--patience", "100000"]
+    words = [*PROGRAM, *words, "--out", str(tmp_path / "model")]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        while "epoch 2/" not in running.stderr.readline():
+            pass
+        running.terminate()
+        printed, said = running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert said.splitlines()[-1] == "consilience: stopped"
+    assert f"model: {tmp_path / 'model'}" in printed
+    load(tmp_path / "model")
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from consilience.methods import METHODS, register
 
 QUICK = {"training": {"epochs": 2}, "verbose": 0}
 NOISE = {"corruption": "gaussian"}
+NO_PROCESS = 2**22 + 1  # larger than the largest number of a process
 
 
 @pytest.fixture(scope="module")
@@ -324,6 +325,7 @@ def test_an_unfinished_run_counts_the_seeds_it_has(small, tmp_path):
     found = reopen(tmp_path / "run").findings
     assert found.seeds == [0, 1]
     assert "2 seeds cannot reach significance" in found.notes[0]
+    assert "12 of 16 jobs have no result yet" in found.notes[-1]
 
 
 def test_by_default_modalities_get_noisy_and_go_missing(small, tmp_path):
@@ -359,8 +361,11 @@ def test_a_method_that_was_still_improving_is_named(finished):
 
 def test_a_run_killed_before_its_plan_was_written_goes_on(small, tmp_path):
     (tmp_path / "run" / "jobs").mkdir(parents=True)
-    (tmp_path / "run" / ".plan.json.123.part").write_text("{")
+    names = (f".plan.json.{NO_PROCESS}.part", f".plan.json.{NO_PROCESS}.01234abc.part", ".lock")
+    for name in names:
+        (tmp_path / "run" / name).write_text("{")
     compare(small, ["late"], seeds=1, levels=(), out=tmp_path / "run", **QUICK)
+    assert not [name for name in names if (tmp_path / "run" / name).exists()]
 
 
 def test_a_failing_method_is_a_row_and_not_the_end(small, tmp_path, monkeypatch):
@@ -471,6 +476,7 @@ def test_two_processes_share_one_folder(small, tmp_path):
     command = _command(small, tmp_path / "run", seeds=4)
     both = [subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait(timeout=300) for process in both] == [0, 0]
+    assert not list((tmp_path / "run").rglob(".*"))
     alone = compare(small, ["late", "concat"], seeds=4, levels=(5,), out=tmp_path / "alone", **QUICK)
     assert _scores(tmp_path / "run").equals(alone.findings.values)
 
@@ -495,8 +501,8 @@ def test_killed_twenty_times_it_ends_with_the_same_table(small, tmp_path):
         finished_before = done
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     assert _scores(tmp_path / "run").equals(undisturbed.findings.values)
-    leftovers = [path.name for path in (tmp_path / "run" / "jobs").iterdir() if path.suffix == ".lock"]
-    assert not leftovers
+    left = [path for path in (tmp_path / "run").rglob("*") if path.name.startswith(".") or path.suffix == ".lock"]
+    assert not left
 
 
 def _command(data, out, seeds):

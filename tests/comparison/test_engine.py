@@ -7,7 +7,6 @@ import threading
 
 import numpy as np
 import pytest
-from joblib.externals.loky import get_reusable_executor
 
 from consilience import compare
 from consilience.comparison import engine
@@ -77,7 +76,6 @@ def test_processes_leave_ctrl_c_to_the_one_that_started_them(store):
     def listen(job, plan, store):
         return Result({"deaf": signal.getsignal(signal.SIGINT) is signal.SIG_IGN})
 
-    get_reusable_executor().shutdown(wait=True)  # processes that another test started heard what they were told then
     before = signal.getsignal(signal.SIGINT)
     engine.run_jobs(JOBS, PLAN, store, workers=2, verbose=0, measuring=listen)
     assert [store.read(job).about["deaf"] for job in JOBS] == [True] * 4

@@ -213,3 +213,32 @@ def test_another_reference_is_tested_by_itself(done):
     assert other.filter(pl.col("p") > pl.col("p_holm")).is_empty()
     with pytest.raises(UnknownNameError, match="It was not compared here"):
         comparison.statistics("bayes")
+
+
+def test_names_of_parts_stay_in_the_run_folder(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, size=120)
+    values = 3 * y[:, None] + rng.normal(size=(120, 2))
+    np.savez(tmp_path / "small.npz", good=values, noise=rng.normal(size=(120, 3)), y=y)
+    names = ["..", str(tmp_path / "precious"), "figures", "report.html", "A", "a", "plain"]
+    defaults = {"data": "small.npz", "methods": ["late"], "seeds": 1, "levels": [], "training": {"epochs": 1}}
+    text = json.dumps({"title": "T", "defaults": defaults, "parts": {name: {"title": name} for name in names}})
+    (tmp_path / "own.yaml").write_text(text)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "data").write_text("kept")
+    done = run_protocol(read_protocol(tmp_path / "own.yaml"), out=tmp_path / "run", verbose=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own.yaml", "precious", "run", "small.npz"]
+    assert [path.name for path in (tmp_path / "precious").iterdir()] == ["data"]
+    linked = re.findall(r"\(([^()\s]+)/report\.html\)", (done.folder / "report.md").read_text())
+    assert len({name.casefold() for name in linked}) == len(names)
+    assert all((done.folder / name / "report.html").is_file() for name in linked)
+    assert "plain" in linked
+    assert (done.folder / "figures").is_dir()
+    assert not (done.folder / "figures" / "plan.json").exists()
+
+
+def test_a_protocol_does_not_replace_a_stranger_s_page(protocol, tmp_path):
+    (tmp_path / "report.html").write_text("my home page")
+    with pytest.raises(InputError, match=r"report\.html exists and was not written by a report"):
+        run_protocol(read_protocol(protocol), quick=True, out=tmp_path, verbose=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

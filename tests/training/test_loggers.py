@@ -39,6 +39,15 @@ def test_tensorboard_reads_every_epoch(tmp_path):
         assert "| method | Straight |" in text
 
 
+def test_names_of_methods_stay_in_the_folder(tmp_path):
+    from consilience.training.loggers import _new_folder
+
+    for name in ("../../up", "/abs", "..", "x" * 500, "a\nb", "pro-concat"):
+        assert _new_folder(tmp_path / "runs", name).parent == tmp_path / "runs"
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert (tmp_path / "runs" / "5-pro-concat").is_dir()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_reads_every_epoch(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from consilience.cli import options
 from consilience.core.errors import InputError, unknown_name
+from consilience.core.file_names import file_name
+from consilience.core.files import write_atomically
 from consilience.core.settings import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
+    import numpy as np
     from jsonargparse import ArgumentParser, Namespace
 
     from consilience.core.samples import Samples
@@ -44,18 +49,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("number", PositiveInt, "rows of the picture; samples to generate without --given", default=8)
     parser.add_argument("--out", type=str, default="generated", metavar="FOLDER", help="output folder")
     add("seed", NonNegativeInt, "seed of the draws", default=0)
+    options.add_passed_encoders(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Generate, and write the arrays and the picture."""
-    import numpy as np
-
     from consilience.estimators import load
     from consilience.report.sample_pictures import Column, draw_samples
 
     folder = Path(chosen.out)
     options.check_out(folder)
-    model = load(chosen.model)
+    model = load(chosen.model, encoders=options.encoders(chosen))
     trained = latent_of(model, chosen.model)
     given = checked(trained, chosen.given or [])
     of = checked(trained, chosen.of or [name for name in trained.names if name not in given])
@@ -71,12 +75,20 @@ def run(chosen: Namespace, command: list[str]) -> None:
     else:
         made = trained.sample(chosen.number, of, seed=chosen.seed)
         columns = [Column(name, trained.preparation.raw[name], values[:rows]) for name, values in made.items()]
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays: Any = {name: values.astype(str) if values.dtype == object else values for name, values in made.items()}
-    np.savez(folder / ARRAYS, **arrays)
-    draw_samples(columns).savefig(folder / PICTURE, dpi=150)
+    write_atomically(folder / ARRAYS, partial(write_arrays, made))
+    write_atomically(folder / PICTURE, partial(draw_samples(columns).savefig, dpi=150))
     shown = f" (the first {rows})" if rows < chosen.number else ""
     print(f"arrays: {folder / ARRAYS}\npicture: {folder / PICTURE}{shown}")
+
+
+def write_arrays(arrays: Mapping[str, np.ndarray], file: IO[bytes]) -> None:
+    """Write an .npz file with the arrays by the names of their modalities, as far as these can be names of files."""
+    import numpy as np
+
+    with zipfile.ZipFile(file, "w") as archive:  # numpy.savez takes no array called "file"
+        for name, values in arrays.items():
+            with archive.open(f"{file_name(name)}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values.astype(str) if values.dtype == object else values)
 
 
 def latent_of(model: Any, path: str) -> TrainedLatent:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
-import signal
 import sys
 import traceback
 import warnings
 from argparse import Action, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from types import ModuleType
 from typing import Any, TextIO
@@ -19,6 +20,7 @@ from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Na
 
 from consilience.cli import compare, data, fuse, generate, methods, predict, report, reproduce, train
 from consilience.core.errors import ConsilienceError, InputError, unknown_name
+from consilience.core.stop_signals import STOP
 from consilience.version import __version__
 
 # Each has a docstring (the help), USAGE, EXAMPLES, add_arguments(parser) and run(chosen, command).
@@ -33,8 +35,7 @@ COMMANDS: dict[str, ModuleType] = {
     "methods": methods,
     "data": data,
 }
-# Exit codes, as shells use them.
-USER_ERROR, INTERRUPTED = 2, 130
+USER_ERROR = 2  # the exit code
 _RESUMABLE = ("compare", "reproduce")
 
 
@@ -45,33 +46,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after `consilience`; None: those of the process.
 
     Returns:
-        The exit code: 0, 2 for an error that the user can fix, 130 for Ctrl-C.
+        The exit code: 0, 2 for an error that the user can fix, 130 for Ctrl-C, 143 for SIGTERM.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        STOP.install()
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("consilience").setLevel(logging.INFO)
-    name = ""
     try:
-        name, chosen = parse(given)
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            COMMANDS[name].run(chosen, ["consilience", *given])
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        if arguments is None:  # the process ends now; a second Ctrl-C must not interrupt its cleanup
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        kept = ". Finished work is kept: the same command continues from there" if name in _RESUMABLE else ""
-        print(f"consilience: stopped{kept}", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of the output has ended, as `head` does; a flush at exit would raise again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _run(given)
+    except BaseException as error:
+        # An interrupt may come as the error of a library.
+        if STOP.received is None and not isinstance(error, KeyboardInterrupt):
+            raise
+        STOP.say()
+        return STOP.exit_code
+
+
+def _run(given: list[str]) -> int:
+    """Run a command; returns the exit code."""
+    STOP.message = "consilience: stopped"
+    try:
+        try:
+            _open_output()
+            name, chosen = parse(given)
+            if name in _RESUMABLE:
+                STOP.message += ". Finished work is kept: the same command continues from there"
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                COMMANDS[name].run(chosen, ["consilience", *given])
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
+        _drop_output()
         return 0
+    except SystemExit as ending:
+        if isinstance(ending.__context__, BrokenPipeError):  # what rich makes of it
+            return 0
+        raise
     except (ConsilienceError, OSError) as error:
         if "--debug" in given:
             traceback.print_exc()
-        print(f"consilience: error: {' '.join(str(error).split())}", file=sys.stderr)
+        _drop_output()
+        with suppress(OSError):
+            print(f"consilience: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         return USER_ERROR
     return 0
+
+
+def _open_output() -> None:
+    """Check that there is a standard output, and let it show what its encoding does not have."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        raise InputError("standard output is closed; redirect it to a file, or to /dev/null")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Drop what cannot be written to standard output, which Python would try again at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _show_warning(

@@ -103,6 +103,12 @@ def add_training(parser: ArgumentParser) -> None:
         add_option(group, name, setting.annotation, f"{help} (default: {default})")
 
 
+def add_passed_encoders(parser: ArgumentParser) -> None:
+    """Add the encoders that a saved model needs and does not hold."""
+    encoder = "encoder that a saved model does not hold, such as text=frozen:FOLDER; repeatable"
+    parser.add_argument("--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help=encoder)
+
+
 def add_running(parser: ArgumentParser) -> None:
     """Add the run folder, the number of processes and the format of the table."""
     group = parser.add_argument_group("running")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
 from consilience.core.errors import InputError, name_rows
+from consilience.core.files import write_atomically
 
 if TYPE_CHECKING:
     import polars
@@ -25,6 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", type=str, help="folder written by train or compare")
     parser.add_argument("data", type=str, help="file with the columns of the training data; the target may be absent")
     parser.add_argument("--out", type=str, metavar="FILE", help=".csv or .parquet file; if absent, CSV is printed")
+    options.add_passed_encoders(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
@@ -39,7 +41,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         raise InputError(f"predict: --out must end in .csv or .parquet, got {path.name!r}")
     if path is not None:
         options.check_out_file("predict", "out", path, [chosen.data])
-    model = load(chosen.model)
+    model = load(chosen.model, encoders=options.encoders(chosen))
     if isinstance(model, BayesFusion):
         raise InputError(
             f"predict: {chosen.model} is a BayesFusion, which does not read data files; use it in Python: "
@@ -64,9 +66,10 @@ def run(chosen: Namespace, command: list[str]) -> None:
         )
     table = predictions(model, samples)
     if path is None:
-        print(table.write_csv(), end="")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(table.write_csv().encode())  # in UTF-8, as in a file
     else:
-        table.write_csv(path) if path.suffix == ".csv" else table.write_parquet(path)
+        write_atomically(path, table.write_csv if path.suffix == ".csv" else table.write_parquet)
         print(f"{len(table)} predictions: {path}")
 
 

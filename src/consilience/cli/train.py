@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 from consilience.cli import options
 from consilience.core.errors import InputError
 from consilience.core.settings import NonNegativeInt
+from consilience.core.stop_signals import STOP
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
+
+    from consilience.data import DataSet
 
 USAGE = "DATA --out FOLDER [options]"
 EXAMPLES = """  consilience train digits --method late --out model
@@ -36,7 +39,6 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """
     from consilience.data import load_data
     from consilience.estimators import FusionClassifier, FusionRegressor
-    from consilience.evaluation import evaluate
     from consilience.training.model_folder import check_replaceable
 
     settings = options.settings(chosen)
@@ -56,14 +58,22 @@ def run(chosen: Namespace, command: list[str]) -> None:
         verbose=1,
         **options.training(chosen),
     )
-    estimator.fit(data.train, data.train.y)
-    probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None
-    classes = getattr(estimator, "classes_", None)
-    figures = evaluate(data.task, data.test.y, estimator.predict(data.test), probabilities, classes=classes)
-    estimator.model_.recipe = data.recipe()
-    saved = estimator.save(chosen.out)
+    with STOP.patiently():
+        estimator.fit(data.train, data.train.y)
+        figures, saved = score_and_save(estimator, data, chosen.out)
     for name, value in figures.items():
         print(f"{name:18} {value:.4f}")
     print(f"\nmodel: {saved}")
     if any(log.interrupted for log in estimator.model_.logs):
         raise KeyboardInterrupt
+
+
+def score_and_save(estimator: Any, data: DataSet, out: str) -> tuple[dict[str, float], Path]:
+    """Return the scores on the test part and the folder of the saved model."""
+    from consilience.evaluation import evaluate
+
+    probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None
+    classes = getattr(estimator, "classes_", None)
+    figures = evaluate(data.task, data.test.y, estimator.predict(data.test), probabilities, classes=classes)
+    estimator.model_.recipe = data.recipe()
+    return figures, estimator.save(out)

@@ -11,10 +11,12 @@ from consilience.comparison.engine import run_jobs
 from consilience.comparison.gather_results import Finished, differences_to, gather_findings, merits
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, resolve
 from consilience.comparison.results import Findings
+from consilience.comparison.sources import digest_of_file
 from consilience.comparison.stacked_jobs import train_together
-from consilience.comparison.store import Store, writing
+from consilience.comparison.store import Store, StoreError, writing
 from consilience.comparison.summary import trust_over_seeds
 from consilience.core.errors import InputError, TrainingError, unknown_name
+from consilience.core.file_names import file_name
 from consilience.evaluation import find_metric
 from consilience.version import __version__
 
@@ -27,6 +29,8 @@ REPORT = "report.html"
 # The default corruption of each modality's kind, and missing modalities.
 DEFAULT_CORRUPTIONS = (None, "missing")
 _STAMP = "report.stamp"
+# How often a best model that is not there is trained again.
+_TRIES = 3
 
 
 class Comparison:
@@ -48,7 +52,7 @@ class Comparison:
     @property
     def bests(self) -> dict[str, Path]:
         """Set → the folder of the model that was best on validation, for `consilience.load`."""
-        folders = {name: best_folder(self.store, name, len(self.findings.sets)) for name in self.findings.sets}
+        folders = {name: self.store.best(name, self.findings.sets) for name in self.findings.sets}
         return {name: folder for name, folder in folders.items() if folder.is_dir()}
 
     @property
@@ -174,12 +178,11 @@ def compare(
     )
     asked = plan.asked()
     store = Store(default_folder(plan, asked) if out is None else out)
-    store.check(asked)
-    written = store.read_plan()
-    if written is None or written["asked"] != asked:
-        written = resolve(plan, asked, command)
-        store.write_plan(written)
+    written = store.settle(asked, lambda: resolve(plan, asked, command))
     todo = [Job(**job) for job in written["jobs"]]
+    if not all(store.done(job) for job in todo):
+        for label in written["sets"]:
+            store.check_published(store.best(label, written["sets"]))
     run = partial(run_jobs, plan=plan, store=store, workers=jobs, cluster=cluster, verbose=verbose)
     if side_by_side:
         train_together(todo, plan, store, verbose)
@@ -199,6 +202,11 @@ def reopen(folder: str | Path) -> Comparison:
             f"{folder} holds the experiment {experiment!r}, no comparison of methods: its page is drawn again by "
             f"`{written['command']}`"
         )
+    if damaged := store.damaged(Job(**job) for job in written["jobs"]):
+        raise InputError(
+            f"{folder} is not whole: {len(damaged)} of its results, such as {damaged[0].name}, cannot be read. "
+            "If it is a copy, copy it again; or run the comparison again, which repeats these jobs and keeps the others"
+        )
     return conclude(store, written)
 
 
@@ -212,12 +220,19 @@ def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
         raise TrainingError(f"every job failed; the first, {job.describe()}, with {result.about['error']}")
     comparison = Comparison(store, gather_findings(written, finished))
     stamp = digest([written, [[job.key, result.failed] for job, result in finished], __version__])
-    marker = store.folder / _STAMP
-    drawn = marker.exists() and marker.read_text(encoding="utf-8") == stamp and (store.folder / REPORT).exists()
-    if not drawn:
-        comparison.report()
-        store.write_text(_STAMP, stamp)
+    drawn = store.folder / _STAMP
+    if not drawn.is_file() or drawn.read_bytes() != _mark_page(store, stamp).encode():
+        with store.alone():
+            store.check_unchanged(written)
+            comparison.report()
+            store.write_text(_STAMP, _mark_page(store, stamp))
     return comparison
+
+
+def _mark_page(store: Store, stamp: str) -> str:
+    """What results a page shows, and a digest of it: a page that was copied in part is drawn again."""
+    page = store.folder / REPORT
+    return f"{stamp} {digest_of_file(page) if page.is_file() else 'no page'}"
 
 
 def read_finished(store: Store, written: Mapping[str, Any]) -> Finished:
@@ -229,29 +244,35 @@ def read_finished(store: Store, written: Mapping[str, Any]) -> Finished:
 def keep_best(store: Store, written: Mapping[str, Any], run: Callable[[list[Job]], None]) -> None:
     """Publish each set's best model, and of each method keep its best seed's.
 
-    If the best job's model was not kept by an earlier call with another metric, the job is run again.
+    If the best job's model is not there, because it was not kept by an earlier call with another metric or the folder
+    was copied without it, the job is run again.
     """
-    finished = read_finished(store, written)
-    ordered = merits(finished, written)
-    winners = {best_folder(store, source, len(written["sets"])): jobs[0] for source, jobs in ordered.items()}
-    lost = [job for folder, job in winners.items() if not (store.model(job).is_dir() or store.published(job, folder))]
-    if lost:
-        for job in lost:
-            store.discard(job)
+    for _ in range(_TRIES):
+        with store.alone():
+            store.check_unchanged(written)
+            finished = read_finished(store, written)
+            ordered = merits(finished, written)
+            winners = {store.best(source, written["sets"]): jobs[0] for source, jobs in ordered.items()}
+            lost = [
+                job for folder, job in winners.items() if not (store.has_model(job) or store.published(job, folder))
+            ]
+            if not lost:
+                for folder, job in winners.items():
+                    store.publish(job, folder)
+                kept = {job.key for jobs in ordered.values() for job in jobs}
+                store.drop_models(job for job, _ in finished if job.key not in kept)
+                return
+            for job in lost:
+                store.discard(job)
+                store.drop_models([job])
         run(lost)
-    for folder, job in winners.items():
-        if store.model(job).is_dir():
-            store.publish(job, folder)
-    kept = {job.key for jobs in ordered.values() for job in jobs}
-    store.drop_models(job for job, _ in finished if job.key not in kept)
-
-
-def best_folder(store: Store, source: str, sets: int) -> Path:
-    """Where a set's best model is published."""
-    return store.folder / "best" / source if sets > 1 else store.folder / "best"
+    raise StoreError(
+        f"the model of {lost[0].describe()} was trained {_TRIES} times and was not in {store.models} afterwards: "
+        "another process may work on this folder with another metric; run the comparison again when it has ended"
+    )
 
 
 def default_folder(plan: Plan, asked: Mapping[str, Any]) -> Path:
     """`runs/SETS-xxxxxxxx`, where the letters change with every setting that results depend on."""
     fixed = {name: value for name, value in asked.items() if name not in EXTENDABLE}
-    return Path("runs") / f"{'-'.join(source.label for source in plan.sources)}-{digest(fixed)[:8]}"
+    return Path("runs") / file_name(f"{'-'.join(source.label for source in plan.sources)}-{digest(fixed)[:8]}")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +15,7 @@ from typing import Any
 from consilience.comparison.job import Measure, work
 from consilience.comparison.plan import Job, Plan, Source
 from consilience.comparison.store import Store
+from consilience.comparison.worker_processes import WorkerPool
 from consilience.core.errors import InputError
 from consilience.data.named_sets import DATA_SETS
 
@@ -52,11 +50,11 @@ def run_jobs(
         raise InputError(f"compare: jobs must be ≥ 1, got {workers}")
     do = work if measuring is None else partial(work, measuring=measuring)
     tried: set[str] = set()  # a job that failed here is not tried again in this call
-    with _Progress(len(jobs), verbose) as progress:
+    with _Progress(len(jobs), verbose) as progress, _working(do, jobs, plan, store, workers, cluster) as work_on:
         while open_jobs := [job for job in jobs if job.key not in tried and not store.done(job)]:
             progress.update(len(jobs) - len(open_jobs))
             worked = False
-            for job, outcome in _work_through(do, open_jobs, plan, store, workers, cluster):
+            for job, outcome in work_on(open_jobs):
                 if outcome != "elsewhere":
                     worked = True
                     tried.add(job.key)
@@ -66,71 +64,33 @@ def run_jobs(
         progress.update(len(jobs))
 
 
-def _work_through(
-    do: Callable[..., str], jobs: list[Job], plan: Any, store: Store, workers: int, cluster: str | None
-) -> Iterator[tuple[Job, str]]:
-    if cluster is None and (workers == 1 or len(jobs) == 1):
-        for job in jobs:
-            yield job, do(job, plan, store)
-        return
+@contextmanager
+def _working(
+    do: Callable[..., str], jobs: Sequence[Job], plan: Any, store: Store, workers: int, cluster: str | None
+) -> Iterator[Callable[[list[Job]], Iterable[tuple[Job, str]]]]:
+    """Yield a function that runs some of the jobs and yields each with its outcome."""
+    if cluster is not None:
+        yield partial(_work_on_cluster, do, plan=_with_whole_paths(plan), store=store, cluster=cluster)
+    elif workers == 1:
+        yield lambda chosen: ((job, do(job, plan, store)) for job in chosen)
+    else:
+        with WorkerPool(do, jobs, plan, store, min(workers, len(jobs))) as pool:
+            yield pool.run
+
+
+def _work_on_cluster(
+    do: Callable[..., str], jobs: list[Job], plan: Any, store: Store, cluster: str
+) -> Iterable[tuple[Job, str]]:
     import joblib
 
-    workers = min(workers, len(jobs))
-    # The processes share the cores.
-    threads = max(1, (os.cpu_count() or 1) // workers) if cluster is None else None
-    if cluster is not None:
-        plan, store = _with_whole_paths(plan), Store(store.folder.absolute())
-    own: dict[str, Any] = {} if cluster else {"initializer": _ignore_ctrl_c}
-    with joblib.parallel_config(backend=_backend(cluster), **own):
-        pool = joblib.Parallel(n_jobs=-1 if cluster else workers, return_as="generator_unordered", batch_size=1)
-        with nullcontext() if cluster else _ctrl_c_is(_ignored):
-            outcomes = pool(joblib.delayed(_work_on)(do, job, plan, store, threads) for job in jobs)
-        with _ctrl_c_is(_once):
-            yield from outcomes
+    store = Store(store.folder.absolute())
+    with joblib.parallel_config(backend=_backend(cluster)):
+        pool = joblib.Parallel(n_jobs=-1, return_as="generator_unordered", batch_size=1)
+        yield from pool(joblib.delayed(_work_on)(do, job, plan, store) for job in jobs)
 
 
-@contextmanager
-def _ctrl_c_is(made_from: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace the handler of Ctrl-C by one made from it, and restore it afterwards.
-
-    Only the main thread may set a handler, and only a handler set from Python can be restored.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, made_from(before))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _ignored(before: Any) -> Any:
-    """Ignore Ctrl-C while processes are started: this process ends them, and each would print its own traceback.
-
-    A terminal sends the signal to all processes. A child inherits that its parent ignores it, so it is ignored even
-    while the child imports; processes that are started later ignore it by `_ignore_ctrl_c`.
-    """
-    return signal.SIG_IGN
-
-
-def _once(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Handle the first Ctrl-C and ignore further ones, which would leave some processes running."""
-
-    def handle(number: int, frame: Any) -> None:
-        _ignore_ctrl_c()
-        before(number, frame)
-
-    return handle
-
-
-def _ignore_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _work_on(do: Callable[..., str], job: Job, plan: Any, store: Store, threads: int | None) -> tuple[Job, str]:
-    return job, do(job, plan, store, threads)
+def _work_on(do: Callable[..., str], job: Job, plan: Any, store: Store) -> tuple[Job, str]:
+    return job, do(job, plan, store)
 
 
 def _with_whole_paths(plan: Any) -> Any:
@@ -145,9 +105,7 @@ def _whole_path(source: Source) -> Source:
     return source if named else replace(source, name=str(Path(source.name).absolute()))
 
 
-def _backend(cluster: str | None) -> str:
-    if cluster is None:
-        return "loky"
+def _backend(cluster: str) -> str:
     if cluster != "ray":
         raise InputError(f"compare: unknown cluster {cluster!r}; 'ray' is served")
     try:

@@ -75,6 +75,11 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         scores = {name: scores_of(findings, name) for name in findings.sets}
         findings.standings = standings(scores, metric.larger_is_better)
     findings.notes += still_learning(good) + misplaced_trust(good)
+    if missing := len(plan["jobs"]) - len(finished):
+        findings.notes.append(
+            f"{missing} of {len(plan['jobs'])} jobs have no result yet: the comparison was stopped, or its folder was "
+            "copied in part. The same call of `compare` runs them."
+        )
     return findings
 
 

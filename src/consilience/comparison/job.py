@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.comparison.plan import Job, Plan, registered_name
-from consilience.comparison.store import Result, Store, StoreError, writing
-from consilience.core.errors import TrainingError, TrustWarning
+from consilience.comparison.store import Result, Store, store_error, writing
+from consilience.core.errors import TrainingError, TrustWarning, WriteError
+from consilience.core.files import full_disk
 from consilience.core.modalities import Modality
 from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
@@ -50,9 +51,11 @@ def work(job: Job, plan: Any, store: Store, threads: int | None = None, measurin
             return "done"
         try:
             result = (measuring or measure)(job, plan, store)
-        except (KeyboardInterrupt, StoreError):
+        except WriteError:
             raise
         except Exception as error:  # a method that fails is a result, not the end of the comparison
+            if (number := full_disk(error)) is not None:  # every other job would fail as well
+                raise store_error(store.folder, number) from error
             result = Result({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
         store.write(job, result)
         return "failed" if result.failed else "done"
@@ -121,6 +124,7 @@ def examine(
         "device": device_name(next(model.method.parameters()).device),
     }
     model.recipe = data.recipe()
+    store.drop_models([job])  # of a folder that was copied in part
     with writing(store.folder):
         model.save(store.model(job), _as_estimator(model, plan, gives_weights=trust is not None))
     return result

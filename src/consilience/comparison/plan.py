@@ -7,76 +7,26 @@ others do not.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.comparison.sources import Source, digest, tell_apart, to_json
 from consilience.core.errors import InputError, unknown_name
-from consilience.data import DataSet, load_data
-from consilience.data.named_sets import DATA_SETS, find_folder
+from consilience.core.file_names import check_text
+from consilience.data import DataSet
 from consilience.evaluation import find_metric
 from consilience.version import __version__
 
 if TYPE_CHECKING:
     from consilience.methods import Spec
 
-# Files up to this size are known by their content, larger ones by size and time of change.
-_HASHED_BYTES = 2**28
 # What may grow between two calls on one run folder: finished jobs stay valid.
 EXTENDABLE = ("methods", "seeds", "reference", "metric", "registered")
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a set comes from: a name or path with the options of `load_data`, or a `DataSet` in memory."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    data: DataSet | None = field(default=None, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, given: Any, options: Mapping[str, Any] | None = None) -> Source:
-        """Return the source of a name, a path or a `DataSet`."""
-        if isinstance(given, Source):
-            return given
-        if isinstance(given, DataSet):
-            if options:
-                raise InputError(f"compare: a DataSet is loaded already; {', '.join(options)} would change nothing")
-            return cls(given.name, {}, given)
-        return cls(str(given), {key: value for key, value in (options or {}).items() if value is not None})
-
-    @property
-    def label(self) -> str:
-        """The name in tables: of a file, its name without folder and ending."""
-        if self.data is not None or self.name in DATA_SETS:
-            return self.name
-        return Path(self.name).name.split(".")[0] or self.name
-
-    def load(self) -> DataSet:
-        """Load the set."""
-        return load_data(self.name, **self.options) if self.data is None else self.data
-
-    def fingerprint(self) -> str:
-        """Return a digest of the content."""
-        if self.data is not None:
-            return _digest_of_samples(self.data)
-        path, named = Path(self.name), DATA_SETS.get(self.name)
-        files: list[Path] = []
-        if named is not None and named.files is not None:
-            folder = find_folder(named.files, self.options.get("data_dir"))
-            files = [file for name in named.files.names for file in _files_below(folder / name)]
-        elif named is None and path.exists():
-            files = _files_below(path)
-        contents = [[file.name, _digest_of_file(file)] for file in files if file.is_file()]
-        # The folder is not part of the content.
-        options = {name: value for name, value in self.options.items() if name != "data_dir"}
-        return digest({"name": self.label, "options": options, "files": contents})
 
 
 @dataclass(frozen=True)
@@ -110,6 +60,7 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.sources:
             raise InputError("compare: name at least one data set")
+        object.__setattr__(self, "sources", tell_apart(self.sources))
         labels = [source.label for source in self.sources]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: two data sets are called alike ({', '.join(labels)}): rename one")
@@ -123,6 +74,7 @@ class Plan:
         if self.methods is not None:
             object.__setattr__(self, "methods", tuple(dict.fromkeys(self.methods)))
         for name in (*(self.methods or ()), self.reference):
+            check_text("compare: method", name)
             if name != registered_name(name) and name not in self.settings:
                 raise InputError(f"compare: {name!r} is a variant of a method, and has no settings of its own")
 
@@ -269,10 +221,12 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
 def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
     """Build every method once as it will be trained, so that settings and encoders that do not fit raise at once."""
     from consilience import methods as room
+    from consilience.core.seeding import seeded
 
     spec = spec_of(data, plan.encoders)
-    for name in names:
-        room.build(registered_name(name), spec, plan.settings.get(name))
+    with seeded(0):  # whose weights are not used
+        for name in names:
+            room.build(registered_name(name), spec, plan.settings.get(name))
 
 
 def check_members(names: Sequence[str], loaded: Mapping[str, DataSet]) -> None:
@@ -331,56 +285,3 @@ def spec_of(data: DataSet, encoders: Mapping[str, Any]) -> Spec:
         Task.of(data.y[data.split == "train"], data.task),
         {name: choice for name, choice in encoders.items() if name in data.modalities},
     )
-
-
-def to_json(value: Any) -> str:
-    """JSON that does not depend on the order of keys; what cannot be written is an error that names it."""
-
-    def plain(member: Any) -> Any:
-        if isinstance(member, Mapping):
-            return dict(member)
-        if hasattr(member, "tolist"):
-            return member.tolist()
-        if isinstance(member, Path):
-            return str(member)
-        raise InputError(f"compare: {member!r} cannot be a setting of a comparison: use numbers, strings and lists")
-
-    return json.dumps(value, sort_keys=True, default=plain)
-
-
-def digest(value: Any) -> str:
-    """A short name for a value, other for any other value.
-
-    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}), digest({"a": 1}) == digest({"a": 2})
-    (True, False)
-    """
-    return hashlib.sha256(to_json(value).encode()).hexdigest()[:24]
-
-
-def _files_below(path: Path) -> list[Path]:
-    return sorted(path.rglob("*")) if path.is_dir() else [path]
-
-
-def _digest_of_file(path: Path) -> str:
-    stat = path.stat()
-    if stat.st_size > _HASHED_BYTES:
-        return digest([stat.st_size, stat.st_mtime_ns])
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:24]
-
-
-def _digest_of_samples(data: DataSet) -> str:
-    summed = hashlib.sha256(to_json([data.name, data.task, data.official_split, data.drawn_validation]).encode())
-    samples = data.samples
-    for name in samples.names:
-        values = samples[name]
-        summed.update(to_json([name, samples.modalities[name].kind, values.shape, str(values.dtype)]).encode())
-        if values.dtype.kind == "O":
-            summed.update(to_json(np.asarray(values).tolist()).encode())
-        else:
-            summed.update(np.ascontiguousarray(values).data)
-    for array in (samples.present, data.y, data.split, samples.weight, *samples.lengths.values()):
-        if array is not None:
-            text = array.dtype.kind in "OUS"
-            summed.update(to_json(array.tolist()).encode() if text else np.ascontiguousarray(array).data)
-    return summed.hexdigest()[:24]

@@ -33,6 +33,10 @@ class SavedModelError(ConsilienceError, ValueError):
     """A saved model is damaged, is not a saved model, or needs a module that was not given."""
 
 
+class WriteError(ConsilienceError, OSError):
+    """A file or folder cannot be written: the disk is full, or writing is not permitted. What was there is kept."""
+
+
 class TrainingError(ConsilienceError, RuntimeError):
     """Training failed: a loss is not finite, or memory is exhausted."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 import numpy as np
 
@@ -126,12 +127,13 @@ def sets_section(main: Standing, scores: Mapping[str, Scores], comparisons: Mapp
     """The ranks and scores on each set that the diagram is made of, and where the comparisons' own reports are."""
     first = next(iter(comparisons.values())).findings
     tables = (rank_table(main, scores, first.larger_is_better), *score_tables(main, scores, first.metric))
-    return Section("sets", "On each set", tables=tables, links=tuple(map(link_to_report, comparisons)))
+    links = tuple(link_to_report(name, comparison) for name, comparison in comparisons.items())
+    return Section("sets", "On each set", tables=tables, links=links)
 
 
-def link_to_report(part: str) -> tuple[str, str]:
+def link_to_report(part: str, comparison: Comparison) -> tuple[str, str]:
     """The words and the target of the link to a comparison's own report."""
-    return f"All of {part}: curves, calibration, trust, timings", f"{part}/report.html"
+    return f"All of {part}: curves, calibration, trust, timings", f"{quote(comparison.folder.name)}/report.html"
 
 
 def rank_table(main: Standing, scores: Mapping[str, Scores], larger_is_better: bool) -> TextTable:

@@ -13,7 +13,15 @@ from consilience.comparison.results import CLEAN, Block, Condition
 from consilience.comparison.store import writing
 from consilience.comparison.summary import summarise
 from consilience.core.errors import InputError, MissingDataError
-from consilience.report.document import Document, Section, TextTable, write_document
+from consilience.core.file_names import file_name, path_inside
+from consilience.report.document import (
+    REPORT_NAMES,
+    Document,
+    Section,
+    TextTable,
+    check_document_folder,
+    write_document,
+)
 from consilience.report.result_tables import cell_text, legend
 from consilience.report.sentences import headline
 from consilience.report.wording import NOTHING, Scale, say_level, say_list, say_metric, say_number, say_versions
@@ -43,6 +51,7 @@ def run_protocol(
         MissingDataError: If the data of no part are found.
     """
     folder = run_folder(protocol.name, quick, out)
+    check_document_folder(folder)
     sections = [(find_section(request), request) for request in protocol.sections]  # before any training
     done: dict[str, Comparison] = {}
     absent: dict[str, MissingDataError] = {}
@@ -52,7 +61,9 @@ def run_protocol(
             continue
         try:
             with naming(part.where):
-                done[name] = compare(**arguments, out=folder / name, command=command, **running)
+                others = [other for other in protocol.parts if other != name]
+                own = path_inside(folder, file_name(name, among=[*others, *REPORT_NAMES]))
+                done[name] = compare(**arguments, out=own, command=command, **running)
         except MissingDataError as error:
             absent[name] = error
     if not done:
@@ -128,7 +139,8 @@ def part_section(protocol: Protocol, name: str, comparison: Comparison) -> Secti
     words = [legend(findings, worst, bold=False) + beside, *(remark for block in blocks for remark in block.remarks)]
     tables = tuple(published_table(protocol.published, name, block) for block in blocks)
     title = protocol.parts[name].title or ", ".join(findings.sets)
-    return Section(f"part-{name}", title, tuple(words), tables, links=(link_to_report(name),))
+    anchor = f"part-{comparison.folder.name}"
+    return Section(anchor, title, tuple(words), tables, links=(link_to_report(name, comparison),))
 
 
 def published_table(published: Mapping[tuple[str, str, str, float], Figure], name: str, block: Block) -> TextTable:

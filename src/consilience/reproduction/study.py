@@ -22,6 +22,7 @@ from consilience.comparison.engine import run_jobs
 from consilience.comparison.plan import Job, digest, to_json
 from consilience.comparison.store import Result, Store, versions_used, writing
 from consilience.core.errors import InputError
+from consilience.core.file_names import file_name
 from consilience.report.document import Document, Section, write_document
 from consilience.report.wording import say_versions
 from consilience.version import __version__
@@ -47,7 +48,7 @@ def run_folder(name: str, quick: bool, out: str | Path | None = None) -> Path:
         >>> run_folder("qmf-table1", quick=True).as_posix()
         'runs/qmf-table1-quick'
     """
-    return Path(out) if out is not None else Path("runs") / f"{name}{'-quick' if quick else ''}"
+    return Path(out) if out is not None else Path("runs") / file_name(f"{name}{'-quick' if quick else ''}")
 
 
 def run_study(
@@ -94,10 +95,9 @@ def run_study(
     asked = json.loads(to_json({"experiment": name, **shared, "version": __version__}))
     listed = [Cell(name, "", 0, "", digest([asked, cell]), cell) for cell in cells]
     store = Store(run_folder(name, quick, out))
-    store.check(asked)
-    if store.read_plan() is None:
-        listing = [cell.to_json() for cell in listed]
-        store.write_plan({"asked": asked, "jobs": listing, "command": command, "versions": versions_used()})
+    listing = [cell.to_json() for cell in listed]
+    plan = {"asked": asked, "jobs": listing, "command": command, "versions": versions_used()}
+    store.settle(asked, lambda: plan)
     if measure_group is not None and cluster is None and _has_gpu():
         _measure_groups(listed, shared, store, measure_group, group_of)
     measuring = partial(_measure, measure) if jobs == 1 and cluster is None else _measuring_of_file(name, measure)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
+from consilience.core.file_names import file_name
 from consilience.training.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _new_folder(parent: Path, name: str) -> Path:
     number = sum(1 for _ in parent.iterdir())
     while True:
         try:
-            (folder := parent / f"{number}-{name}").mkdir()
+            (folder := parent / file_name(f"{number}-{name}")).mkdir()
         except FileExistsError:
             number += 1
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
+from consilience.core.modalities import check_whole_numbers
 from consilience.core.samples import Kind
 from consilience.data.files.table_reading import EMPTY_WORDS
 
@@ -48,8 +49,11 @@ class Columns:
 def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool = False) -> Columns:
     """Sort the columns of a modality into numbers and strings; `text` is whether its only column holds sentences.
 
-    With `as_stored` numbers keep the precision that they have in the frame; otherwise they become 32-bit floats.
+    With `as_stored` numbers keep the precision that they have in the frame; otherwise they become 32-bit floats, or
+    64-bit ones where 32 bits are too few.
     """
+    import polars as pl
+
     if text:
         return _as_columns(name, "text", frame, [], {frame.columns[0]: _read_strings(frame.to_series())})
     numbers: list[str] = []
@@ -64,7 +68,10 @@ def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool
                 f"modality {name!r}: column {column!r} holds {kind.base_type()}; numbers, booleans and strings are "
                 "allowed"
             )
-    return _as_columns(name, "vector", frame, numbers, strings, as_stored)
+    for column in numbers:
+        check_whole_numbers(f"modality {name!r}: column {column!r}", frame[column].drop_nulls().to_numpy())
+    wide = any(needs_64_bits(frame[column].cast(pl.Float64).to_numpy()) for column in numbers)
+    return _as_columns(name, "vector", frame, numbers, strings, as_stored, wide)
 
 
 def read_known_columns(name: str, frame: polars.DataFrame, encoding: Encoding, as_stored: bool = False) -> Columns:
@@ -73,7 +80,8 @@ def read_known_columns(name: str, frame: polars.DataFrame, encoding: Encoding, a
     strings = {column: read_known_strings(frame[column], what) for column in encoding.string_columns}
     types = frame.schema
     parsed = [read_known_numbers(frame[column], what) for column in encoding.numbers if not types[column].is_numeric()]
-    return _as_columns(name, encoding.kind, frame.with_columns(parsed), encoding.numbers, strings, as_stored)
+    frame = frame.with_columns(parsed)
+    return _as_columns(name, encoding.kind, frame, encoding.numbers, strings, as_stored, encoding.wide)
 
 
 def read_known_numbers(column: polars.Series, what: str) -> polars.Series:
@@ -135,6 +143,7 @@ def _as_columns(
     numbers: list[str],
     strings: Mapping[str, np.ndarray],
     as_stored: bool = False,
+    wide: bool = False,
 ) -> Columns:
     import polars as pl
 
@@ -145,10 +154,23 @@ def _as_columns(
     whole = all(number.is_integer() for number in types) and not any(cells.null_count().row(0))
     if not as_stored:
         # By way of 64 bits, so that a number is the same whether its column was read as whole or as fractional.
-        cells = cells.cast(pl.Float64).cast(pl.Float32)
+        cells = cells.cast(pl.Float64) if wide else cells.cast(pl.Float64).cast(pl.Float32)
     elif not whole and types != {pl.Float32}:
         cells = cells.cast(pl.Float64)
     return Columns(name, kind, list(numbers), np.ascontiguousarray(cells.to_numpy()), strings)
+
+
+def needs_64_bits(cells: np.ndarray) -> bool:
+    """Whether 32 bits are too few for numbers `[n]`: they would move a number by more than 0.01 % of the spread.
+
+    >>> seconds = np.arange(60.0)
+    >>> needs_64_bits(seconds / 7), needs_64_bits(1.7e9 + seconds)
+    (False, True)
+    """
+    known = cells[np.isfinite(cells)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        error, spread = np.abs(known - known.astype(np.float32)).max(initial=0.0), known.std() if len(known) else 0.0
+    return bool(np.isinf(error) or (spread > 0 and error > 1e-4 * spread))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +182,14 @@ class Encoding:
         numbers: The columns of numbers.
         fills: What an empty cell of each becomes `[number]`, or None if empty cells are an error.
         categories: Column of strings → the strings that get a feature each.
+        wide: Whether the numbers need 64 bits.
     """
 
     text: str | None
     numbers: list[str]
     fills: np.ndarray | None
     categories: Mapping[str, np.ndarray]
+    wide: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -238,6 +262,7 @@ class Encoding:
             "numbers": list(self.numbers),
             "fills": None if self.fills is None else plain_fills(self.fills),
             "categories": [{"column": column, "values": known.tolist()} for column, known in self.categories.items()],
+            **({"wide": True} if self.wide else {}),
         }
 
     @classmethod
@@ -250,7 +275,7 @@ class Encoding:
         numbers = list(described["numbers"])
         if fills is not None and len(fills) != len(numbers):
             raise ValueError(f"{len(numbers)} columns of numbers have {len(fills)} fills")
-        return cls(None, numbers, fills, known)
+        return cls(None, numbers, fills, known, bool(described.get("wide", False)))
 
 
 def learn_encoding(columns: Columns, train: np.ndarray, fill: Fill | None) -> Encoding:
@@ -259,7 +284,7 @@ def learn_encoding(columns: Columns, train: np.ndarray, fill: Fill | None) -> En
         return Encoding(next(iter(columns.strings)), [], None, {})
     fills = None if fill is None else learn_fills(columns.numbers, fill, train)
     known = {column: _learn_categories(columns.name, column, cells[train]) for column, cells in columns.strings.items()}
-    return Encoding(None, columns.number_names, fills, known)
+    return Encoding(None, columns.number_names, fills, known, columns.numbers.dtype == np.float64)
 
 
 def depends_on_split(columns: Columns, fill: Fill | None) -> bool:

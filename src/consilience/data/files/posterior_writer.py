@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from consilience.core.errors import InputError
-from consilience.core.files import atomic_file
+from consilience.core.files import atomic_file, temporary_folder, write_atomically
 
 if TYPE_CHECKING:
     import polars
@@ -34,73 +32,71 @@ def writing(path: Path, classes: Sequence[str], logarithms: bool = False) -> Ite
         classes: Their names, in the order of the columns.
         logarithms: Write log-posteriors, in columns `log_probability_CLASS`.
     """
+    makers: dict[str, Callable[..., AbstractContextManager[Write]]]
     makers = {".npy": _npy, ".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     ending = path.suffix.lower()
     if ending not in makers:
         raise InputError(f"cannot write {path.name!r}: the ending must be one of {', '.join(ENDINGS)}")
-    with (
-        atomic_file(path) as complete,
-        TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True) as parts,
-    ):
-        with makers[ending](Path(parts), list(classes), logarithms) as write:
-            yield lambda posterior: write(posterior if logarithms else np.exp(posterior))
-        os.replace(Path(parts) / "whole", complete)
+    with atomic_file(path) as file, makers[ending](file, path, list(classes), logarithms) as write:
+        yield lambda posterior: write(posterior if logarithms else np.exp(posterior))
 
 
 @contextmanager
-def _npy(folder: Path, classes: list[str], logarithms: bool) -> Iterator[Write]:
+def _npy(file: IO[bytes], path: Path, classes: list[str], logarithms: bool) -> Iterator[Write]:
     rows = 0
     kind = np.dtype(np.float64)
-    with (folder / "whole").open("wb") as file:
-        _head(file, rows, len(classes), kind)
-        begin = file.tell()
+    _head(file, rows, len(classes), kind)
+    begin = file.tell()
 
-        def write(posterior: np.ndarray) -> None:
-            nonlocal rows, kind
-            kind, rows = posterior.dtype, rows + len(posterior)
-            file.write(np.ascontiguousarray(posterior).data)
+    def write(posterior: np.ndarray) -> None:
+        nonlocal rows, kind
+        kind, rows = posterior.dtype, rows + len(posterior)
+        file.write(np.ascontiguousarray(posterior).data)
 
-        yield write
-        file.seek(0)
-        _head(file, rows, len(classes), kind)
-        assert file.tell() == begin  # NumPy leaves room for the number of rows to grow
-
-
-@contextmanager
-def _npz(folder: Path, classes: list[str], logarithms: bool) -> Iterator[Write]:
-    with _npy(folder, classes, logarithms) as write:
-        yield write
-    (folder / "whole").rename(folder / "posterior.npy")
-    np.save(folder / "classes.npy", np.array(classes))
-    with zipfile.ZipFile(folder / "whole", "w") as archive:
-        for name in ("posterior.npy", "classes.npy"):
-            archive.write(folder / name, name)
+    yield write
+    file.seek(0)
+    _head(file, rows, len(classes), kind)
+    assert file.tell() == begin  # NumPy leaves room for the number of rows to grow
 
 
 @contextmanager
-def _csv(folder: Path, classes: list[str], logarithms: bool) -> Iterator[Write]:
-    with (folder / "whole").open("wb") as file:
-
-        def write(posterior: np.ndarray) -> None:
-            _frame(posterior, classes, logarithms).write_csv(file, include_header=not file.tell())
-
-        yield write
+def _npz(file: IO[bytes], path: Path, classes: list[str], logarithms: bool) -> Iterator[Write]:
+    with temporary_folder(path) as folder:
+        whole = folder / "posterior.npy"
+        with atomic_file(whole) as part, _npy(part, whole, classes, logarithms) as write:
+            yield write
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.write(whole, whole.name)
+            with archive.open("classes.npy", "w") as names:
+                np.save(names, np.array(classes))
 
 
 @contextmanager
-def _parquet(folder: Path, classes: list[str], logarithms: bool) -> Iterator[Write]:
+def _csv(file: IO[bytes], path: Path, classes: list[str], logarithms: bool) -> Iterator[Write]:
+    header = True
+
+    def write(posterior: np.ndarray) -> None:
+        nonlocal header
+        _frame(posterior, classes, logarithms).write_csv(file, include_header=header)
+        header = False
+
+    yield write
+
+
+@contextmanager
+def _parquet(file: IO[bytes], path: Path, classes: list[str], logarithms: bool) -> Iterator[Write]:
     import polars as pl
 
     written: list[Path] = []
+    with temporary_folder(path) as folder:
 
-    def write(posterior: np.ndarray) -> None:
-        part = folder / f"{len(written)}.parquet"
-        _frame(posterior, classes, logarithms).write_parquet(part)
-        written.append(part)
+        def write(posterior: np.ndarray) -> None:
+            frame = _frame(posterior, classes, logarithms)
+            written.append(write_atomically(folder / f"{len(written)}.parquet", frame.write_parquet))
 
-    yield write
-    # polars cannot append to a Parquet file, but joins many into one without holding them.
-    pl.scan_parquet(written).sink_parquet(folder / "whole")
+        yield write
+        # polars cannot append to a Parquet file, but joins many into one without holding them.
+        pl.scan_parquet(written, glob=False).sink_parquet(file)
 
 
 def _head(file: IO[bytes], rows: int, classes: int, kind: np.dtype) -> None:
