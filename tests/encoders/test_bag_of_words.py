@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from consilience.core.errors import InputError, MissingDataError
+from consilience.core.errors import InputError, MissingDataError, SavedModelError
 from consilience.core.samples import Modality, Samples
 from consilience.encoders import BagOfWords, build_encoder
 from consilience.encoders.bag_of_words import read_vectors
@@ -121,5 +121,18 @@ def test_a_saved_model_needs_no_file(glove, tmp_path):
     glove.unlink()
     again, _ = load_model(saved)
     assert torch.equal(again.predict(data, device="cpu").output, model.predict(data, device="cpu").output)
-    with pytest.raises(MissingDataError):  # another fit would begin with the file
+    with pytest.raises(SavedModelError, match=r"names .*glove.txt'.*if you trust it, set encoders="):
         Model.fit("late", data, encoders=again.encoders, trainer=Trainer(epochs=1, device="cpu"))
+    with pytest.raises(MissingDataError):  # another fit would begin with the file
+        Model.fit("late", data, encoders=encoders, trainer=Trainer(epochs=1, device="cpu"))
+
+
+def test_the_file_is_read_again_if_it_is_passed(glove, tmp_path):
+    data = Samples.of({"title": ["the red", "London , red", "blue the", "blue"] * 4}, [0, 1, 0, 1] * 4)
+    encoders = {"title": f"bag:{glove}"}
+    trainer = Trainer(epochs=1, device="cpu")
+    model = Model.fit("late", data, encoders=encoders, trainer=trainer)
+    again, _ = load_model(model.save(tmp_path / "model"), encoders)
+    assert torch.equal(again.predict(data, device="cpu").output, model.predict(data, device="cpu").output)
+    refitted = Model.fit("late", data, encoders=again.encoders, trainer=trainer)
+    assert torch.equal(refitted.predict(data, device="cpu").output, model.predict(data, device="cpu").output)

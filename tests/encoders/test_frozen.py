@@ -105,7 +105,7 @@ def test_fitting_encodes_once_and_prediction_under_corruption_anew(folders, enco
     assert encoded == [4, 40]
     assert not np.allclose(model.predict_proba(damaged), clean)
     assert encoded == [4, 40, 40]
-    again = load(model.save(tmp_path / "model"))
+    again = load(model.save(tmp_path / "model"), encoders=encoders)
     np.testing.assert_array_equal(again.predict_proba(samples), clean)
     assert again.get_params()["encoders"] == encoders
 
@@ -127,7 +127,7 @@ def test_a_model_that_has_changed_is_noticed(folders, tmp_path):
     changed.save_pretrained(own)
     body.cache_clear()
     with pytest.raises(SavedModelError, match=r"trained on features of .*own', whose weights have changed"):
-        load(saved)
+        load(saved, encoders=encoders)
 
 
 def test_another_processor_makes_other_features(folders, tmp_path):

@@ -293,7 +293,7 @@ class TestErrors:
             build_encoder(TITLE, "bert:no/such-model")
 
     def test_an_empty_folder(self, tmp_path):
-        with pytest.raises(InputError, match="could not be loaded: it is not in that folder"):
+        with pytest.raises(InputError, match="could not be loaded: it is not in that folder, or is damaged"):
             build_encoder(TITLE, f"bert:{tmp_path}")
 
     def test_an_image_model_without_a_processor_configuration(self, folders, tmp_path):

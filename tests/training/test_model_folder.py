@@ -116,7 +116,26 @@ def test_an_existing_model_is_replaced(model, folder):
     assert load_model(folder.parent / "empty")[0].name == "concat"
 
 
+def test_a_folder_or_link_under_the_name_of_a_model_file_is_not_removed(model, folder, tmp_path):
+    (folder / "experts.skops").mkdir()
+    (folder / "experts.skops" / "mine.csv").write_text("mine")
+    with pytest.raises(InputError, match=r"holds 'experts\.skops', which is no part of a model"):
+        model.save(folder)
+    assert (folder / "experts.skops" / "mine.csv").read_text() == "mine"
+
+
+def test_names_with_half_a_character_are_saved(tmp_path):
+    described = {"method": "late", "classes": ["\ud800", "é"]}
+    path = model_folder.write_folder(tmp_path / "model", model_folder.Folder(described, {}))
+    assert model_folder.read_folder(path).described["classes"] == ["\ud800", "é"]
+    assert model_folder.is_intact(path)
+    (path / WEIGHTS).write_bytes(b"")
+    assert not model_folder.is_intact(path)
+    assert not model_folder.is_intact(tmp_path)
+
+
 def test_a_failure_while_replacing_keeps_the_old_model(model, folder, monkeypatch):
+    monkeypatch.setattr(files, "_exchange", lambda *_: False)  # as on a file system without it
     replace, calls = files.os.replace, []
 
     def failing(source, target):

@@ -11,12 +11,15 @@ from consilience.encoders.choice import (
     encoder_names,
     is_custom,
     own_transforms,
+    passed_again,
     register_encoder,
     seen_by_encoder,
+    settings_of_choices,
 )
 from consilience.encoders.conv import Conv
 from consilience.encoders.custom_module import CustomModule
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths, masked_mean
+from consilience.encoders.foreign_files import only_passed_files
 from consilience.encoders.frozen import Frozen, features
 from consilience.encoders.mlp import Mlp, dense_block
 from consilience.encoders.pretrained import Bert, Pretrained, ResNet
@@ -51,7 +54,10 @@ __all__ = [
     "length_mask",
     "mask_lengths",
     "masked_mean",
+    "only_passed_files",
     "own_transforms",
+    "passed_again",
     "register_encoder",
     "seen_by_encoder",
+    "settings_of_choices",
 ]

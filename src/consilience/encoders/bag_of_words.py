@@ -16,6 +16,7 @@ from consilience.core.samples import Modality
 from consilience.core.settings import Interval, PositiveInt, Rate
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, masked_mean, token_mask, token_vectors
+from consilience.encoders.foreign_files import check_passed
 from consilience.encoders.mlp import dense_block
 
 
@@ -38,6 +39,7 @@ class BagOfWords(Encoder):
     reads = ("tokens",)
     size = "width"
     argument = "vectors"
+    files = ("vectors",)
 
     def __init__(
         self,
@@ -102,6 +104,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
     Returns:
         Vectors `[word, width]` float32, zeros where the file has none, and which words it has `[word]`.
     """
+    check_passed("file of word vectors", path)
     path = Path(path)
     if not path.is_file():
         raise MissingDataError(

@@ -17,6 +17,7 @@ from consilience.core.samples import Modality, Samples
 from consilience.core.settings import check_settings
 from consilience.encoders.custom_module import CustomModule
 from consilience.encoders.encoder import Encoder
+from consilience.encoders.foreign_files import passed_settings
 from consilience.preparation.transforms import Transform
 
 EncoderChoice = str | Mapping[str, Any] | nn.Module | None
@@ -27,6 +28,10 @@ ENCODERS: Registry[type[Encoder]] = Registry("encoder", group="consilience.encod
 _CUSTOM = "custom module"
 # The setting by which a saved encoder is rebuilt without the files it was made of.
 _REBUILT = "rebuilt"
+
+
+class SavedChoice(dict[str, Any]):
+    """A choice that comes from a saved model and names files; another fit may not read them."""
 
 
 def register_encoder(name: str) -> Callable[[_Class], _Class]:
@@ -127,7 +132,85 @@ def read_choice(modality: Modality, choice: str | Mapping[str, Any] | None) -> t
             reason = "has no setting to give so" if cls.argument is None else f"is given {cls.argument} twice"
             raise InputError(f"encoder '{name}:{argument}' of modality {modality.name!r}: {name} {reason}")
         settings[cls.argument] = argument
+    if isinstance(choice, SavedChoice) and (files := _files(cls, settings)):
+        raise SavedModelError(
+            f"modality {modality.name!r} has the encoder {cls.name!r} of a saved model, which names "
+            f"{', '.join(map(repr, files.values()))}. What a saved model names is not read; if you trust it, set "
+            f"encoders={{{modality.name!r}: {plain_choice(choice)!r}}}, here or in load"
+        )
     return cls, settings
+
+
+def passed_again(name: str, saved: EncoderChoice, given: EncoderChoice, what: str = "encoder") -> EncoderChoice:
+    """Return a saved choice with the files that the caller of `load` passes for it.
+
+    Args:
+        name: The modality, for messages.
+        saved: The choice as it was saved.
+        given: The choice as the caller gives it.
+        what: What is chosen, for messages.
+
+    Raises:
+        InputError: If the saved choice names no files, or the given one is another encoder or has other settings.
+
+    >>> passed_again("text", {"name": "frozen:old", "cache": "/tmp", "hidden": [8]}, "frozen:new")
+    {'name': 'frozen', 'hidden': [8], 'model': 'new'}
+    """
+    if is_custom(saved):
+        return given
+    modality = Modality(name, "text", ())  # its kind does not matter, since the encoder is named
+    of_encoder = what == "encoder" and _has_name(saved)
+    cls, settings = read_choice(modality, saved) if of_encoder else (Encoder, {})  # type: ignore[arg-type]
+    if isinstance(given, nn.Module) or not _files_read(cls, settings):
+        raise InputError(
+            f"the model had no {what} of your own for modality {name!r}; what it had is saved with it, so leave it out"
+        )
+    other, passed = read_choice(modality, given)
+    if other is not cls:
+        raise InputError(f"the encoder of modality {name!r} was saved as {cls.name!r}, and {other.name!r} was passed")
+    for setting, value in passed.items():
+        if setting not in cls.files and _plain(setting, value) != settings.get(setting):
+            raise InputError(
+                f"the encoder of modality {name!r} was saved with {setting}={settings.get(setting)!r}, and "
+                f"{value!r} was passed: leave it out"
+            )
+    kept = {setting: value for setting, value in settings.items() if setting not in (*cls.files, _REBUILT)}
+    return {"name": cls.name, **kept, **{setting: passed[setting] for setting in cls.files if setting in passed}}
+
+
+def settings_of_choices(choices: Mapping[str, EncoderChoice]) -> dict[str, dict[str, Any]]:
+    """Return modality → settings of its encoder, for `only_passed_files`; a user's own module has none."""
+    settings: dict[str, dict[str, Any]] = {}
+    for name, choice in choices.items():
+        if isinstance(choice, Encoder):
+            settings[name] = dict(choice.settings)
+        elif _has_name(choice):
+            cls, own = read_choice(Modality(name, "text", ()), choice)  # type: ignore[arg-type]
+            settings[name] = {**own, **_files_read(cls, own)}
+    return settings
+
+
+def _has_name(choice: Any) -> bool:
+    """Whether a choice is a name, or settings with a name."""
+    return isinstance(choice, str) or (isinstance(choice, Mapping) and "name" in choice)
+
+
+def _files(cls: type[Encoder], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that name files."""
+    return {name: settings[name] for name in cls.files if settings.get(name) is not None}
+
+
+def _files_read(cls: type[Encoder], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with the model that a pretrained encoder has by default."""
+    default = getattr(cls, "default_model", None)
+    return {**({} if default is None else {"model": default}), **_files(cls, settings)}
+
+
+def _saved_choice(choice: Any) -> Any:
+    """A choice without the setting `rebuilt`, marked as of a saved model if it names files."""
+    named = {"name": choice} if isinstance(choice, str) else plain_choice(choice)
+    cls, settings = read_choice(Modality("", "text", ()), named)
+    return SavedChoice(named) if _files(cls, settings) else plain_choice(choice)
 
 
 def own_transforms(
@@ -158,8 +241,8 @@ def seen_by_encoder(modality: Modality, choice: EncoderChoice = None) -> Modalit
 
 def _preparing(modality: Modality, choice: EncoderChoice) -> tuple[type[Encoder] | None, dict[str, Any]]:
     """The chosen encoder and its settings, if it prepares raw values itself; no default encoder does."""
-    if isinstance(choice, str) or (isinstance(choice, Mapping) and "name" in choice):
-        cls, settings = read_choice(modality, choice)
+    if _has_name(choice):
+        cls, settings = read_choice(modality, choice)  # type: ignore[arg-type]
         if cls.prepares:
             return cls, settings
     if isinstance(choice, Encoder) and choice.prepares:
@@ -208,15 +291,22 @@ def describe_encoders(choices: Mapping[str, EncoderChoice], built: nn.Module) ->
 def as_chosen(described: Mapping[str, EncoderChoice]) -> dict[str, EncoderChoice]:
     """Described choices without the setting `rebuilt`, so that another fit starts from the files.
 
+    Files that the caller of `load` did not pass are not read by another fit either: it raises an error.
+
     >>> as_chosen({"title": {"name": "bag:glove.txt", "rebuilt": 300}})
     {'title': {'name': 'bag:glove.txt'}}
     """
     return {
-        name: {key: value for key, value in choice.items() if key != _REBUILT}
-        if isinstance(choice, Mapping)
-        else choice
+        name: _saved_choice(choice) if _has_name(choice) and passed_settings(name) is None else plain_choice(choice)
         for name, choice in described.items()
     }
+
+
+def plain_choice(choice: Any) -> Any:
+    """A choice without the setting `rebuilt`."""
+    if not isinstance(choice, Mapping):
+        return choice
+    return {key: value for key, value in choice.items() if key != _REBUILT}
 
 
 def is_custom(described: Any) -> bool:

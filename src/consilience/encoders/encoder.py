@@ -41,6 +41,7 @@ class Encoder(DeclaredSettings, nn.Module):
     Attributes:
         reads: The kinds of modalities that it can read.
         argument: The setting that a choice "name:value" gives.
+        files: The settings that name files or folders. A saved model does not read them, unless they are passed again.
         size: The setting, kept as an attribute of that name, that makes the encoder wider.
         prepares: Whether it prepares raw values itself, by `sees` and `prepare` with its `settings`.
         modality_name: The modality that it encodes.
@@ -49,6 +50,7 @@ class Encoder(DeclaredSettings, nn.Module):
     name: ClassVar[str]
     reads: ClassVar[tuple[Kind, ...]]
     argument: ClassVar[str | None] = None
+    files: ClassVar[tuple[str, ...]] = ()
     size: ClassVar[str | None] = None
     prepares: ClassVar[bool] = False
     modality_name: str = ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from consilience.core.errors import InputError
-from consilience.core.files import write_atomically
+from consilience.core.files import remove_leftovers, write_atomically
 
 CACHE_VARIABLE = "CONSILIENCE_CACHE"
 # The size of the cache in memory, used where no folder is given.
@@ -76,6 +76,7 @@ class DiskCache:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"features cannot be kept in {folder}: {error}") from error
+        remove_leftovers(folder)
 
     def find(self, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Return features `[row, width]` float32, zeros for rows that are not cached, and which rows are cached."""

@@ -19,10 +19,12 @@ from torch import Tensor
 
 from consilience.core.errors import InputError, SavedModelError, unknown_name
 from consilience.core.samples import Kind, Modality, Samples
+from consilience.core.seeding import seeded
 from consilience.core.settings import PositiveInt, Rate
 from consilience.corruption import Statistics
 from consilience.encoders.choice import register_encoder
 from consilience.encoders.feature_cache import DiskCache, MemoryCache, cache_folder, row_keys
+from consilience.encoders.foreign_files import passed_settings
 from consilience.encoders.mlp import Mlp
 from consilience.encoders.pretrained import Pooling, Pretrained
 from consilience.encoders.processors import make_processor
@@ -37,7 +39,7 @@ class Frozen(Mlp):
     """An mlp on the features of a frozen pretrained model of text, images or sound; each sample is encoded only once.
 
     Methods that read parts of a modality get a single part here; for them choose `pretrained`. A saved model holds the
-    mlp, and of the pretrained model only its name and a checksum of its weights.
+    mlp, and of the pretrained model only its name and a checksum of its weights: pass the encoder again to `load`.
 
     Args:
         modality: The vector of the model's features.
@@ -50,6 +52,7 @@ class Frozen(Mlp):
 
     reads = ("vector",)
     argument = "model"
+    files = ("model", "cache")
     prepares = True
 
     def __init__(
@@ -91,13 +94,18 @@ class FrozenFeatures:
         """processor: turns raw values into the model's input. checksum: of the weights of a saved model."""
         self.processor, self.model, self.pooling, self.cache = processor, model, pooling, cache
         encoder, loaded = _body(model, processor.output.kind, pooling)
-        if checksum is not None and checksum != loaded:
-            raise SavedModelError(
-                f"modality {processor.output.name!r} was trained on features of {model!r}, whose weights have changed"
-            )
-        self.checksum = loaded
+        self.checksum = loaded if checksum is None else checksum
+        self._check(loaded)
         self.output = Modality(processor.output.name, "vector", (encoder.width,))
         self._store: DiskCache | MemoryCache | None = None
+
+    def _check(self, loaded: str) -> None:
+        """Raise an error if the weights are not those of training."""
+        if loaded != self.checksum:
+            raise SavedModelError(
+                f"modality {self.processor.output.name!r} was trained on features of {self.model!r}, whose weights "
+                "have changed"
+            )
 
     @torch.no_grad()
     def __call__(
@@ -122,7 +130,8 @@ class FrozenFeatures:
         return torch.from_numpy(features).to(dtype), None
 
     def _encode(self, values: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
-        encoder, _ = _body(self.model, self.processor.output.kind, self.pooling)
+        encoder, loaded = _body(self.model, self.processor.output.kind, self.pooling)
+        self._check(loaded)  # it may have been loaded again since
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         encoder.to(device).eval()
         parts = []
@@ -156,10 +165,21 @@ class FrozenFeatures:
 
 @register_transform("frozen")
 def _load_frozen(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
+    """The saved model names no file that is read: the pretrained model and the cache are those passed to `load`."""
+    passed = passed_settings(output.name)
+    if not passed or not passed.get("model"):
+        raise SavedModelError(
+            f"modality {output.name!r} was trained on features of the pretrained model {entry['model']!r}, which is "
+            "not saved with it. If you trust that folder or name, pass it again: "
+            f"load(path, encoders={{{output.name!r}: {'frozen:' + str(entry['model'])!r}}}); on the command line, "
+            f"--encoder {output.name}=frozen:FOLDER"
+        )
     inner = entry["inner"]
+    if inner["transform"] not in ("tokeniser", "raw"):
+        raise SavedModelError(f"modality {output.name!r} was saved with an unknown processor {inner['transform']!r}")
     seen = Modality(output.name, inner["kind"], tuple(inner["shape"]))
     processor = load_transform(seen, inner, {f"0.{name}": value for name, value in tensors.items()}, 0)
-    return FrozenFeatures(processor, entry["model"], entry["pooling"], entry["cache"], entry["checksum"])
+    return FrozenFeatures(processor, passed["model"], entry["pooling"], passed.get("cache"), str(entry["checksum"]))
 
 
 def features(
@@ -205,8 +225,7 @@ def _settings(settings: Mapping[str, Any]) -> tuple[str, Pooling, str | None]:
 @lru_cache(maxsize=4)
 def _body(model: str, kind: Kind, pooling: Pooling) -> tuple[Pretrained, str]:
     """A frozen model and a checksum of its processor and weights, loaded once in a process."""
-    with torch.random.fork_rng(devices=[]):  # weights that a checkpoint lacks are drawn with a fixed seed
-        torch.manual_seed(0)
+    with seeded(0):  # weights that a checkpoint lacks are drawn with a fixed seed
         encoder = Pretrained(Modality(model, kind, ()), model=model, pooling=pooling).eval()
     digest = hashlib.sha256(json.dumps(encoder.processor, sort_keys=True).encode())
     for name, value in encoder.state_dict().items():

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.errors import InputError, SavedModelError, UnsupportedError
 from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.encoders.choice import register_encoder
@@ -28,6 +28,7 @@ from consilience.encoders.encoder import (
     masked_mean,
     token_mask,
 )
+from consilience.encoders.foreign_files import loading_saved_model
 from consilience.encoders.processors import (
     import_transformers,
     load_pretrained,
@@ -49,6 +50,20 @@ _PROCESSOR = (
     *("do_resize", "size", "resample", "crop_pct", "do_center_crop", "crop_size"),
     *("do_normalize", "image_mean", "image_std"),
 )
+# The entries of a model's configuration that name code, or where it came from; a model is rebuilt without them.
+_OF_CODE = frozenset(
+    (
+        *("auto_map", "custom_pipelines", "name_or_path", "_name_or_path", "task_specific_params"),
+        *(
+            f"{start}{part}_implementation{end}"
+            for part in ("attn", "experts")
+            for start in ("", "_")
+            for end in ("", "_internal")
+        ),
+    )
+)
+# The entries that hold words of any kind.
+_LABELS = ("id2label", "label2id")
 
 
 @register_encoder("pretrained")
@@ -68,6 +83,7 @@ class Pretrained(Encoder):
 
     reads: ClassVar[tuple[Kind, ...]] = ("tokens", "image", "sequence", "vector")
     argument = "model"
+    files = ("model",)
     prepares = True
     default_model: ClassVar[str | None] = None
 
@@ -197,17 +213,55 @@ class ResNet(Pretrained):
 
 
 def load_body(model: str) -> Any:
-    """A pretrained model without its heads, in 32 bits; of an encoder and decoder, the encoder."""
-    body = load_pretrained("AutoModel", model, dtype=torch.float32)
+    """A pretrained model without its heads, in 32 bits; of an encoder and decoder, the encoder.
+
+    Pickled weights (`pytorch_model.bin`) are read as tensors only, and for a saved model not at all.
+    """
+    safe = True if loading_saved_model() else None
+    body = load_pretrained("AutoModel", model, dtype=torch.float32, use_safetensors=safe, weights_only=True)
     return _without_heads(body)
 
 
 def empty_body(config: Mapping[str, Any]) -> Any:
-    """The same model with weights yet to be loaded."""
+    """The same model with weights yet to be loaded, from nothing but its configuration."""
     transformers = import_transformers()
-    settings = dict(config)
-    built = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
-    return _without_heads(transformers.AutoModel.from_config(built, dtype=torch.float32))
+    settings = without_references(config)
+    try:
+        built = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
+        return _without_heads(transformers.AutoModel.from_config(built, dtype=torch.float32, trust_remote_code=False))
+    except Exception as error:  # of any of the libraries that take part, for a configuration with any content
+        raise InputError(
+            f"a pretrained model cannot be built from its saved configuration: {type(error).__name__}: {error}"
+        ) from error
+
+
+def without_references(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's configuration without what would load code, and an error if it would load files.
+
+    Raises:
+        SavedModelError: If a value names a file, a folder or a model on the hub.
+
+    >>> without_references({"model_type": "bert", "auto_map": {"AutoModel": "code.Model"}, "_name_or_path": "a/b"})
+    {'model_type': 'bert'}
+    """
+    return {key: _without_references(key, value) for key, value in config.items() if key not in _OF_CODE}
+
+
+def _without_references(key: str, value: Any) -> Any:
+    if key in _LABELS:
+        return value
+    if isinstance(value, Mapping):
+        return without_references(value)
+    if isinstance(value, list):
+        return [_without_references(key, item) for item in value]
+    # A backbone is loaded by its name, and a model of timm may name files in any of its settings.
+    of_timm = key == "model_type" and str(value).startswith("timm")
+    if isinstance(value, str) and (key == "backbone" or of_timm or any(mark in value for mark in "/\\:")):
+        raise SavedModelError(
+            f"the configuration of a pretrained model names {key}={value!r}, which is not part of the saved model. "
+            "If you trust it, pass the pretrained model again: load(path, encoders={modality: 'pretrained:FOLDER'})"
+        )
+    return value
 
 
 def _without_heads(body: Any) -> Any:

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.errors import ConsilienceError, InputError, UnsupportedError
 from consilience.core.samples import Modality, Samples
 from consilience.corruption import Statistics
+from consilience.encoders.foreign_files import check_passed
 from consilience.preparation.transforms import Standardise, Transform, read_moments, register_transform
 
 # The most tokens of a text, where a tokeniser does not state how many its model can read.
@@ -33,16 +34,19 @@ class Tokeniser:
     def __init__(self, output: Modality, described: str, longest: int):
         """described: the tokeniser as JSON of the library `tokenizers`. longest: the most tokens of a text."""
         self._described, self.longest = described, longest
-        self._tokeniser = _from_json(described)
-        self._tokeniser.no_padding()
-        self._tokeniser.enable_truncation(longest)
-        self.output = replace(output, kind="tokens", vocabulary=self._tokeniser.get_vocab_size() + 1)
+        with _tokenising(output):
+            self._tokeniser = _from_json(described)
+            self._tokeniser.no_padding()
+            self._tokeniser.enable_truncation(longest)
+            known = self._tokeniser.get_vocab_size()
+        self.output = replace(output, kind="tokens", vocabulary=known + 1)
 
     def __call__(
         self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, np.ndarray | None]:
         """Ids `[rows, time]` with the model's special tokens, and their lengths."""
-        rows = [encoding.ids for encoding in self._tokeniser.encode_batch(values.tolist())]
+        with _tokenising(self.output):
+            rows = [encoding.ids for encoding in self._tokeniser.encode_batch(values.tolist())]
         lengths = np.array([max(1, len(row)) for row in rows], dtype=np.int64)
         ids = np.zeros((len(rows), int(lengths.max(initial=1))), dtype=np.int64)
         for row, tokens in zip(ids, rows):
@@ -149,6 +153,7 @@ def read_tokeniser(model: str) -> tuple[str, int, int | None]:
 
 def read_processor(model: str) -> dict[str, Any]:
     """A model's processor configuration: the size, mean, std and so on of the images or sound it reads."""
+    check_passed("pretrained model", model)
     cached_file = import_transformers().utils.cached_file
     for name in ("preprocessor_config.json", "processor_config.json"):
         try:
@@ -178,18 +183,28 @@ def import_transformers() -> Any:
 
 
 def load_pretrained(kind: str, model: str, **options: Any) -> Any:
-    """Load a model, configuration or tokeniser by hub name or folder, or raise an error that says why not."""
+    """Load a model, configuration or tokeniser by hub name or folder, or raise an error that says why not.
+
+    Code that comes with a model is never run.
+    """
     transformers = import_transformers()
     if not isinstance(model, str) or not model:
         raise InputError(f"model must be a name on the Hugging Face hub or a folder, got {model!r}")
+    check_passed("pretrained model", model)
     try:
         with _quietly(transformers.utils.logging):
-            return getattr(transformers, kind).from_pretrained(model, **options)
-    except (OSError, ValueError, KeyError) as error:
-        where = "it is not in that folder" if Path(model).is_dir() else "no such folder, and not found on the hub"
+            return getattr(transformers, kind).from_pretrained(model, trust_remote_code=False, **options)
+    except Exception as error:  # of any of the libraries that take part, for a folder with any content
         reason = str(error).strip().partition("\n")[0]
+        if "custom code" in reason:
+            where = "it needs code of its own, which is never run"
+        elif not Path(model).is_dir():
+            where = "no such folder, and not found on the hub"
+        else:
+            where = "it is not in that folder, or is damaged"
         raise InputError(
-            f"the {kind.removeprefix('Auto').lower()} of {model!r} could not be loaded: {where} ({reason})"
+            f"the {kind.removeprefix('Auto').lower()} of {model!r} could not be loaded: {where} "
+            f"({type(error).__name__}: {reason})"
         ) from error
 
 
@@ -212,3 +227,18 @@ def _from_json(described: str) -> Any:
         import_transformers()  # raises an error that says how to install both
         raise
     return Tokenizer.from_str(described)
+
+
+@contextmanager
+def _tokenising(modality: Modality) -> Iterator[None]:
+    """Turn what the library tokenizers raises into one of our errors; a panic of Rust is no Exception."""
+    try:
+        yield
+    except ConsilienceError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise InputError(
+            f"the pretrained model's tokeniser of modality {modality.name!r} failed: {type(error).__name__}: {error}"
+        ) from error

@@ -150,6 +150,7 @@ def sinusoids(steps: int, width: int, device: torch.device | None = None) -> Ten
     (torch.Size([500, 3]), [0.0, 1.0, 0.0])
     """
     pairs = (width + 1) // 2
-    rates = torch.exp(torch.arange(pairs, device=device) * (-2 * math.log(10_000.0) / width))
+    # In 32 bits, not in the default dtype, which training in another thread may have set.
+    rates = torch.exp(torch.arange(pairs, dtype=torch.float32, device=device) * (-2 * math.log(10_000.0) / width))
     angles = torch.arange(steps, device=device)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width]

@@ -29,7 +29,7 @@ from consilience.methods import Prediction
 from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
-from consilience.training.model_folder import read_extra_tensors
+from consilience.training.model_folder import read_extra_tensors, rebuilding
 
 # Parameters that the imputer has from the estimator unless `impute` sets them; only the method hides modalities.
 _SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name != "modality_dropout"))
@@ -177,8 +177,8 @@ class _FusionEstimator(ReadsSamples):
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`.
 
-        A validation set, a random generator and callbacks are not saved. Encoders that are modules of your own must be
-        passed to `consilience.load`.
+        A validation set, a random generator, callbacks and the folder of checkpoints are not saved. Encoders that are
+        modules of your own and `frozen` ones must be passed to `consilience.load`.
         """
         check_is_fitted(self, "model_")
         extra = describe_fitted(self)
@@ -283,14 +283,14 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
     classes: dict[str, Any] = {"FusionClassifier": FusionClassifier, "FusionRegressor": FusionRegressor}
     if extra.get("estimator") not in classes:
         raise SavedModelError(f"{path} holds a model but no estimator; read it with consilience.training.load_model")
-    try:
+    with rebuilding(path, "the estimator"):
         parameters, learned = restore_fitted(extra)
+        if parameters.get("settings"):
+            parameters["settings"] = model.settings
         estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
         estimator._adopt(model, gives_weights=learned["gives_weights_"])
         if "imputer" in extra:
             estimator.imputer_ = TrainedLatent.from_state(read_extra_tensors(path), extra["imputer"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise SavedModelError(f"loading {path}: the estimator cannot be rebuilt as it was saved: {error}") from error
     for name, value in learned.items():
         setattr(estimator, name, value)
     return estimator

@@ -15,7 +15,7 @@ from consilience.estimators.fusion import FusionClassifier, FusionRegressor, loa
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.saving import BAYES, ENCODER, LATENT, read_bayes, read_encoder, read_latent
 from consilience.methods.latent.single_encoder import SingleEncoder
-from consilience.training.model_folder import read_description
+from consilience.training.model_folder import loading, read_description
 
 
 def load(
@@ -25,11 +25,15 @@ def load(
     decoders: Mapping[str, nn.Module] | None = None,
     trusted: Sequence[str] = (),
 ) -> FusionClassifier | FusionRegressor | BayesFusion | MultimodalVAE | SingleEncoder:
-    """Load an estimator that `save` wrote, or an exported encoder. Nothing in the folder is executed.
+    """Load an estimator that `save` wrote, or an exported encoder.
+
+    Nothing in the folder is executed, no file outside of it is read, and nothing is written. What lies outside of the
+    folder is used only if it is passed here.
 
     Args:
         path: The folder.
-        encoders: Modality → encoder, for encoders that are modules of the user's own; they are not saved.
+        encoders: Modality → encoder, for what is not saved with a model: modules of the user's own, and the pretrained
+            model and cache of a `frozen` encoder (`"frozen:FOLDER"`, or its settings).
         decoders: The same for the decoders of a `MultimodalVAE`.
         trusted: Full names of the types of experts that are not defined by scikit-learn. Name only types you trust.
 
@@ -37,24 +41,35 @@ def load(
         The fitted estimator, or the encoder.
 
     Raises:
-        SavedModelError: If the folder is damaged, is not a saved model, or needs a module that was not given.
+        SavedModelError: If the folder is damaged, is not a saved model, or needs something that was not given; the
+            message says what to pass.
     """
     folder = Path(path)
+    with loading(folder, encoders):
+        return _load(folder, encoders, decoders, trusted)
+
+
+def _load(
+    folder: Path,
+    encoders: Mapping[str, EncoderChoice] | None,
+    decoders: Mapping[str, nn.Module] | None,
+    trusted: Sequence[str],
+) -> Any:
     estimator = read_description(folder).get("estimator")
     if decoders and estimator != LATENT:
-        raise InputError(f"loading {path}: only a {LATENT} has decoders, so leave decoders= out")
+        raise InputError(f"loading {folder}: only a {LATENT} has decoders, so leave decoders= out")
     if estimator == LATENT:
-        return _rebuild(MultimodalVAE, path, *read_latent(folder, encoders, decoders))
+        return _rebuild(MultimodalVAE, folder, *read_latent(folder, encoders, decoders))
     if estimator == ENCODER:
         return read_encoder(folder, encoders)
     if estimator != BAYES:
         return load_fusion(folder, encoders)
     if encoders:
-        raise InputError(f"loading {path}: a {BAYES} has no encoders, so leave encoders= out")
-    return _rebuild(BayesFusion, path, *read_bayes(folder, trusted))
+        raise InputError(f"loading {folder}: a {BAYES} has no encoders, so leave encoders= out")
+    return _rebuild(BayesFusion, folder, *read_bayes(folder, trusted))
 
 
-def _rebuild(cls: Any, path: str | Path, parameters: Mapping[str, Any], learned: Mapping[str, Any]) -> Any:
+def _rebuild(cls: Any, path: Path, parameters: Mapping[str, Any], learned: Mapping[str, Any]) -> Any:
     try:
         model = cls(**parameters)
     except TypeError as error:

@@ -23,9 +23,10 @@ from consilience.data.files.column_encoding import Encoding
 from consilience.encoders import EncoderChoice
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
+from consilience.training.building_limits import BuildingLimits
 from consilience.training.model_folder import (
     Folder,
-    add_custom_modules,
+    add_given,
     prefixed,
     read_folder,
     rebuilding,
@@ -64,8 +65,8 @@ def restore_fitted(described: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters as JSON values for `restore_parameters`.
 
-    A validation set and a random generator become None. Callbacks are left out, and so are encoders and decoders,
-    which are saved with the model.
+    A validation set and a random generator become None. Callbacks and the folder of checkpoints are left out, and so
+    are encoders and decoders, which are saved with the model.
 
     >>> describe_parameters({"columns": {"a": slice(2)}, "class_weight": {0: 2.0}, "random_state": 0})
     {'columns': {'a': {'slice': [None, 2, None]}}, 'class_weight': [[0, 2.0]], 'random_state': 0}
@@ -73,6 +74,7 @@ def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     described = dict(parameters)
     for name in ("encoders", "decoders", "callbacks"):
         described.pop(name, None)
+    described |= _without_checkpoint(parameters)
     described["columns"] = describe_columns(parameters.get("columns"))
     if isinstance(parameters.get("validation"), Samples | tuple | list):
         described["validation"] = None
@@ -85,10 +87,24 @@ def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def restore_parameters(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that `describe_parameters` wrote."""
-    parameters = dict(described) | {"columns": restore_columns(described["columns"])}
+    parameters = dict(described) | {"columns": restore_columns(described["columns"])} | _without_checkpoint(described)
     if isinstance(weights := described.get("class_weight"), list):
         parameters["class_weight"] = dict(weights)
     return parameters
+
+
+def _without_checkpoint(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Training settings, those of an imputer too, without the folder of checkpoints: a loaded model writes to none.
+
+    >>> _without_checkpoint({"training": {"checkpoint": "runs"}, "impute": {"training": {"checkpoint": "x", "lr": 1}}})
+    {'training': None, 'impute': {'training': {'lr': 1}}}
+    """
+    cleaned: dict[str, Any] = {}
+    if isinstance(training := parameters.get("training"), Mapping):
+        cleaned["training"] = {name: value for name, value in training.items() if name != "checkpoint"} or None
+    if isinstance(impute := parameters.get("impute"), Mapping):
+        cleaned["impute"] = {**impute, **_without_checkpoint(impute)}
+    return cleaned
 
 
 def describe_columns(columns: Mapping[str, Any] | None) -> Any:
@@ -146,7 +162,8 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
         parameters, names = dict(described["parameters"]), tuple(described["modalities"])
         classes = Task.from_json(described["task"]).classes
         assert classes is not None
-        rule = BayesRule(len(names), len(classes), **described["rule"]).double()
+        with BuildingLimits(folder.tensors.values()):
+            rule = BayesRule(len(names), len(classes), **described["rule"]).double()
         columns = None if described["columns"] is None else tuple(described["columns"])
         learned: dict[str, Any] = {"classes_": classes, "columns_": columns, "modalities_": names, "rule_": rule}
         rule.load_state_dict(folder.part(_RULE))
@@ -231,8 +248,8 @@ def read_latent(
         described = dict(folder.described["latent"])
         parameters, learned = restore_fitted(folder.described)
         settings = dict(described["settings"])
-        described["encoders"] = add_custom_modules(path, described["encoders"], encoders or {})
-        settings["decoders"] = add_custom_modules(path, settings["decoders"] or {}, decoders or {}, "decoders") or None
+        described["encoders"] = add_given(path, described["encoders"], encoders or {})
+        settings["decoders"] = add_given(path, settings["decoders"] or {}, decoders or {}, "decoders") or None
         described["settings"] = settings
         trained = TrainedLatent.from_state(folder.tensors, described)
     learned["trained_"], learned["modalities_"] = trained, trained.names
@@ -250,5 +267,5 @@ def read_encoder(path: Path, encoders: Mapping[str, EncoderChoice] | None = None
     folder = read_folder(path)
     with rebuilding(path, "the encoder"):
         described = dict(folder.described["encoder"])
-        described["encoders"] = add_custom_modules(path, described["encoders"], encoders or {})
+        described["encoders"] = add_given(path, described["encoders"], encoders or {})
         return SingleEncoder.from_state(folder.tensors, described)

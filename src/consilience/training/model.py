@@ -16,6 +16,7 @@ from consilience.core.batches import Batch
 from consilience.core.correlation import Correlation, correlation, static_weights
 from consilience.core.errors import InputError, SavedModelError, TrustWarning
 from consilience.core.samples import Samples
+from consilience.core.seeding import seeded
 from consilience.core.targets import Task, TaskKind
 from consilience.corruption import Corruptor, Statistics
 from consilience.data import read_with_recipe
@@ -23,12 +24,14 @@ from consilience.encoders import EncoderChoice, as_chosen, describe_encoders, ow
 from consilience.methods import Method, Prediction, Spec, build, expert_losses
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.devices import resolve_device, seeded
+from consilience.training.building_limits import BuildingLimits
+from consilience.training.devices import resolve_device
 from consilience.training.model_folder import (
     EXTRA,
     Folder,
-    add_custom_modules,
+    add_given,
     check_described,
+    loading,
     prefixed,
     read_description,
     read_folder,
@@ -170,7 +173,7 @@ class Model:
         weights = prefixed(_METHOD, self.method.state_dict()) | prefixed(_PREPARATION, learned)
         described = {
             "method": self.name,
-            "settings": self.settings,
+            "settings": self.method.saved_settings(self.settings),
             "encoders": describe_encoders(self.encoders, self.method),
             "preparation": prepared,
             "recipe": self.recipe,
@@ -180,11 +183,12 @@ class Model:
 
 
 def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = None) -> tuple[Model, dict[str, Any]]:
-    """Read what `Model.save` wrote.
+    """Read what `Model.save` wrote. Nothing in the folder is executed, and no other file is read.
 
     Args:
         path: The folder.
-        encoders: The user's own encoder modules, whose code is not stored.
+        encoders: What the folder does not hold: the user's own encoder modules, and `frozen` encoders with their model
+            and cache.
 
     Returns:
         The model, and the `extra` that was saved with it.
@@ -195,22 +199,27 @@ def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = 
         raise SavedModelError(f"{path} holds a {described['estimator']}, not a trained method; read it with load")
     check_described(folder, described, _FIELDS)
     content = read_folder(folder)
-    chosen = add_custom_modules(folder, described["encoders"], encoders or {})
+    chosen = add_given(folder, described["encoders"], encoders or {})
     name, settings = described["method"], described["settings"]
     try:
-        preparation = Preparation.from_state(content.part(_PREPARATION), described["preparation"])
-        spec = Spec(preparation.modalities, preparation.task, chosen)
-        with seeded(0):  # these weights are overwritten at once
-            method = build(name, spec, settings)
+        with loading(folder, encoders):
+            preparation = Preparation.from_state(content.part(_PREPARATION), described["preparation"])
+            spec = Spec(preparation.modalities, preparation.task, chosen)
+            state = content.part(_METHOD)
+            with seeded(0), BuildingLimits(state.values(), name):  # these weights are overwritten at once
+                method = build(name, spec, settings)
+            kept = as_chosen(chosen)
+            if "encoder" in settings:  # of a method that has one encoder for all modalities
+                settings = {**settings, **as_chosen({"encoder": settings["encoder"]})}
     except SavedModelError as error:
         raise SavedModelError(f"loading {path}: {error}") from error
-    except (InputError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # a description may hold anything
         raise SavedModelError(
             f"loading {path}: the method {name!r} cannot be built as it was saved: {error}. If it was registered by a "
             "package of its own, import that first; if it had encoders of your own, pass the same ones"
         ) from error
-    _load_weights(method, content.part(_METHOD), folder)
-    model = Model(name, settings, as_chosen(chosen), method, preparation, [], described.get("recipe"))
+    _load_weights(method, state, folder)
+    model = Model(name, settings, kept, method, preparation, [], described.get("recipe"))
     return model, described["extra"]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from typing import Any
 from torch import Tensor
 
 from consilience.core.errors import ConsilienceError, InputError, SavedModelError
-from consilience.core.files import atomic_folder
-from consilience.encoders import is_custom
+from consilience.core.files import atomic_folder, remove_leftovers
+from consilience.encoders import is_custom, only_passed_files, passed_again, settings_of_choices
 from consilience.version import __version__
 
 # The only files of a saved model: a folder with any other file is never replaced.
@@ -30,7 +29,6 @@ EXPERTS = "experts.skops"  # scikit-learn's, where there are any
 FORMAT = 1
 EXTRA = "extra."
 _FIELDS = {"format": int, "version": str, "sha256": str, "checksum": str}
-_DOES_NOT_FIT = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,14 @@ def write_folder(path: Path, content: Folder) -> Path:
     Raises:
         InputError: If the path holds something that is not a saved model, or the description is not JSON.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     path = path.absolute()
     check_replaceable(path)
     with atomic_folder(path) as folder:
         # A contiguous copy of each: safetensors refuses tensors that share memory.
         tensors = {key: value.detach().cpu().clone().contiguous() for key, value in content.tensors.items()}
-        save_file(tensors, folder / WEIGHTS)
+        (folder / WEIGHTS).write_bytes(save(tensors))
         described = {"format": FORMAT, "library": "consilience", "version": __version__, **content.described}
         described["sha256"] = _digest(folder / WEIGHTS)
         if content.experts is not None:
@@ -87,9 +85,9 @@ def write_folder(path: Path, content: Folder) -> Path:
             ) from error
         sealed = json.loads(text)
         sealed["checksum"] = _seal(sealed)
-        (folder / DESCRIPTION).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
-        # safetensors renames a temporary file, which only its owner may read; this one has what the umask gives.
-        shutil.copymode(folder / DESCRIPTION, folder / WEIGHTS)
+        readable = json.dumps(sealed, indent=1, ensure_ascii=False)
+        # UTF-8 has no lone surrogates; with a backslash they are JSON.
+        (folder / DESCRIPTION).write_text(readable, encoding="utf-8", errors="backslashreplace")
     return path
 
 
@@ -99,7 +97,6 @@ def read_folder(path: Path) -> Folder:
     Raises:
         SavedModelError: If a file is missing, damaged or was changed; the message says which.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     described = read_description(path)
@@ -111,13 +108,11 @@ def read_folder(path: Path) -> Folder:
         )
     experts = described.get("experts_sha256")
     for name, digest in ((WEIGHTS, described["sha256"]), (EXPERTS, experts)):
-        if digest is not None and not (path / name).is_file():
-            raise SavedModelError(f"{path} is not a model saved by consilience: {name} is missing")
-        if digest is not None and _digest(path / name) != digest:
+        if digest is not None and _digest(_own_file(path, name)) != digest:
             raise SavedModelError(f"{path / name} is truncated or was changed after saving: its checksum differs")
     try:
         tensors = load_file(path / WEIGHTS)
-    except (SafetensorError, OSError) as error:
+    except Exception as error:  # of safetensors, of torch for an unknown type, or of the system
         raise SavedModelError(f"{path / WEIGHTS} is damaged: {error}") from error
     return Folder(described, tensors, None if experts is None else (path / EXPERTS).read_bytes())
 
@@ -130,19 +125,38 @@ def read_extra_tensors(path: Path) -> dict[str, Tensor]:
 def read_description(path: Path) -> dict[str, Any]:
     """Return the description of a folder, after checking that consilience wrote it and nobody changed it."""
     if not path.is_dir():
+        remove_leftovers(path.parent, path.name)  # a process killed while it replaced a model may have moved it away
+    if not path.is_dir():
         raise SavedModelError(f"there is no saved model at {path}: it is not a folder")
-    if not (path / DESCRIPTION).is_file():
-        raise SavedModelError(f"{path} is not a model saved by consilience: {DESCRIPTION} is missing")
     try:
-        described = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        described = json.loads(_own_file(path, DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, ConsilienceError):
+            raise
         raise SavedModelError(f"{path / DESCRIPTION} is damaged: {error}") from error
     if not isinstance(described, dict) or described.get("library") != "consilience":
         raise SavedModelError(f"{path} is not a model saved by consilience")
     check_described(path, described, _FIELDS)
-    if described["checksum"] != _seal(described):
+    try:
+        seal = _seal(described)
+    except RecursionError as error:
+        raise SavedModelError(f"{path / DESCRIPTION} is damaged: {error}") from error
+    if described["checksum"] != seal:
         raise SavedModelError(f"{path / DESCRIPTION} was changed after saving: its checksum differs")
     return described
+
+
+def _own_file(path: Path, name: str) -> Path:
+    """The path of a file of the folder; a link may not lead out of it."""
+    file = path / name
+    if not file.is_file():
+        raise SavedModelError(f"{path} is not a model saved by consilience: {name} is missing")
+    if not file.resolve().is_relative_to(path.resolve()):
+        raise SavedModelError(
+            f"{file} is a link to {file.resolve()}, outside of the folder. A model is read from its own folder alone: "
+            "copy the file there if you trust it"
+        )
+    return file
 
 
 def check_described(path: Path, described: Mapping[str, Any], fields: Mapping[str, type]) -> None:
@@ -158,30 +172,39 @@ def rebuilding(path: Path, what: str = "the model") -> Iterator[None]:
     """Turn errors of a description that does not fit this version into one that names the path."""
     try:
         yield
-    except _DOES_NOT_FIT as error:
+    except Exception as error:  # a description may hold anything
         if f"loading {path}" in str(error):
             raise
         reason = str(error) if isinstance(error, ConsilienceError) else f"{type(error).__name__}: {error}"
         raise SavedModelError(f"loading {path}: {what} cannot be rebuilt as it was saved: {reason}") from error
 
 
-def add_custom_modules(
-    path: Path, saved: Mapping[str, Any], given: Mapping[str, Any], what: str = "encoders"
-) -> dict[str, Any]:
-    """Return saved choices with the user's own modules, whose code is not stored, in their places.
+@contextmanager
+def loading(path: Path, given: Mapping[str, Any] | None) -> Iterator[None]:
+    """Within a block, read no file beside the folder but those that the user passes: modality → encoder."""
+    try:
+        settings = settings_of_choices(given or {})
+    except InputError as error:
+        raise type(error)(f"loading {path}: {error}") from error
+    with only_passed_files(settings):
+        yield
+
+
+def add_given(path: Path, saved: Mapping[str, Any], given: Mapping[str, Any], what: str = "encoders") -> dict[str, Any]:
+    """Return saved choices with what the user passes in their places: own modules, and files beside the folder.
 
     Args:
         path: The folder, for messages.
         saved: Modality → choice, as it was saved.
-        given: Modality → module, as the user passed it when loading.
+        given: Modality → module or choice, as the user passed it when loading.
         what: "encoders" or "decoders".
     """
-    for name in given:
-        if not is_custom(saved.get(name)):
-            raise InputError(
-                f"loading {path}: the model had no {what[:-1]} of your own for modality {name!r}; what it had is saved "
-                "with it, so leave it out"
-            )
+    chosen = dict(saved)
+    for name, choice in given.items():
+        try:
+            chosen[name] = passed_again(name, saved.get(name), choice, what[:-1])
+        except InputError as error:
+            raise type(error)(f"loading {path}: {error}") from error
     absent = [name for name, choice in saved.items() if is_custom(choice) and name not in given]
     if absent:
         listed = ", ".join(repr(name) for name in absent)
@@ -189,7 +212,7 @@ def add_custom_modules(
             f"loading {path}: the model has {what} of your own for {listed}; no code is stored, so pass them "
             f"again: load(path, {what}={{name: module}})"
         )
-    return {**saved, **given}
+    return chosen
 
 
 def check_replaceable(path: Path) -> None:
@@ -198,17 +221,40 @@ def check_replaceable(path: Path) -> None:
         return
     if not path.is_dir():
         raise InputError(f"saving: {path} is a file; choose a folder")
-    names = sorted(entry.name for entry in path.iterdir())
-    if foreign := [name for name in names if name not in (DESCRIPTION, WEIGHTS, EXPERTS)]:
+    if foreign := foreign_files(path):
         raise InputError(
             f"saving: {path} exists and holds {foreign[0]!r}, which is no part of a model; choose another folder"
         )
-    try:
-        ours = not names or json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))["library"] == "consilience"
-    except (OSError, ValueError, KeyError, TypeError):
-        ours = False
-    if not ours:
+    if any(path.iterdir()) and not is_saved_model(path):
         raise InputError(f"saving: {path} exists and is not a model saved by consilience; choose another folder")
+
+
+def foreign_files(path: Path, *also: str) -> list[str]:
+    """Return what a folder holds beside the files of a saved model, sorted. also: other names that may be there.
+
+    A folder or a link under the name of such a file is foreign too.
+    """
+    own = (DESCRIPTION, WEIGHTS, EXPERTS, *also)
+    files = {entry.name: entry.is_file() and not entry.is_symlink() for entry in path.iterdir()}
+    return sorted(name for name, is_file in files.items() if name not in own or not is_file)
+
+
+def is_saved_model(path: Path) -> bool:
+    """Return whether a folder has a description that consilience wrote; its content is not checked."""
+    try:
+        return json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))["library"] == "consilience"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def is_intact(path: Path) -> bool:
+    """Return whether a folder holds a whole saved model that was not changed: its checksums are right."""
+    try:
+        described = read_description(path)
+        digests = {WEIGHTS: described["sha256"], EXPERTS: described.get("experts_sha256")}
+        return all(digest is None or _digest(path / name) == digest for name, digest in digests.items())
+    except (SavedModelError, OSError):
+        return False
 
 
 def _seal(described: Mapping[str, Any]) -> str:

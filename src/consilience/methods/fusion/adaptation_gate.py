@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
@@ -147,12 +148,17 @@ class GatedReader(nn.Module):
 def beside(encoded: Encoded, mask: Tensor, timed: bool) -> Tensor:
     """A modality's features at each of the host's parts: `[batch, part, width]`; mask: the host's, `[batch, part]`.
 
-    Step by step for samples with as many steps as the host has; otherwise the pooled features at every part.
+    Step by step for samples with as many steps as the host has; otherwise the pooled features at every part. The
+    padding does not count: it depends on the other samples of the batch.
     """
-    pooled = encoded.pooled[:, None].expand(-1, mask.shape[1], -1)
-    if not timed or encoded.sequence is None or encoded.mask is None or encoded.mask.shape != mask.shape:
+    parts = mask.shape[1]
+    pooled = encoded.pooled[:, None].expand(-1, parts, -1)
+    if not timed or encoded.sequence is None or encoded.mask is None:
         return pooled
-    return torch.where((encoded.mask == mask).all(1)[:, None, None], encoded.sequence, pooled)
+    longer = max(0, parts - encoded.mask.shape[1])
+    steps, real = functional.pad(encoded.sequence, (0, 0, 0, longer)), functional.pad(encoded.mask, (0, longer))
+    alike = (real[:, :parts] == mask).all(1) & ~real[:, parts:].any(1)
+    return torch.where(alike[:, None, None], steps[:, :parts], pooled)
 
 
 class Reader(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch.nn import functional
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.samples import Modality
-from consilience.encoders import EncoderChoice, build_encoder
+from consilience.encoders import EncoderChoice, build_encoder, describe_encoders
 from consilience.methods import Method, Prediction, Spec, register
 
 
@@ -44,6 +45,14 @@ class Early(Method):
     def reason_against(cls, spec: Spec) -> str | None:
         """Its one encoder reads all modalities, so that none can be chosen for a single modality."""
         return super().reason_against(spec) or against_encoders(spec)
+
+    def saved_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The encoder is rebuilt without the files that it was made of."""
+        chosen = settings.get("encoder")
+        if not isinstance(chosen, str | Mapping):  # none, or a module, which cannot be saved
+            return dict(settings)
+        name = self.joined.name
+        return {**settings, "encoder": describe_encoders({name: chosen}, self)[name]}
 
     def forward(self, batch: Batch) -> Prediction:
         """Join the inputs, encode once, apply the head."""
