@@ -15,6 +15,11 @@ NEIGHBOURS = 5
 REFERENCES = 2000
 COMPONENTS = 256
 _TINY = 1e-12
+# The smallest sizes that scores tell apart: distances as a share of the usual one, and Mahalanobis distances.
+_LEAST_DISTANCE, _LEAST_MAHALANOBIS = 1e-3, 1e-2
+# Relative differences below these are rounding errors: of standardised inputs, and of features that a network
+# computes in 32 bits, which differ by up to 1e-6 with the size of the batch.
+INPUT_RESOLUTION, FEATURE_RESOLUTION = 1e-4, 1e-2
 
 
 class InputScores(Learned):
@@ -29,6 +34,7 @@ class InputScores(Learned):
         classes: The number of classes.
         references: The most training inputs that are kept to measure distances from.
         components: The most principal components.
+        resolution: The smallest standard deviation of a direction, as a share of the usual one.
 
     >>> x = np.random.default_rng(0).normal(size=(200, 3))
     >>> scores = InputScores(3, classes=2).double().fit(x, np.arange(200) % 2)
@@ -44,8 +50,17 @@ class InputScores(Learned):
     class_whitening: Tensor
     class_means: Tensor
 
-    def __init__(self, features: int, classes: int, *, references: int = REFERENCES, components: int = COMPONENTS):
+    def __init__(
+        self,
+        features: int,
+        classes: int,
+        *,
+        references: int = REFERENCES,
+        components: int = COMPONENTS,
+        resolution: float = INPUT_RESOLUTION,
+    ):
         super().__init__()
+        self.resolution = resolution
         self.features, self.classes, self.limit = features, classes, references
         self.components = min(features, components)
         width = self.components
@@ -82,39 +97,57 @@ class InputScores(Learned):
         rows = np.arange(len(x))
         if len(x) > self.limit:
             rows = np.sort(np.random.default_rng(seed).choice(len(x), self.limit, replace=False))
+        # Within a class the inputs may not vary at all: the usual size is that over all classes.
+        least = self.resolution**2 * reduced.var(axis=0).mean()
         self.learn(
             mean=mean,
             basis=basis,
             references=reduced[rows],
-            whitening=whitening(reduced),
-            class_whitening=whitening(reduced - means[y]),
+            whitening=whitening(reduced, least),
+            class_whitening=whitening(reduced - means[y], least),
             class_means=means,
         )
         return self
 
     def centre(self, x: Tensor) -> Tensor:
         """Inputs minus the training mean, as principal components where there are many: `[n, component]`."""
-        centred = x.clamp(-FARTHEST, FARTHEST) - self.mean
-        return centred @ self.basis if self.reduced else centred
+        centred = x.clamp(-FARTHEST, FARTHEST) - self.mean.to(x)
+        return centred @ self.basis.to(x) if self.reduced else centred
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores `[n, score]` of inputs `[n, feature]`."""
+        """Scores `[n, score]` of inputs `[n, feature]`, computed in the type of the inputs."""
         x = x.clamp(-FARTHEST, FARTHEST)
-        centred = self.centre(x)
+        centred, references = self.centre(x), self.references.to(x)
         size = self.components**0.5
-        near = _distances(centred, self.references).topk(min(NEIGHBOURS, len(self.references)), largest=False).values
+        near = _nearest(centred, references, min(NEIGHBOURS, len(references)))
         seen = self.class_means.isfinite().all(dim=1)
-        to_class = _distances(centred @ self.class_whitening, self.class_means[seen] @ self.class_whitening)
+        class_whitening = self.class_whitening.to(x)
+        to_class = _nearest(centred @ class_whitening, self.class_means[seen].to(x) @ class_whitening, 1)
         sizes = [
             x.norm(dim=1) / self.features**0.5,
             near.mean(dim=1) / size,
-            (centred @ self.whitening).norm(dim=1) / size,
-            to_class.amin(dim=1) / size,
+            (centred @ self.whitening.to(x)).norm(dim=1) / size,
+            to_class[:, 0] / size,
         ]
         if self.reduced:
-            residual = (x - self.mean).square().sum(dim=1) - centred.square().sum(dim=1)
+            residual = (x - self.mean.to(x)).square().sum(dim=1) - centred.square().sum(dim=1)
             sizes.append(residual.clamp(min=0).sqrt() / (self.features - self.components) ** 0.5)
-        return torch.stack(sizes, dim=1).clamp(min=_TINY).log()
+        usual = references.square().mean().sqrt()
+        least, mahalanobis = _LEAST_DISTANCE * usual, torch.full_like(usual, _LEAST_MAHALANOBIS)
+        floors = torch.stack([least, least, mahalanobis, mahalanobis, least][: self.count])
+        return floored(torch.stack(sizes, dim=1), floors.clamp(min=_TINY)).log()
+
+
+def floored(sizes: Tensor, least: Tensor | float) -> Tensor:
+    """Sizes ≥ 0 with those below 2·least raised smoothly: 0 becomes `least`.
+
+    Their logarithm then varies by at most 1/(2·least) times as much as they do. Near 0 it would turn rounding errors
+    into scores.
+
+    >>> floored(torch.tensor([0.0, 1.0, 2.0, 5.0]), 1.0).tolist()
+    [1.0, 1.25, 2.0, 5.0]
+    """
+    return torch.where(sizes < 2 * least, least + sizes.square() / (4 * least), sizes)
 
 
 def opinion_scores(opinions: Tensor) -> Tensor:
@@ -132,10 +165,15 @@ def opinion_scores(opinions: Tensor) -> Tensor:
     return torch.stack([torch.logsumexp(opinions, dim=-1), top - rest, entropy], dim=-1)
 
 
-def _distances(x: Tensor, references: Tensor) -> Tensor:
-    """Euclidean distances `[n, reference]` by one matrix product, without a tensor `[n, reference, feature]`."""
-    squares = x.square().sum(dim=1)[:, None] + references.square().sum(dim=1)
-    return torch.addmm(squares, x, references.T, alpha=-2).clamp(min=0).sqrt()
+def _nearest(x: Tensor, references: Tensor, count: int) -> Tensor:
+    """Euclidean distances to the nearest references: `[n, feature]`, `[reference, feature]` → `[n, count]`.
+
+    One matrix product finds them, without a tensor `[n, reference, feature]`. It cancels where a distance is small, so
+    that the distances are taken from the differences to those that were found.
+    """
+    squares = references.square().sum(dim=1) - 2 * (x @ references.T)
+    found = squares.topk(count, largest=False).indices
+    return (x[:, None] - references[found]).norm(dim=2)
 
 
 def _principal(x: np.ndarray, count: int) -> np.ndarray:
@@ -151,9 +189,12 @@ def _principal(x: np.ndarray, count: int) -> np.ndarray:
     return np.pad(directions, ((0, 0), (0, count - directions.shape[1])))
 
 
-def whitening(x: np.ndarray, *, centred: bool = False) -> np.ndarray:
-    """W `[feature, feature]` with W Wᵀ the Ledoit–Wolf precision: ‖xW‖ is the Mahalanobis size of x."""
+def whitening(x: np.ndarray, least: float, *, centred: bool = False) -> np.ndarray:
+    """W `[feature, feature]` with W Wᵀ the Ledoit–Wolf precision: ‖xW‖ is the Mahalanobis size of x.
+
+    least: the smallest variance of a direction.
+    """
     from sklearn.covariance import ledoit_wolf
 
     values, vectors = np.linalg.eigh(ledoit_wolf(x, assume_centered=centred)[0])
-    return vectors / np.sqrt(np.maximum(values, values[-1] * 1e-8 + _TINY))
+    return vectors / np.sqrt(np.maximum(values, max(least, values[-1] * 1e-8 + _TINY)))

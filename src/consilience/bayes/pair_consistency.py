@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.anomaly_scores import whitening
+from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, whitening
 from consilience.bayes.learned_buffers import Learned
 
 # fold → every modality's features [n, feature] from experts fitted without that fold; None: from experts fitted on all.
@@ -29,6 +29,9 @@ _CLIP = 4.0  # of canonical variables; larger ones are found by the anomaly scor
 _MAX_CORRELATION = 0.99
 _STRENGTHS = np.concatenate([[0.0], np.geomspace(0.05, 1.0, 14)])
 _TINY = 1e-12
+# Below these a canonical variable, whose usual size is 1, and the spread of the information are rounding errors.
+_LEAST_SIZE = 1e-2
+_LEAST_INFORMATION = 1e-4
 
 
 def pointwise_information(u: Tensor, v: Tensor, correlation: Tensor) -> Tensor:
@@ -48,7 +51,7 @@ def canonical_directions(x: np.ndarray, y: np.ndarray, count: int) -> tuple[np.n
     The singular vectors of the whitened cross-covariance (Hotelling, Relations between two sets of variates), the
     whitening by Ledoit and Wolf's covariance, which also works with more features than samples.
     """
-    left, right = whitening(x, centred=True), whitening(y, centred=True)
+    left, right = (whitening(side, FEATURE_RESOLUTION**2 * np.square(side).mean(), centred=True) for side in (x, y))
     u, _, vt = np.linalg.svd((x @ left).T @ (y @ right), full_matrices=False)
     return left @ u[:, :count], right @ vt[:count].T
 
@@ -137,7 +140,7 @@ class PairCheck(Learned):
                 left, right = canonical_directions(seen[a][inside], seen[b][inside], count)
                 u[held], v[held] = seen[a][held] @ left, seen[b][held] @ right
             # After shrunk whitening variances are not 1.
-            u_size, v_size = (np.sqrt(np.square(side[both]).mean(axis=0)).clip(min=_TINY) for side in (u, v))
+            u_size, v_size = (np.sqrt(np.square(side[both]).mean(axis=0)).clip(min=_LEAST_SIZE) for side in (u, v))
             u, v = u / u_size, v / v_size
             left, right = canonical_directions(final[a][both], final[b][both], count)
             correlation = (u[both] * v[both]).mean(axis=0).clip(0, _MAX_CORRELATION)
@@ -160,21 +163,23 @@ class PairCheck(Learned):
         """Evidence `[n, pair]` from every modality's centred features `[n, feature]`; 0 where one is missing."""
         evidence = [
             self._pair_evidence(
-                number, views[a] @ getattr(self, f"left{number}"), views[b] @ getattr(self, f"right{number}")
+                number,
+                views[a] @ getattr(self, f"left{number}").to(views[a]),
+                views[b] @ getattr(self, f"right{number}").to(views[b]),
             )
             * (present[:, a] & present[:, b])
             for number, (a, b) in enumerate(self.pairs)
         ]
-        return self.strength * torch.stack(evidence, dim=1)
+        return self.strength.to(evidence[0]) * torch.stack(evidence, dim=1)
 
     def _keep(self, number: int, left: np.ndarray | Tensor, right: np.ndarray | Tensor, r: np.ndarray | Tensor) -> None:
         self.learn(**{f"left{number}": left, f"right{number}": right, f"correlation{number}": r})
 
     def _pair_evidence(self, number: int, u: Tensor, v: Tensor) -> Tensor:
-        return self.slope[number] * self._information(number, u, v) + self.offset[number]
+        return self.slope[number].to(u) * self._information(number, u, v) + self.offset[number].to(u)
 
     def _information(self, number: int, u: Tensor, v: Tensor) -> Tensor:
-        correlation = getattr(self, f"correlation{number}")
+        correlation = getattr(self, f"correlation{number}").to(u)
         return pointwise_information(u.clamp(-_CLIP, _CLIP), v.clamp(-_CLIP, _CLIP), correlation)
 
     def _evidence_of(
@@ -222,7 +227,9 @@ def _logistic(matched: np.ndarray, permuted: np.ndarray) -> tuple[float, float]:
     from sklearn.linear_model import LogisticRegression
 
     x = np.concatenate([matched, permuted])[:, None]
-    size = max(float(x.std()), _TINY)
+    size = float(x.std())
+    if size < _LEAST_INFORMATION:  # rounding errors
+        return 0.0, 0.0
     fitted = LogisticRegression(C=100.0).fit(x / size, np.repeat([1, 0], [len(matched), len(permuted)]))
     slope = float(fitted.coef_[0, 0]) / size
     return (slope, float(fitted.intercept_[0])) if slope > 0 else (0.0, 0.0)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from consilience.bayes.anomaly_scores import COMPONENTS, REFERENCES, InputScores, opinion_scores
+from consilience.bayes.anomaly_scores import COMPONENTS, INPUT_RESOLUTION, REFERENCES, InputScores, opinion_scores
 from consilience.bayes.pair_consistency import PairCheck, Views, revise
 from consilience.bayes.score_density import CAP, ScoreDensity, bounded
 
@@ -122,6 +122,7 @@ class Reliability(nn.Module):
         extra_scores: The number of further scores that are given with each call, such as an expert's.
         pairs: Whether to look for swapped modalities too.
         references, components: As for `InputScores`.
+        resolution: The smallest relative difference of each modality that is not a rounding error.
     """
 
     scores: Sequence[InputScores]
@@ -136,11 +137,16 @@ class Reliability(nn.Module):
         pairs: bool = True,
         references: int = REFERENCES,
         components: int = COMPONENTS,
+        resolution: Sequence[float] | None = None,
     ):
         super().__init__()
-        scores = [InputScores(size, classes, references=references, components=components) for size in sizes]
+        scores = [
+            InputScores(size, classes, references=references, components=components, resolution=least)
+            for size, least in zip(sizes, resolution or [INPUT_RESOLUTION] * len(sizes))
+        ]
+        densities = [ScoreDensity(score.count + extra_scores, score.resolution) for score in scores]
         self.scores = nn.ModuleList(scores)  # type: ignore[assignment]
-        self.densities = nn.ModuleList(ScoreDensity(score.count + extra_scores) for score in scores)  # type: ignore[assignment]
+        self.densities = nn.ModuleList(densities)  # type: ignore[assignment]
         self.pairs = PairCheck([score.components for score in scores] if pairs else [])
 
     def fit(

@@ -6,21 +6,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from consilience.bayes.anomaly_scores import INPUT_RESOLUTION, floored
 from consilience.bayes.learned_buffers import Learned
 
 FLOOR, CAP = 0.1, 0.9
 _BROKEN_SPREAD = 10.0
-_TINY = 1e-12
+# Of uᵀPu, whose usual size is the number of scores, and of the spread of its logarithm, which is near 1. Without these
+# bounds samples that repeat one another would make rounding errors look unusual.
+_LEAST_DISTANCE = 1e-3
+_LEAST_SPREAD = 0.25
 
 
 def log_distance(scores: Tensor, centre: Tensor, scale: Tensor, precision: Tensor) -> Tensor:
-    """t = log uᵀPu with u = (scores − centre)/scale: `[n, score]` → `[n]`.
+    """t = log uᵀPu with u = (scores − centre)/scale: `[n, score]` → `[n]`; distances below 0.002 are raised smoothly.
 
     >>> round(log_distance(torch.tensor([[3.0, 4.0]]), torch.zeros(2), torch.ones(2), torch.eye(2)).exp().item(), 4)
     25.0
     """
     u = (scores - centre) / scale
-    return torch.einsum("ns,st,nt->n", u, precision, u).clamp(min=_TINY).log()
+    return floored(torch.einsum("ns,st,nt->n", u, precision, u).clamp(min=0), _LEAST_DISTANCE).log()
 
 
 def excess(t: Tensor, median: Tensor | float, spread: Tensor | float) -> Tensor:
@@ -57,7 +61,12 @@ def bounded(rho: Tensor, floor: float = FLOOR, cap: float = CAP) -> Tensor:
 
 
 class ScoreDensity(Learned):
-    """ρ₀ of one modality from its scores `[n, score]`. Before `fit` every sample is sound."""
+    """ρ₀ of one modality from its scores `[n, score]`. Before `fit` every sample is sound.
+
+    Args:
+        scores: The number of scores, which are logarithms.
+        resolution: A score that varies by less is constant but for rounding errors.
+    """
 
     centre: Tensor
     scale: Tensor
@@ -65,8 +74,9 @@ class ScoreDensity(Learned):
     median: Tensor
     spread: Tensor
 
-    def __init__(self, scores: int):
+    def __init__(self, scores: int, resolution: float = INPUT_RESOLUTION):
         super().__init__()
+        self.resolution = resolution
         self.learn(
             centre=torch.zeros(scores),
             scale=torch.ones(scores),
@@ -82,17 +92,17 @@ class ScoreDensity(Learned):
         scores = np.asarray(scores, dtype=np.float64)
         centre, scale = np.median(scores, axis=0), scores.std(axis=0)
         # A score that never varies has no scale; in units of 1 it has no effect until it moves.
-        scale = np.where(scale > _TINY, scale, 1.0)
-        u = (scores - centre) / scale
-        precision = np.linalg.pinv(ledoit_wolf(u)[0])
+        scale = np.where(scale > self.resolution, scale, 1.0)
+        precision = np.linalg.pinv(ledoit_wolf((scores - centre) / scale)[0])
         self.learn(centre=centre, scale=scale, precision=precision)
-        t = np.log(np.einsum("ns,st,nt->n", u, precision, u).clip(min=_TINY))
+        learned = (torch.from_numpy(values) for values in (scores, centre, scale, precision))
+        t = log_distance(*learned).numpy()
         median = np.median(t)
         spread = max(1.4826 * np.median(np.abs(t - median)), 0.5 * t.std())
-        self.learn(median=median, spread=max(spread, _TINY))
+        self.learn(median=median, spread=max(spread, _LEAST_SPREAD))
         return self
 
     def forward(self, scores: Tensor) -> Tensor:
-        """ρ₀ `[n]`."""
-        t = log_distance(scores, self.centre, self.scale, self.precision)
-        return soundness(excess(t, self.median, self.spread))
+        """ρ₀ `[n]`, computed in the type of the scores."""
+        t = log_distance(scores, self.centre.to(scores), self.scale.to(scores), self.precision.to(scores))
+        return soundness(excess(t, self.median.to(scores), self.spread.to(scores)))

@@ -233,6 +233,24 @@ def without_padding(values: np.ndarray, lengths: np.ndarray | None) -> np.ndarra
     return np.where(beyond.reshape(*beyond.shape, *[1] * (values.ndim - 2)), values.dtype.type(0), values)
 
 
+def check_whole_numbers(what: str, values: np.ndarray) -> None:
+    """Refuse whole numbers `[n, …]` of which 64-bit floats, in which everything is computed, would merge some.
+
+    >>> check_whole_numbers("time", np.array([2**60, 2**60 + 1]))
+    Traceback (most recent call last):
+    consilience.core.errors.InputError: time: 64-bit floats merge 1152921504606846976 and the next: subtract an offset
+    """
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
+        return
+    if max(abs(int(values.min())), abs(int(values.max()))) <= 2**53:
+        return
+    for feature in values.reshape(len(values), -1).T:
+        different = np.unique(feature)
+        same = np.flatnonzero(np.diff(different.astype(np.float64)) == 0)
+        if len(same):
+            raise InputError(f"{what}: 64-bit floats merge {different[same[0]]} and the next: subtract an offset")
+
+
 def _pieces(values: Values) -> Iterator[slice]:
     row = max(1, int(np.prod(values.shape[1:])) * values.dtype.itemsize)
     step = max(1, SCAN_BYTES // row)

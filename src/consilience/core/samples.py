@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.file_names import check_text
 from consilience.core.modalities import (
     KINDS,
     SCAN_BYTES,
@@ -108,6 +109,7 @@ class Samples:
         for name in X:
             if not isinstance(name, str) or not name:
                 raise InputError(f"modality names must be non-empty strings, got {name!r}")
+            check_text("modality", name)
         for given, what in ((kinds, "kinds"), (lengths, "lengths")):
             for name in given or {}:
                 if name not in X:

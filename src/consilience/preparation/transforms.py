@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.errors import InputError, SavedModelError, name_rows
-from consilience.core.modalities import Modality, without_padding
+from consilience.core.modalities import Modality, check_whole_numbers, without_padding
 from consilience.core.moments import is_byte_image, modality_moments, row_pieces, rows_at_once
 from consilience.core.registry import Registry
 from consilience.core.samples import Samples
@@ -70,6 +70,8 @@ class Standardise:
         moments = modality_moments(samples, name, weight)
         if moments.shift is None:
             raise _missing(name)
+        if np.maximum(np.abs(moments.low), np.abs(moments.high)).max() >= 2**53:
+            check_whole_numbers(f"modality {name!r}", np.asarray(samples[name][samples.present_in(name)]))
         mean, std = moments.mean_and_std()
         if not np.isfinite(std).all():
             raise InputError(f"modality {name!r} holds numbers too large to square: scale them down")
@@ -112,6 +114,12 @@ class Standardise:
                 "32-bit numbers after standardisation: correct it, or scale the modality down before training"
             ) from None
         return torch.from_numpy(standardised), lengths
+
+    @property
+    def needs_64_bits(self) -> bool:
+        """Whether 32 bits are too few for the raw values: a rounding error is more than 0.01 % of a feature's std."""
+        largest = torch.maximum(self.low.abs(), self.high.abs())
+        return bool((largest * torch.finfo(torch.float32).eps > 1e-4 * self.std)[self.std > 0].any())
 
     def statistics(self) -> Statistics:
         """Standard deviation and range."""

@@ -161,17 +161,17 @@ def test_an_interruption_in_cross_fitting_keeps_the_experts(monkeypatch, digits)
 
 def test_views():
     batch = batch_of(3)
-    assert torch.equal(view(VECTORS["image"], batch, None), batch["image"])
+    assert torch.equal(view(VECTORS["image"], batch, None, torch.float64), batch["image"].double())
     sound = Modality("sound", "sequence", (4, 2))
     batch = batch_of(2, modalities={"sound": sound}, present=[[True], [True]])
     batch.lengths["sound"] = torch.tensor([4, 3])
     batch.values["sound"][1, 3] = 1e6  # padding
-    found = view(sound, batch, None)
+    found = view(sound, batch, None, torch.float64)
     assert found.shape == (2, view_size(sound, 99)) == (2, 4)
-    real = batch["sound"][1, :3]
+    real = batch["sound"][1, :3].double()
     torch.testing.assert_close(found[1], torch.cat([real.mean(0), real.std(0, correction=0)]))
     words = Modality("words", "tokens", (7,), vocabulary=5)
     features = torch.randn(3, 6)
-    assert view(words, batch, features) is features
+    assert torch.equal(view(words, batch, features, torch.float64), features.double())
     assert view_size(words, 6) == 6
     assert view_size(Modality("photo", "image", (3, 4, 5)), 6) == 60

@@ -33,7 +33,7 @@ def fill_missing(trained: TrainedLatent, samples: Samples, device: str = "auto")
             old, filled = _same_length(old, filled)
             before = lengths.get(name, np.zeros(len(samples), dtype=np.int64))
             lengths[name] = np.where(gaps[name], steps, before)
-        new = np.array(old, dtype=filled.dtype if old.dtype.kind != "f" else old.dtype)
+        new = np.array(old, dtype=np.result_type(old.dtype, filled.dtype))
         new[gaps[name]] = filled[gaps[name][rows]]
         values[name] = new
         modalities[name] = replace(modality, shape=new.shape[1:])

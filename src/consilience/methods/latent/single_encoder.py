@@ -11,6 +11,7 @@ from torch import Tensor
 
 from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Kind, Samples
+from consilience.core.seeding import seeded
 from consilience.core.targets import Task
 from consilience.encoders import EncoderChoice, describe_encoders
 from consilience.methods import Spec
@@ -25,7 +26,8 @@ from consilience.methods.latent.subset_encoders import (
 from consilience.methods.latent.trained_latent_model import TrainedLatent, join_states, mean_and_variance, split_states
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.devices import resolve_device, seeded
+from consilience.training.building_limits import BuildingLimits
+from consilience.training.devices import resolve_device
 
 _ENCODER = "encoder."
 
@@ -101,7 +103,7 @@ class SingleEncoder:
     def from_state(cls, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> SingleEncoder:
         """Rebuild from what `state` returned, with a user's own encoder put back into it."""
         state, preparation = split_states(_ENCODER, tensors, described)
-        with seeded(0):  # the weights are overwritten below
+        with seeded(0), BuildingLimits(state.values()):  # the weights are overwritten below
             network = _build(described["network"], preparation, described["encoders"], described["latent"])
         network.load_state_dict(state)
         return cls(network.eval(), preparation, described["likelihood"], described["encoders"])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.errors import CollapseWarning, InputError, SavedModelError, name_rows, unknown_name
 from consilience.core.samples import Samples
+from consilience.core.seeding import seeded
 from consilience.core.targets import Task
 from consilience.encoders import EncoderChoice, as_chosen, describe_choice, describe_encoders
 from consilience.encoders import own_transforms as encoders_transforms
@@ -26,7 +27,8 @@ from consilience.methods.latent.unit_conversion import in_users_units, log_volum
 from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.devices import kept_memory, resolve_device, seeded
+from consilience.training.building_limits import BuildingLimits
+from consilience.training.devices import kept_memory, resolve_device
 from consilience.training.trainer import input_type
 
 # Samples that are encoded at once, and numbers that are generated at once.
@@ -226,7 +228,7 @@ class TrainedLatent:
         try:
             state, preparation = split_states(_MODEL, tensors, described)
             settings, encoders = dict(described["settings"]), dict(described["encoders"])
-            with seeded(0):  # the weights are overwritten below
+            with seeded(0), BuildingLimits(state.values()):  # the weights are overwritten below
                 model = LatentModel(Spec(preparation.modalities, preparation.task, encoders), **settings)
             if any(value.dtype == torch.float64 for value in state.values()):
                 model.double()

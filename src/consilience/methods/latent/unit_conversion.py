@@ -47,7 +47,10 @@ def own_transforms(
 
 
 def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
-    """Return prepared values `[..., *shape]` in the user's units: numbers in float32, ids, or texts `[...]`."""
+    """Return prepared values `[..., *shape]` in the user's units: numbers, ids, or texts `[...]`.
+
+    Numbers are float32, or float64 where 32 bits have too few digits, as for times in seconds since 1970.
+    """
     if isinstance(transform, Words):
         known = np.array(["", "?", *transform.words], dtype=object)
         ids = values.cpu().numpy()
@@ -56,7 +59,8 @@ def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
     if not isinstance(transform, Standardise):
         return values.cpu().numpy()
     shift, scale = _affine(transform)
-    return (values.double().cpu() * scale + shift).float().numpy()
+    numbers = values.double().cpu() * scale + shift
+    return (numbers if transform.needs_64_bits else numbers.float()).numpy()
 
 
 def log_volume(transform: Transform, n: int, lengths: Tensor | None = None) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from consilience.bayes.anomaly_scores import REFERENCES
+from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTION, REFERENCES
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.kappa import Kappa
 from consilience.bayes.learned_buffers import Learned
@@ -118,7 +118,14 @@ class BayesRobust(SeparateExperts):
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa)
         self.gain, self.alarm = Gain(), Alarm()
         sizes = [view_size(seen, self.experts[name].encoder.width) for name, seen in spec.modalities.items()]
-        self.reliability = Reliability(sizes, spec.task.outputs, pairs=pairs, references=references)
+        exact = [is_numeric(seen) for seen in spec.modalities.values()]
+        self.reliability = Reliability(
+            sizes,
+            spec.task.outputs,
+            pairs=pairs,
+            references=references,
+            resolution=[INPUT_RESOLUTION if numbers else FEATURE_RESOLUTION for numbers in exact],
+        )
 
     def forward(self, batch: Batch) -> Prediction:
         """Collect every expert's opinion, compute each modality's reliability, fuse."""
@@ -126,9 +133,9 @@ class BayesRobust(SeparateExperts):
         opinions = torch.stack([prediction.output for prediction in predictions], dim=1)
         log_p = self.rule.calibrated(opinions, batch.present)
         with torch.no_grad():
-            pairs, dtype = zip(self.spec.modalities.values(), predictions), self.gain.kappa.dtype
-            views = [view(modality, batch, prediction.joint).to(dtype) for modality, prediction in pairs]
-            sound = self.reliability.soundness(views, batch.present).to(log_p.dtype)
+            pairs = zip(self.spec.modalities.values(), predictions)
+            views = [view(modality, batch, prediction.joint, log_p.dtype) for modality, prediction in pairs]
+            sound = self.reliability.soundness(views, batch.present)
         rho = bounded(sound) * batch.present
         log_prior, kappa = self.rule.prior.to(log_p).log(), self.gain.kappa.to(log_p)
         some_broken = robust_posterior(log_p, log_prior, rho, kappa)
@@ -190,7 +197,7 @@ class BayesRobust(SeparateExperts):
             modality, features = self.spec.modalities[name], None
             if not is_numeric(modality):
                 features = trainer.predict(expert if fold is None else fold_experts[m][fold], samples).joint
-            views.append(view(modality, batch, features).double().numpy())
+            views.append(view(modality, batch, features, torch.float64).numpy())
         return views
 
 
@@ -211,16 +218,17 @@ def view_size(modality: Modality, width: int) -> int:
     return math.prod(modality.shape) if is_numeric(modality) else width
 
 
-def view(modality: Modality, batch: Batch, features: Tensor | None) -> Tensor:
+def view(modality: Modality, batch: Batch, features: Tensor | None, dtype: torch.dtype) -> Tensor:
     """The features from which a modality's reliability is judged: `[n, feature]`.
 
     Vectors and images as they are (standardised); sequences as each feature's mean and standard deviation over time,
-    of any length; tokens as the encoder's features `[n, width]`.
+    of any length; tokens as the encoder's features `[n, width]`. They are converted before anything is computed: sums
+    in 32 bits depend on the size of the batch and on its padding.
     """
     if not is_numeric(modality):
         assert features is not None
-        return features
-    x = batch[modality.name]
+        return features.to(dtype)
+    x = batch[modality.name].to(dtype)
     if modality.kind != "sequence":
         return x.flatten(1)
     mask = length_mask(batch.lengths.get(modality.name), x)
