@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from consilience.core.errors import UnknownNameError
-from consilience.report.document import Document, Section, TextTable, document_markdown, render_document
+from consilience.core.errors import InputError, UnknownNameError
+from consilience.core.file_names import file_name
+from consilience.report.document import (
+    Document,
+    Section,
+    TextTable,
+    check_document_folder,
+    document_markdown,
+    render_document,
+    write_document,
+)
+from consilience.report.drawing import Drawing
 
 TABLE = TextTable("A <table>", ("net", "gain_%"), (("a|b", "1"), ("c", "2")), marked=(1,))
 ACCOUNT = Document("A & B", ("It `works`.",), (Section("one", "One <thing>", ("Said.",), (TABLE,)),), "consilience x")
@@ -84,3 +94,27 @@ def test_an_empty_cell_of_a_marked_row_stays_empty():
         Document("A", (), (Section("one", "One", (), (told,)),)).table("markdown").splitlines()[-1]
         == "| **c** |      |"
     )
+
+
+def test_names_of_figures_stay_in_the_folder(tmp_path):
+    from matplotlib.figure import Figure
+
+    names = ["../../up", "/abs", "..", "a b", "x" * 300]
+    figures = tuple(Drawing(name, "A caption.", "What it shows.", Figure(figsize=(1, 1))) for name in names)
+    page = write_document(Document("Title", ("Answer.",), (Section("one", "One", figures=figures),)), tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    written = {path.name for path in (tmp_path / "run" / "figures").iterdir()}
+    assert written == {f"{file_name(name)}.{ending}" for name in names for ending in ("svg", "png")}
+    text = page.with_name("report.md").read_text()
+    assert "(figures/a%20b.png)" in text
+    assert f"(figures/{file_name('..')}.png)" in text
+
+
+def test_a_document_does_not_replace_a_stranger_s_files(tmp_path):
+    check_document_folder(tmp_path)
+    (tmp_path / "report.md").write_text("my thesis")
+    with pytest.raises(InputError, match=r"report\.md exists and was not written by a report"):
+        check_document_folder(tmp_path)
+    with pytest.raises(InputError, match=r"report\.md exists and was not written by a report"):
+        write_document(Document("Title", ("Answer.",), ()), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]

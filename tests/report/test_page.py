@@ -1,5 +1,7 @@
 """The page: whole, harmless, self-contained, and right; in a browser it fits a phone and raises no error."""
 
+import base64
+import hashlib
 import html
 import json
 import os
@@ -11,7 +13,9 @@ from html.parser import HTMLParser
 import polars as pl
 import pytest
 
+from consilience.core.errors import InputError
 from consilience.report import render_page, write_report
+from consilience.report.document import Document, render_document
 from report.factory import HOSTILE, make_findings
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -57,6 +61,16 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
+def allows_only_its_own(source, policy):
+    """Whether the policy names exactly the scripts and the style sheet of a page, by their hashes."""
+    directives = dict(directive.strip().split(" ", 1) for directive in policy.split(";"))
+    for element, directive in (("script", "script-src"), ("style", "style-src-elem")):
+        contents = re.findall(rf"<{element}>(.*?)</{element}>", source, re.DOTALL)
+        hashes = {base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in contents}
+        assert set(directives[directive].split()) == {f"'sha256-{each}'" for each in hashes}
+    return True
+
+
 @pytest.fixture(scope="module")
 def source():
     return render_page(make_findings(failed=[("align", 3, "TrainingError: <b>nan</b>"), ("boom", 0, "ValueError: x")]))
@@ -75,6 +89,13 @@ def test_asks_for_nothing_from_outside(page, source):
         assert attributes.get("href", "#").startswith("#")
     policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
+    assert allows_only_its_own(source, policy)
+
+
+def test_other_pages_allow_only_their_own_scripts():
+    source = render_document(Document("Title", ("Answer.",), (), "consilience reproduce x"))
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]+)"', source)[1])
+    assert allows_only_its_own(source, policy)
 
 
 def test_hostile_names_are_text(page, source):
@@ -174,6 +195,66 @@ class TestFolder:
         assert not [name for name in names if "missing" in name]
         assert "remarks.txt" in names
 
+    def test_figures_that_no_report_drew_stay(self, tmp_path):
+        (tmp_path / "figures").mkdir()
+        mine = [tmp_path / "figures" / name for name in ("my-figure.svg", "photo.png", "curve-digits-old.png")]
+        for path in mine:
+            path.write_text("mine")
+        for corruptions in (("gaussian", "missing"), ("gaussian",)):
+            write_report(make_findings(["late"], corruptions=corruptions), tmp_path)
+        assert [path.read_text() for path in mine] == ["mine"] * 3
+        assert not list((tmp_path / "figures").glob("*missing*"))
+
+    @pytest.mark.parametrize("name", ["report.html", "figures/curve-digits-gaussian.svg", "report.files"])
+    def test_a_file_that_no_report_wrote_is_not_replaced(self, tmp_path, name):
+        (tmp_path / "figures").mkdir()
+        (tmp_path / name).write_text("years of work")
+        with pytest.raises(InputError, match=rf"{name} exists and was not written by a report.*choose another folder"):
+            write_report(make_findings(["late"], corruptions=("gaussian",)), tmp_path)
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+        assert (tmp_path / name).read_text() == "years of work"
+
+    def test_a_report_of_a_version_without_a_list_is_replaced(self, tmp_path):
+        write_report(make_findings(["late"], corruptions=("gaussian", "missing")), tmp_path)
+        (tmp_path / "report.files").unlink()
+        (tmp_path / "figures" / "mine.png").write_text("mine")
+        write_report(make_findings(["late"], corruptions=("gaussian",)), tmp_path)
+        names = {file.name for file in (tmp_path / "figures").iterdir()}
+        assert not [name for name in names if "missing" in name]
+        assert "mine.png" in names
+
+    @pytest.mark.parametrize("listed", ["../precious", "figures/../../precious", "notes.txt", "figures/a/b.svg"])
+    def test_a_list_removes_nothing_but_figures_and_pages(self, tmp_path, listed):
+        for path in (
+            tmp_path / "precious",
+            tmp_path / "run" / "notes.txt",
+            tmp_path / "run" / "figures" / "a" / "b.svg",
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("kept")
+        folder = tmp_path / "run"
+        write_report(make_findings(["late"], corruptions=("gaussian",)), folder)
+        with (folder / "report.files").open("a") as file:
+            file.write(f"{listed}\n")
+        with pytest.raises(InputError, match=r"report\.files exists and was not written by a report"):
+            write_report(make_findings(["late"], corruptions=("gaussian",)), folder)
+        (folder / "plan.json").write_text('{"asked": {}, "jobs": []}')  # a run folder, where reports are drawn again
+        write_report(make_findings(["late"], corruptions=("gaussian",)), folder)
+        assert (tmp_path / "precious").read_text() == (folder / "notes.txt").read_text() == "kept"
+        assert (folder / "figures" / "a" / "b.svg").read_text() == "kept"
+
+    def test_links_are_not_followed(self, tmp_path):
+        (tmp_path / "precious").mkdir()
+        (tmp_path / "precious" / "page.html").write_text("kept")
+        for name, target in {"figures": "precious", "report.html": "precious/page.html"}.items():
+            folder = tmp_path / f"with-{name}"
+            folder.mkdir()
+            (folder / name).symlink_to(tmp_path / target)
+            with pytest.raises(InputError, match="is a symbolic link"):
+                write_report(make_findings(["late"], corruptions=("gaussian",)), folder)
+        assert [path.name for path in (tmp_path / "precious").iterdir()] == ["page.html"]
+        assert (tmp_path / "precious" / "page.html").read_text() == "kept"
+
     def test_names_of_sets_never_leave_the_folder(self, tmp_path):
         write_report(make_findings(["late"], sets=("../../a", "../../A"), corruptions=("gaussian",)), tmp_path / "run")
         assert [file.name for file in tmp_path.iterdir()] == ["run"]
@@ -216,20 +297,26 @@ addEventListener("load", function () {{
 """
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser")
-def test_in_a_browser_the_page_fits_a_phone_and_raises_no_error(source, page, tmp_path):
-    probe = tmp_path / "probe.html"
-    probe.write_text(PROBE.format(page=html.escape(source)), encoding="utf-8")
+def dump(probe, profile):
+    """What the page has become in Chromium, and what was logged."""
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-sync", "--no-first-run"]
     quiet += ["--disable-background-networking", "--disable-component-update", "--enable-logging=stderr"]
     run = subprocess.run(
-        [CHROMIUM, "--headless", *quiet, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probe.as_uri()],
+        [CHROMIUM, "--headless", *quiet, f"--user-data-dir={profile}", "--dump-dom", probe.as_uri()],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert run.returncode == 0, run.stderr[-2000:]
+    return run
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser")
+def test_in_a_browser_the_page_fits_a_phone_and_raises_no_error(source, page, tmp_path):
+    probe = tmp_path / "probe.html"
+    probe.write_text(PROBE.format(page=html.escape(source)), encoding="utf-8")
+    run = dump(probe, tmp_path / "profile")
     match = re.search(r'<body data-found="([^"]+)"', run.stdout)
     assert match, run.stderr[-2000:]
     found = json.loads(html.unescape(match[1]))
@@ -239,3 +326,23 @@ def test_in_a_browser_the_page_fits_a_phone_and_raises_no_error(source, page, tm
     assert not found["hidden"]
     assert found["toggled"]
     assert "CONSOLE" not in run.stderr, run.stderr[-2000:]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser")
+def test_in_a_browser_an_injected_script_does_not_run(source, tmp_path):
+    """Even if a name were not escaped: only the page's own two scripts and its own style sheet are allowed."""
+    mark = "document.documentElement.dataset.injected = 1"
+    injected = (
+        f"<script>{mark}</script><img src=x onerror='{mark}'><svg onload='{mark}'></svg>"
+        f"<style>body {{ display: none }}</style><script src='data:text/javascript,{mark}'></script>"
+    )
+    page = tmp_path / "page.html"
+    page.write_text(source.replace("<main>", f"<main>{injected}", 1), encoding="utf-8")
+    run = dump(page, tmp_path / "profile")
+    assert "data-injected" not in run.stdout.partition("<head>")[0]
+    assert '<button id="theme" type="button" aria-label' in run.stdout  # the page's own script shows it
+    assert "Content Security Policy" in run.stderr
+    unguarded = tmp_path / "unguarded.html"
+    text = page.read_text(encoding="utf-8")
+    unguarded.write_text(re.sub(r"<meta http-equiv=.Content-Security-Policy[^>]*>", "", text), encoding="utf-8")
+    assert "data-injected" in dump(unguarded, tmp_path / "profile").stdout.partition("<head>")[0]  # the probe works

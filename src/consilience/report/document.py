@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from consilience.core.errors import unknown_name
+from consilience.core.file_names import file_name
 from consilience.report.drawing import Drawing
-from consilience.report.page import environment, write_page
+from consilience.report.page import FIGURES, FILES, PAGE, check_report_folder, environment, write_page
 from consilience.report.result_tables import latex_table, markdown_escape, markdown_table
 from consilience.report.wording import fill_lines, one_line
 from consilience.version import __version__
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 QUICK = "Quick form (`--quick`): fewer seeds, often smaller sets and shorter training than at full size."
+MARKDOWN, JSON = "report.md", "report.json"
+# All that is written beside the folders of parts.
+REPORT_NAMES = (PAGE, MARKDOWN, JSON, FIGURES, FILES)
 _OF_FIGURES = ("name", "caption", "alt")
 
 
@@ -87,11 +92,16 @@ def write_document(document: Document, folder: str | Path) -> Path:
     """
     plain = document.to_json()
     texts = {
-        "report.md": document_markdown(plain),
-        "report.json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
-        "report.html": render_document(document),
+        MARKDOWN: document_markdown(plain),
+        JSON: json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
+        PAGE: render_document(document),
     }
     return write_page(Path(folder), [drawing for section in document.sections for drawing in section.figures], texts)
+
+
+def check_document_folder(folder: Path) -> None:
+    """Raise an error if a folder holds files that `write_document` would replace and no report wrote."""
+    check_report_folder(folder, (MARKDOWN, JSON, PAGE))
 
 
 def render_document(document: Document) -> str:
@@ -115,7 +125,8 @@ def document_markdown(plain: Mapping[str, Any], figures: str = "figures/{}.png")
         parts += [f"## {markdown_escape(one_line(section['title']))}", *section["words"]]
         parts += [_markdown([TextTable(**table)]).rstrip("\n") for table in section["tables"]]
         for figure in section["figures"]:
-            parts += [f"![{markdown_escape(one_line(figure['alt']))}]({figures.format(figure['name'])})"]
+            path = figures.format(quote(file_name(figure["name"])))
+            parts += [f"![{markdown_escape(one_line(figure['alt']))}]({path})"]
             parts += [figure["caption"]]
         parts += [f"[{markdown_escape(one_line(text))}]({address})" for text, address in section["links"]]
     return "\n\n".join([*parts, f"    {one_line(plain['command'])}"]) + "\n"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.results import Block, Findings
+from consilience.comparison.store import Store
 from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, summarise
+from consilience.core.errors import InputError
+from consilience.core.file_names import file_name, path_inside
 from consilience.core.files import write_atomically
 from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
@@ -32,6 +38,10 @@ from consilience.report.wording import (
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+PAGE = "report.html"
+FIGURES, ENDINGS = "figures", ("svg", "png")
+FILES = "report.files"  # the list of the files that a report wrote, one in a line
+_OWN = re.compile(r"report\.(html|md|json)|figures/[^/]+\.(svg|png)", re.DOTALL)
 MOST_CLASSES = 24  # with more, the balance is one sentence and no table
 
 
@@ -42,26 +52,78 @@ def write_report(findings: Findings, folder: str | Path) -> Path:
     """
     parts = draw_figures(findings)
     drawings = [drawing for part in parts.values() for drawing in part.drawings]
-    return write_page(Path(folder), drawings, {"report.html": render_page(findings, parts)})
+    return write_page(Path(folder), drawings, {PAGE: render_page(findings, parts)})
 
 
 def write_page(folder: Path, drawings: Sequence[Drawing], texts: Mapping[str, str]) -> Path:
     """Write figures as SVG and PNG, then texts by the names of their files; returns the path of the last text.
 
-    Figures of an earlier report that had more of them are removed; what is not a figure's file stays.
+    Figures of an earlier report that had more of them are removed; what no report wrote stays.
+
+    Raises:
+        InputError: If a file would be replaced that no report wrote. Nothing is written then.
     """
-    figures = folder / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    for drawing in drawings:
-        write_atomically(figures / f"{drawing.name}.svg", drawing.svg_file().encode("utf-8", "replace"))
-        write_atomically(figures / f"{drawing.name}.png", drawing.png())
+    figures = {figure_path(drawing.name, kind): drawing for drawing in drawings for kind in ENDINGS}
+    names = [*figures, *texts]
+    before = check_report_folder(folder, names)
+    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+    _write_list(folder, {*before, *names})  # first: what is written before a crash is known to be ours
+    for name, drawing in figures.items():
+        svg = name.endswith(".svg")
+        write_atomically(folder / name, drawing.svg_file().encode("utf-8", "replace") if svg else drawing.png())
     for name, text in texts.items():
         page = write_atomically(folder / name, text.encode("utf-8", "replace"))
-    drawn = {drawing.name for drawing in drawings}
-    for file in figures.iterdir():
-        if file.suffix in (".svg", ".png") and file.stem not in drawn:
-            file.unlink(missing_ok=True)
+    for name in before - set(names):
+        (folder / name).unlink(missing_ok=True)
+    _write_list(folder, names)
     return page
+
+
+def figure_path(name: str, ending: str) -> str:
+    """Return where a figure's file is, in the folder of its report."""
+    return f"{FIGURES}/{file_name(name)}.{ending}"
+
+
+def check_report_folder(folder: Path, names: Iterable[str]) -> set[str]:
+    """Return the files in a folder that an earlier report wrote.
+
+    Raises:
+        InputError: If one of `names` exists there and is none of them, or is a symbolic link. In the run folder of a
+            comparison the names are the report's.
+    """
+    names = list(names)
+    for name in (FIGURES, FILES, *names):
+        path_inside(folder, *name.split("/"))
+    if (folder / FILES).is_file():
+        listed = (folder / FILES).read_text(encoding="utf-8", errors="replace").split("\n")
+        known = {name for name in listed if _OWN.fullmatch(name)}
+        foreign = [FILES] if {*listed} - known - {""} else []
+    else:
+        known, foreign = _files_before_lists(folder), []
+    foreign += [name for name in names if os.path.lexists(folder / name) and name not in known]
+    if foreign and Store(folder).read_plan() is None:
+        raise InputError(
+            f"report: {folder / foreign[0]} exists and was not written by a report, which would replace it: "
+            "move it, or choose another folder"
+        )
+    return known
+
+
+def _write_list(folder: Path, names: Iterable[str]) -> None:
+    write_atomically(folder / FILES, "".join(f"{name}\n" for name in sorted(names)))
+
+
+def _files_before_lists(folder: Path) -> set[str]:
+    """The files of a report by a version that kept no list: what is beside a page of ours, and its figures."""
+    try:
+        page = (folder / PAGE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    if '<meta name="generator" content="consilience ' not in page[:2000]:
+        return set()
+    drawn = re.findall(r'<figure id="figure-([a-z0-9-]+)"', page)
+    figures = (figure_path(name, ending) for name in drawn for ending in ENDINGS)
+    return {PAGE, "report.md", "report.json", *figures}
 
 
 def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str:
@@ -117,6 +179,7 @@ def environment() -> Environment:
         count=say_count,
         drawing=_inline,
         r=say_r,
+        sha256=_sha256,
     )
     templates.globals.update(
         columns=_column_groups,
@@ -130,10 +193,19 @@ def environment() -> Environment:
 
 
 def _file(name: str) -> Any:
-    """A style sheet or script beside the templates, as it is."""
+    """A style sheet or script beside the templates, as it is: no part of it comes from data."""
     from markupsafe import Markup
 
     return Markup(Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8"))
+
+
+def _sha256(text: str) -> str:
+    """The hash by which a content security policy allows a script or a style sheet.
+
+    >>> _sha256("")
+    'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='
+    """
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _code(text: str) -> Any:
