@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 STAMP := $(VENV)/.installed
 
-.PHONY: help compare test test-fast lint format docs bench clean
+.PHONY: help compare test test-fast faults lint audit format docs bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -27,11 +27,19 @@ test: $(STAMP)  ## run every test and doctest
 test-fast: $(STAMP)  ## run the tests that are not marked slow
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m 'not slow'
 
+faults: $(STAMP)  ## kill comparisons a hundred times and continue them; memory over a thousand fits
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/kill_runs.py --kills 100
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/memory.py --fits 1000
+
 lint: $(STAMP)  ## ruff, mypy and the order of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(STAMP)  ## ruff's security rules, licences and known vulnerabilities of the installed packages
+	$(BIN)/ruff check --select S .
+	$(BIN)/python .ci/audit.py
 
 format: $(STAMP)  ## format the code with ruff
 	$(BIN)/ruff check --fix .

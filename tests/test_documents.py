@@ -59,7 +59,8 @@ def test_every_python_block_runs(document, tmp_path, monkeypatch):
     METHODS.remove("max")  # whoever follows CONTRIBUTING literally has it already
     namespace: dict[str, object] = {"__name__": "document"}
     found = blocks(document, "python")
-    assert found or document.name in ("results.md", "protocols.md")  # which have tables and YAML
+    # These have tables and YAML.
+    assert found or document.name in ("results.md", "protocols.md", "SECURITY.md")
     for block in found:
         if block.needs is None:
             run_python(block.code, namespace, document, block.lines_before)
@@ -122,6 +123,13 @@ def test_links_lead_somewhere(document):
         assert target.exists(), f"{document.name} links to {link}"
         if anchor:
             assert anchor in anchors(target), f"{document.name} links to {link}; there are {anchors(target)}"
+
+
+def test_tests_that_are_named_exist():
+    document = ROOT / "docs" / "what-can-go-wrong.md"
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text_of(document)):
+        assert (ROOT / path).is_file(), f"{document.name} names {path}"
+        assert f"def {name}(" in text_of(ROOT / path) or not name, f"{document.name} names {path}::{name}"
 
 
 def text_of(document: Path) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from consilience.version import __version__
+
+TYPE_CHECKING = False  # as in typing, whose import takes longer than all of this
 
 # Public name → where it lives. Loaded on first use: `import consilience` costs next to nothing.
 _PUBLIC = {
@@ -30,6 +31,8 @@ _PUBLIC = {
 __all__ = ["__version__", "methods", *_PUBLIC]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from consilience import methods as methods
     from consilience.bayes.fuse import fuse as fuse
     from consilience.bayes.fusion_state import FusionState as FusionState

@@ -197,6 +197,7 @@ def joining_points(
     encoders: Mapping[str, EncoderChoice] | None = None,
 ) -> list[dict[str, str]]:
     """Where feedback may join the encoders of a method, from their beginnings to their ends: modality → stage, each."""
+    from consilience.core.seeding import seeded
     from consilience.core.targets import Task
     from consilience.encoders import own_transforms
     from consilience.methods import Spec, build
@@ -206,7 +207,8 @@ def joining_points(
     task = Task.of(data.y, data.task)
     preparation = Preparation.fit(data.train, task, own_transforms(data.modalities, encoders or {}))
     spec = Spec(preparation.modalities, task, dict(encoders or {}))
-    looped: Any = build(f"pro:{method}", spec, {**(settings or {}), "steps": 1, "into": None})
+    with seeded(0):  # whose weights are not used
+        looped: Any = build(f"pro:{method}", spec, {**(settings or {}), "steps": 1, "into": None})
     # What is concatenated needs a layer to read it, and after the last stage there is none.
     end = [] if (settings or {}).get("mode") == "concat" else [END]
     stages = {}

@@ -115,6 +115,10 @@ class Method(DeclaredSettings, nn.Module):
         """Return the class of a member of a family; None if this class takes the argument."""
         return None
 
+    def saved_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings for saving: those by which the method is built again without any other file."""
+        return dict(settings)
+
     @classmethod
     def reason_against(cls, spec: Spec) -> str | None:
         """Return why the method does not support a spec, or None if it does."""

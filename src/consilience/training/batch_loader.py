@@ -19,6 +19,7 @@ from torch import Tensor
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.seeding import stepped_aside
 from consilience.preparation import Preparation
 
 # Sets beyond this share of the device's free memory are streamed.
@@ -92,10 +93,10 @@ class BatchLoader:
             for chosen in rows:
                 ahead = reader.submit(self._read, chosen)
                 if coming is not None:
-                    yield coming.result().to(self.device)
+                    yield _wait_for(coming).to(self.device)
                 coming = ahead
             if coming is not None:
-                yield coming.result().to(self.device)
+                yield _wait_for(coming).to(self.device)
 
     def in_order(self, size: int) -> Iterator[Batch]:
         """Yield all samples from first to last, in batches of this size."""
@@ -119,6 +120,14 @@ class BatchLoader:
         if self.device.type == "cuda":  # pinned memory is copied while the device computes
             batch.values = {name: value.pin_memory() for name, value in batch.values.items()}
         return batch
+
+
+def _wait_for(coming: Future[Batch]) -> Batch:
+    """The batch that the reader prepares, which may have to wait for a turn of its own."""
+    if coming.done():
+        return coming.result()
+    with stepped_aside():
+        return coming.result()
 
 
 def _views(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:

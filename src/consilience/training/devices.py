@@ -1,4 +1,4 @@
-"""Devices, processes and precision of training; seeds, and memory that is kept or runs out."""
+"""Devices, processes and precision of training, and memory that is kept or runs out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ import torch
 from torch import nn
 
 from consilience.core.errors import InputError, TrainingError
+from consilience.core.files import write_atomically
+from consilience.core.seeding import seeded
 from consilience.encoders.conv import Conv
 from consilience.training.training_settings import TrainingSettings
 
@@ -37,7 +39,6 @@ _FABRIC_PRECISIONS = {
 }
 # Precisions in which the weights themselves change type, and so must the inputs.
 INPUT_TYPES = {"64": torch.float64, "bf16-true": torch.bfloat16}
-_CPU = torch.device("cpu")
 # Of GNU's malloc.h: how much may be free at the end of the heap, and from which size on a piece is mapped alone, and
 # returned to the system as soon as it is freed. 32 MiB is the largest value of the second that every version accepts
 # (and where its own adaptive rule ends); that rule then leaves twice as much free.
@@ -124,7 +125,7 @@ def _call(fabric: Fabric, work: Callable[..., Any], parent: int, handover: Path,
     atexit.register(leave)  # the last one registered is the first to run
     result = work(fabric, *arguments)
     if fabric.is_global_zero:
-        torch.save(result, handover)
+        write_atomically(handover, lambda file: torch.save(result, file))
     leave.status = 0
     return None
 
@@ -149,8 +150,8 @@ class _Leave:
 def training_context(settings: TrainingSettings, device: torch.device, seed: int) -> Iterator[None]:
     """Within a block, have the default dtype, random state and memory that training with these settings needs."""
     with (
+        seeded(seed, device),  # first: the default dtype too is that of all threads
         default_type(torch.float64 if settings.precision == "64" else None),
-        seeded(seed, device),
         memory_advice(settings.batch_size, settings.precision),
         kept_memory(settings.keep_memory and device.type == "cpu"),
     ):
@@ -200,32 +201,6 @@ def lay_out(module: nn.Module, how: torch.memory_format) -> None:
 def epoch_seed(seed: int, phase: int, epoch: int) -> int:
     """Return the seed of an epoch. Since each epoch has its own, checkpoints need no random state."""
     return (seed * 1_000_003 + phase * 10_007 + epoch) % 2**63
-
-
-def seed_device(seed: int, device: torch.device = _CPU) -> None:
-    """Seed torch on the CPU and on one device; `torch.manual_seed` would seed every GPU of the machine."""
-    torch.default_generator.manual_seed(seed % 2**63)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed % 2**63)
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device = _CPU) -> Iterator[None]:
-    """Seed torch within a block, and leave its random state as it was before.
-
-    >>> before = torch.get_rng_state()
-    >>> with seeded(3):
-    ...     first = torch.rand(1)
-    >>> with seeded(3):
-    ...     torch.equal(torch.rand(1), first)
-    True
-    >>> torch.equal(torch.get_rng_state(), before)
-    True
-    """
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        seed_device(seed, device)
-        yield
 
 
 @contextmanager

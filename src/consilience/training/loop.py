@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from consilience.core.batches import Batch
+from consilience.core.seeding import let_others_by, seed_device
 from consilience.methods import Method, Step
 from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.callbacks import Callback, ending_with, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
-from consilience.training.devices import epoch_seed, lay_out, seed_device
+from consilience.training.devices import epoch_seed, lay_out
 from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
 from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
 from consilience.training.training_settings import TrainingSettings
@@ -281,6 +282,7 @@ class TrainingRun:
         recorder = self._recorder(learn, plans)
         after_batch, after_step = self._hooks["on_batch_end"], self._hooks["on_step_end"]
         for position, batch in enumerate(self.train.batches([plan.rows for plan in plans])):
+            let_others_by()
             if settings.modality_dropout:
                 batch = batch.hiding(hide_some(batch.present, settings.modality_dropout))
             if self._rate.moves:

@@ -15,11 +15,12 @@ from torch import nn
 
 from consilience.core.errors import UnsupportedError
 from consilience.core.samples import Samples
+from consilience.core.seeding import seeded
 from consilience.core.targets import Task, TaskKind
 from consilience.encoders import EncoderChoice, own_transforms
 from consilience.methods import Method, Spec, build, find
 from consilience.preparation import Preparation
-from consilience.training.devices import resolve_device, seeded, training_context
+from consilience.training.devices import resolve_device, training_context
 from consilience.training.model import Model, misplaced_trust, warn_of_misplaced_trust
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import ACCEPTED, train_side_by_side

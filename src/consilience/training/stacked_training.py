@@ -24,6 +24,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, TrainingError
+from consilience.core.seeding import let_others_by
 from consilience.methods import Method, Prediction, Step, task_losses
 from consilience.training.batch_loader import BatchPlan, steps_per_epoch
 from consilience.training.loop import hide_some
@@ -207,6 +208,7 @@ class _Stack:
         terms: dict[str, Tensor] = {}
         rate.set(self.optimizer)
         for plan in plans:
+            let_others_by()
             batch = self.train.rows(plan.rows.to(self.going.device, non_blocking=True))
             if settings.modality_dropout:
                 batch = batch.hiding(lambda present: hide_some(present, settings.modality_dropout))

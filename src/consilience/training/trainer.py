@@ -12,13 +12,14 @@ import torch
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.seeding import seeded
 from consilience.core.targets import Task
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.callbacks import Callback, check_callbacks
 from consilience.training.checkpoint import Checkpointing
-from consilience.training.devices import INPUT_TYPES, build_fabric, launch, resolve_device, seeded, training_context
+from consilience.training.devices import INPUT_TYPES, build_fabric, launch, resolve_device, training_context
 from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.errors import TrainingError
+from consilience.core.seeding import let_others_by
 from consilience.methods import Method, Prediction, weighted_mean
 from consilience.training.batch_loader import BatchLoader
 
@@ -77,7 +78,10 @@ def validate(model: Any, method: Method, loader: BatchLoader, batch_size: int) -
         batch_size: Samples per batch.
     """
     model.eval()
-    pieces = [per_sample(method, model(batch), batch) for batch in loader.in_order(batch_size)]
+    pieces = []
+    for batch in loader.in_order(batch_size):
+        let_others_by()
+        pieces.append(per_sample(method, model(batch), batch))
     return figures(method, torch.cat(pieces, dim=1))
 
 

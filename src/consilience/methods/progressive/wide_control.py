@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
 from consilience.core.errors import UnsupportedError
 from consilience.core.samples import Modality
+from consilience.core.seeding import seeded
 from consilience.core.settings import settings_of
 from consilience.encoders import Encoder, EncoderChoice, build_encoder
 from consilience.encoders.choice import read_choice
@@ -49,7 +49,7 @@ class Wide(Family):
         base = type(self).base
         loop, settings = self.split_settings(settings)
         # Models that are built to be counted must not change the random weights of the real one.
-        with torch.random.fork_rng(devices=[]):
+        with seeded(0):
             target = count(member_class(Progressive, base)(spec, **loop, **settings))
             spec, settings = widened(base, spec, settings, target)
         super().__init__(spec, **settings)
