@@ -127,7 +127,7 @@ def model():
     views, y = made()
     reliability = Reliability([10, 10, 10], 3)
     own = reliability.fit(lambda fold: views, y, np.ones((700, 3), dtype=bool), np.arange(700) % 5)
-    return reliability, own
+    return reliability, own.sound
 
 
 def rho_of(model, views, present=None):
@@ -137,7 +137,7 @@ def rho_of(model, views, present=None):
 
 def test_sound_samples_are_reliable(model):
     views, _ = made(seed=1)
-    own = bounded(torch.from_numpy(model[1])).numpy()
+    own = bounded(model[1]).numpy()
     assert own.mean() > 0.8
     assert rho_of(model, views).mean() == pytest.approx(own.mean(), abs=0.02)
 
@@ -175,7 +175,7 @@ def test_scores_of_another_kind():
     extra = [random.normal(size=(300, 2)) for _ in range(3)]
     reliability = Reliability([10] * 3, 3, extra_scores=2, pairs=False).double()
     present = np.ones((300, 3), dtype=bool)
-    own = reliability.fit(lambda fold: views, y, present, np.arange(300) % 3, extra)
+    own = reliability.fit(lambda fold: views, y, present, np.arange(300) % 3, extra).sound
     assert own.mean() > 0.8
     shown = [torch.from_numpy(view) for view in views]
     unusual = [torch.from_numpy(values) for values in [extra[0] + 30, *extra[1:]]]
@@ -194,11 +194,25 @@ def test_features_may_differ_from_fold_to_fold():
         return [view * turned.get(fold, 1.0) for view in views]
 
     present = np.ones((400, 3), dtype=bool)
-    same = Reliability([10] * 3, 3).fit(lambda fold: views, y, present, np.arange(400) % 4)
+    same = Reliability([10] * 3, 3).fit(lambda fold: views, y, present, np.arange(400) % 4).sound
     # A network's features have a scale of their own in every fold; distances are compared within the fold.
-    other = Reliability([10] * 3, 3).fit(as_seen, y, present, np.arange(400) % 4)
+    other = Reliability([10] * 3, 3).fit(as_seen, y, present, np.arange(400) % 4).sound
     assert asked == [0, 1, 2, 3, None]
     assert np.corrcoef(same.ravel(), other.ravel())[0, 1] > 0.3
+
+
+def test_rows_that_are_not_sound_are_scored_and_not_learned_from():
+    views, y = made(400)
+    loud = [np.concatenate([view, 20 * view]) for view in views]
+    present, fold_of = np.ones((800, 3), dtype=bool), np.arange(800) % 4
+    alone, both = Reliability([10] * 3, 3), Reliability([10] * 3, 3)
+    own = alone.fit(lambda fold: views, y, present[:400], fold_of[:400])
+    all_rows = both.fit(lambda fold: loud, np.tile(y, 2), present, fold_of, sound=np.arange(800) < 400)
+    for mine, other in zip(own, all_rows):
+        torch.testing.assert_close(mine, other[:400])
+    torch.testing.assert_close(alone.state_dict(), both.state_dict())
+    assert all_rows.sound[400:].mean() < 0.1 < 0.8 < own.sound.mean()
+    assert all_rows.excess[400:].mean() > 5 * own.excess.mean()
 
 
 def test_loud_opinions_are_found():

@@ -14,6 +14,8 @@ NEIGHBOURS = 5
 # The size of a fitted `InputScores` does not grow with the training set, nor with the size of an image.
 REFERENCES = 2000
 COMPONENTS = 256
+# The scores that every modality has; wide ones have one more.
+SHARED = 4
 _TINY = 1e-12
 # The smallest sizes that scores tell apart: distances as a share of the usual one, and Mahalanobis distances.
 _LEAST_DISTANCE, _LEAST_MAHALANOBIS = 1e-3, 1e-2
@@ -81,7 +83,7 @@ class InputScores(Learned):
     @property
     def count(self) -> int:
         """The number of scores."""
-        return 5 if self.reduced else 4
+        return SHARED + self.reduced
 
     def fit(self, x: np.ndarray, y: np.ndarray, seed: int = 0) -> InputScores:
         """Learn from sound inputs `[n, feature]` and their classes `[n]`."""

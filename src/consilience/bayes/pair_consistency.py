@@ -112,8 +112,10 @@ class PairCheck(Learned):
             self._keep(number, torch.zeros(sizes[a], k), torch.zeros(sizes[b], k), torch.zeros(k))
         self.learn(slope=torch.zeros(len(self.pairs)), offset=torch.zeros(len(self.pairs)), strength=torch.tensor(1.0))
 
-    def fit(self, views: Views, present: np.ndarray, fold_of: np.ndarray, seed: int = 0) -> np.ndarray:
-        """Learn from sound samples and return their own out-of-fold evidence `[n, pair]`.
+    def fit(
+        self, views: Views, present: np.ndarray, fold_of: np.ndarray, seed: int = 0, *, sound: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Learn from sound samples and return the out-of-fold evidence of all, `[n, pair]`.
 
         A pair that fewer than 20 samples have gets no evidence.
 
@@ -122,14 +124,16 @@ class PairCheck(Learned):
             present: `[n, modality]`.
             fold_of: Each sample's fold `[n]`.
             seed: Of the permutations.
+            sound: The samples to learn from, a mask `[n]`. None: all.
         """
         random = np.random.default_rng(seed)
-        donors = _draw_donors(present, fold_of, random)
+        learned = np.ones(len(present), dtype=bool) if sound is None else sound
+        donors = _draw_donors(present & learned[:, None], fold_of, random)
         final, folds = views(None), {int(fold): views(int(fold)) for fold in np.unique(fold_of)}
         canonical: list[_Canonical | None] = []
         slope, offset = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         for number, (a, b) in enumerate(self.pairs):
-            both = present[:, a] & present[:, b]
+            both = present[:, a] & present[:, b] & learned
             if both.sum() < _MIN_SAMPLES:
                 canonical.append(None)
                 continue
@@ -155,7 +159,7 @@ class PairCheck(Learned):
         own = np.repeat(np.arange(len(present))[:, None], present.shape[1], axis=1)
         kept = present & (random.random(present.shape) < 0.5)
         exchanged = self._evidence_of(canonical, np.where(kept, own, donors), present)
-        strength = fit_strength(exchanged, kept, present)
+        strength = fit_strength(exchanged[learned], kept[learned], present[learned])
         self.learn(strength=strength)
         return strength * self._evidence_of(canonical, own, present)
 
@@ -171,6 +175,13 @@ class PairCheck(Learned):
             for number, (a, b) in enumerate(self.pairs)
         ]
         return self.strength.to(evidence[0]) * torch.stack(evidence, dim=1)
+
+    def total(self, evidence: Tensor, modalities: int) -> Tensor:
+        """The evidence `[n, pair]` of all pairs of each modality, summed: `[n, modality]`."""
+        members = torch.zeros(len(self.pairs), modalities, dtype=evidence.dtype, device=evidence.device)
+        for number, pair in enumerate(self.pairs):
+            members[number, list(pair)] = 1
+        return evidence @ members
 
     def _keep(self, number: int, left: np.ndarray | Tensor, right: np.ndarray | Tensor, r: np.ndarray | Tensor) -> None:
         self.learn(**{f"left{number}": left, f"right{number}": right, f"correlation{number}": r})

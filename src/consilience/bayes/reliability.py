@@ -12,15 +12,23 @@ that repeat one another. ρ is learned from sound training samples alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from consilience.bayes.anomaly_scores import COMPONENTS, INPUT_RESOLUTION, REFERENCES, InputScores, opinion_scores
+from consilience.bayes.anomaly_scores import (
+    COMPONENTS,
+    INPUT_RESOLUTION,
+    REFERENCES,
+    SHARED,
+    InputScores,
+    opinion_scores,
+)
 from consilience.bayes.pair_consistency import PairCheck, Views, revise
-from consilience.bayes.score_density import CAP, ScoreDensity, bounded
+from consilience.bayes.score_density import CAP, ScoreDensity, bounded, soundness
 
 _MAX_KAPPA = 10.0
 
@@ -113,6 +121,22 @@ def fit_kappa(log_p: np.ndarray, log_prior: np.ndarray, rho: np.ndarray, y: np.n
     return float(best.x) if best.fun < loss(0.0) else 0.0
 
 
+class Signals(NamedTuple):
+    """How unusual every modality of a sample looks. Zeros where it is missing.
+
+    Attributes:
+        sound: ρ before floor and cap, `[n, modality]`: 1 where nothing is unusual.
+        excess: ζ of the modality's scores, `[n, modality]`.
+        deviations: Standardised scores that all modalities have, `[n, modality, score]`.
+        agreement: Evidence of all its pairs that it shows the same object as the others, `[n, modality]`.
+    """
+
+    sound: Tensor
+    excess: Tensor
+    deviations: Tensor
+    agreement: Tensor
+
+
 class Reliability(nn.Module):
     """ρ of every modality from its inputs, or from features where inputs are token ids.
 
@@ -156,8 +180,10 @@ class Reliability(nn.Module):
         present: np.ndarray,
         fold_of: np.ndarray,
         extra_scores: Sequence[np.ndarray] | None = None,
-    ) -> np.ndarray:
-        """Learn from sound samples and return their own `soundness`, out-of-fold.
+        *,
+        sound: np.ndarray | None = None,
+    ) -> Signals:
+        """Learn from sound samples and return the `signals` of all samples, out-of-fold.
 
         Args:
             views: See `Views`; standardised.
@@ -165,10 +191,12 @@ class Reliability(nn.Module):
             present: `[n, modality]`.
             fold_of: Each sample's fold `[n]`.
             extra_scores: Each modality's further scores `[n, score]`, out-of-fold.
+            sound: The samples to learn from, a mask `[n]`. None: all.
         """
         buffer = next(self.buffers())
         self.to("cpu", torch.float64)
         n = len(present)
+        learned = np.ones(n, dtype=bool) if sound is None else sound
         folds = [int(fold) for fold in np.unique(fold_of)]
         scores = [np.zeros((n, score.count)) for score in self.scores]
         centred: dict[int | None, list[np.ndarray]] = {}
@@ -176,40 +204,53 @@ class Reliability(nn.Module):
             held = np.zeros(n, dtype=bool) if fold is None else fold_of == fold
             seen = [torch.from_numpy(np.asarray(view, dtype=np.float64)) for view in views(fold)]
             for m, score in enumerate(self.scores):
-                rows = present[:, m] & ~held
+                rows = present[:, m] & ~held & learned
                 score.fit(seen[m][rows].numpy(), y[rows])
                 scores[m][held] = score(seen[m][held]).numpy()
             centred[fold] = [score.centre(seen[m]).numpy() for m, score in enumerate(self.scores)]
         if extra_scores is not None:
             scores = [np.concatenate(both, axis=1) for both in zip(scores, extra_scores)]
         for m, density in enumerate(self.densities):
-            density.fit(scores[m][present[:, m]])
+            density.fit(scores[m][present[:, m] & learned])
         evidence = None
         if self.pairs.pairs:
-            evidence = torch.from_numpy(self.pairs.fit(centred.__getitem__, present, fold_of))
-        sound = self._combine([torch.from_numpy(score) for score in scores], evidence, torch.from_numpy(present))
+            evidence = torch.from_numpy(self.pairs.fit(centred.__getitem__, present, fold_of, sound=learned))
+        signals = self._gather([torch.from_numpy(score) for score in scores], evidence, torch.from_numpy(present))
         self.to(buffer)
-        return sound.numpy()
+        return signals
 
     def forward(self, views: Sequence[Tensor], present: Tensor, extra_scores: Sequence[Tensor] | None = None) -> Tensor:
         """ρ `[n, modality]` between floor and cap, from views `[n, feature]` of each modality; exactly 0 if missing."""
-        return bounded(self.soundness(views, present, extra_scores)) * present
+        return bounded(self.signals(views, present, extra_scores).sound) * present
 
-    def soundness(
+    def signals(
         self, views: Sequence[Tensor], present: Tensor, extra_scores: Sequence[Tensor] | None = None
-    ) -> Tensor:
-        """ρ before floor and cap, `[n, modality]`: 1 where nothing is unusual, 0 where missing."""
+    ) -> Signals:
+        """How unusual each modality looks; shapes as in `forward`."""
         scores = [score(view) for score, view in zip(self.scores, views)]
         if extra_scores is not None:
             scores = [torch.cat(both, dim=1) for both in zip(scores, extra_scores)]
         evidence = None
         if self.pairs.pairs:
             evidence = self.pairs([score.centre(view) for score, view in zip(self.scores, views)], present)
-        return self._combine(scores, evidence, present)
+        return self._gather(scores, evidence, present)
 
-    def _combine(self, scores: Sequence[Tensor], evidence: Tensor | None, present: Tensor) -> Tensor:
-        sound = torch.stack([density(score) for density, score in zip(self.densities, scores)], dim=1) * present
-        return sound if evidence is None else revise(sound, evidence, CAP) * present
+    def _gather(self, scores: Sequence[Tensor], evidence: Tensor | None, present: Tensor) -> Signals:
+        excesses = [density.excess(score) for density, score in zip(self.densities, scores)]
+        deviations = torch.stack(
+            [density.deviations(score)[:, :SHARED] for density, score in zip(self.densities, scores)], dim=1
+        )
+        excess = torch.stack(excesses, dim=1)
+        alone = soundness(excess) * present
+        shown = present.to(alone)
+        if evidence is None:
+            return Signals(alone, excess * shown, deviations * shown[..., None], torch.zeros_like(alone))
+        return Signals(
+            revise(alone, evidence, CAP) * present,
+            excess * shown,
+            deviations * shown[..., None],
+            self.pairs.total(evidence, len(self.scores)),
+        )
 
 
 class OpinionReliability(nn.Module):

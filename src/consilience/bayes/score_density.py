@@ -104,5 +104,13 @@ class ScoreDensity(Learned):
 
     def forward(self, scores: Tensor) -> Tensor:
         """ρ₀ `[n]`, computed in the type of the scores."""
+        return soundness(self.excess(scores))
+
+    def excess(self, scores: Tensor) -> Tensor:
+        """ζ `[n]` of the scores `[n, score]`."""
         t = log_distance(scores, self.centre.to(scores), self.scale.to(scores), self.precision.to(scores))
-        return soundness(excess(t, self.median.to(scores), self.spread.to(scores)))
+        return excess(t, self.median.to(scores), self.spread.to(scores))
+
+    def deviations(self, scores: Tensor) -> Tensor:
+        """Scores `[n, score]` in units of the standard deviation of sound samples, from their median."""
+        return (scores - self.centre.to(scores)) / self.scale.to(scores)

@@ -233,7 +233,7 @@ def _corrupt_rows(
 ) -> Samples:
     """The samples with one modality changed in the rows `hit`; without `reads` only its presence may change."""
     modality, column = samples.modalities[name], samples.names.index(name)
-    values = _copy(modality, samples.values[name]) if reads else np.empty((len(samples), 0))
+    values = writable(modality, samples.values[name]) if reads else np.empty((len(samples), 0))
     present = samples.present.copy()
     lengths = samples.lengths[name].copy() if name in samples.lengths else None
     for rows in _pieces(modality, hit):
@@ -249,7 +249,7 @@ def _corrupt_rows(
     return samples.replaced({name: values} if reads else {}, present, {} if lengths is None else {name: lengths})
 
 
-def _copy(modality: Modality, source: Values) -> np.ndarray:
+def writable(modality: Modality, source: Values) -> np.ndarray:
     """The values in memory, in a type that can hold corrupted values."""
     if modality.kind == "text":
         return np.array(source, dtype=object)

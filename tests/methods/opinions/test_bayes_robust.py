@@ -6,11 +6,13 @@ import torch
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.reliability import Reliability
+from consilience.core.errors import UnknownNameError
 from consilience.core.samples import Modality
 from consilience.corruption import Corruptor
 from consilience.data import load_data
 from consilience.methods import Spec
-from consilience.methods.opinions.bayes_robust import Alarm, BayesRobust, view, view_size
+from consilience.methods.opinions.bayes_robust import Alarm, BayesRobust
+from consilience.methods.opinions.modality_views import view, view_size
 from consilience.training import Model, Trainer, load_model
 from toy_batches import CLASSES, VECTORS, batch_of
 
@@ -51,20 +53,15 @@ def test_before_fitting_it_is_the_theorem_with_everyone_nearly_reliable():
 
 
 def test_one_sound_sample_in_200_may_raise_an_alarm():
-    random = np.random.default_rng(0)
-    whole = torch.from_numpy(random.beta(0.5, 0.2, size=2001))
-    sound, broken = Alarm().double().fit(whole)(whole)
-    torch.testing.assert_close(sound.exp() + broken.exp(), torch.ones_like(whole))
-    assert (broken > sound).sum() == 10
-    assert (sound.argsort() == whole.argsort()).all()
+    log_odds = torch.from_numpy(np.random.default_rng(0).normal(1, 3, size=2001))
+    calibrated = Alarm().double().fit(log_odds)(log_odds)
+    assert (calibrated < 0).sum() == 10
+    assert (calibrated.argsort() == log_odds.argsort()).all()
 
 
 def test_an_alarm_is_never_easier_to_raise_than_by_even_odds():
-    whole = torch.linspace(0.8, 1, 50).double()
-    fitted, fresh = (alarm(torch.tensor([0.0, 0.7, 1.0])) for alarm in (Alarm().fit(whole), Alarm()))
-    torch.testing.assert_close(fitted, fresh)
-    assert fresh[0].exp().numpy() == pytest.approx([0, 0.7, 1], abs=1e-6)
-    assert all(values.isfinite().all() for values in fresh)
+    log_odds = torch.linspace(0.8, 1, 50)
+    torch.testing.assert_close(Alarm().fit(log_odds)(log_odds), log_odds)
 
 
 def test_on_sound_samples_it_decides_as_bayes_does(model, digits):
@@ -72,6 +69,53 @@ def test_on_sound_samples_it_decides_as_bayes_does(model, digits):
     alone = model.method.rule(prediction.opinions)
     assert (prediction.output.argmax(1) == alone.argmax(1)).float().mean() > 0.98
     assert model.method.alarm.threshold < 0
+
+
+def test_without_faults_the_map_is_fixed(digits):
+    model = Model.fit("bayes-robust", digits.train[:300], settings={"faults": [], "folds": 2}, trainer=trainer())
+    assert not any(model.method.gate.output_weight.flatten())
+    prediction = model.predict(digits.test, device="cpu")
+    by_hand = robust_by_hand(model, digits.test)
+    torch.testing.assert_close(prediction.output.double(), by_hand, atol=1e-5, rtol=1e-5)
+
+
+def robust_by_hand(model, samples):
+    """The mixture of the theorem and of the robust sum with the fixed map from unusual to broken."""
+    method, batch = model.method.double(), model.preparation.batch(samples)
+    log_p = method.rule.calibrated(model.predict(samples, device="cpu").opinions.double(), batch.present)
+    views = [batch[name].double() for name in method.names]
+    rho = method.reliability(views, batch.present)
+    prior, kappa = method.rule.prior.double(), method.gain.kappa.double()
+    p = torch.exp(log_p)
+    evidence = ((rho[..., None] * p + (1 - rho[..., None]) * prior) / prior).log().sum(1)
+    gained = evidence / (1 + kappa * (rho.sum(1, keepdim=True) - 1).clamp(min=0))
+    broken = torch.softmax(prior.log() + gained, 1)
+    capped = 0.1 + (0.99 - 0.1) * (rho - 0.1) / 0.8
+    whole = (capped.prod(1, keepdim=True) * (prior * (p / prior).prod(1))).sum(1)
+    some = (prior * ((capped[..., None] * p + (1 - capped[..., None]) * prior) / prior).prod(1)).sum(1)
+    odds = torch.logit(whole / some) - method.alarm.threshold.double()
+    sound = torch.sigmoid(odds)[:, None]
+    return (sound * method.rule(log_p * method.rule.temperature[:, None]).exp() + (1 - sound) * broken).log()
+
+
+def test_mild_noise_on_everything_is_not_taken_for_broken(digits):
+    settings = [{}, {"faults": []}]
+    graded, fixed = (
+        Model.fit("bayes-robust", digits.train, settings=own, trainer=trainer(epochs=12)) for own in settings
+    )
+    mild = Corruptor(digits.train).apply(digits.test, "gaussian", 1, probability=1)
+    assert loss(graded, mild) < loss(fixed, mild) - 0.02
+    assert abs(accuracy(graded, digits.test) - accuracy(fixed, digits.test)) < 0.01
+
+
+def loss(model, samples):
+    log_p = model.predict(samples, device="cpu").output.log_softmax(1)
+    return -log_p[np.arange(len(samples)), model.task.encode(samples.y)].mean().item()
+
+
+def test_a_misspelt_fault_is_refused():
+    with pytest.raises(UnknownNameError, match="did you mean 'gaussian'"):
+        BayesRobust(Spec(VECTORS, CLASSES), faults=["gausian"])
 
 
 def test_noise_costs_little(model, digits, noisy):
@@ -134,9 +178,9 @@ def test_features_of_tokens_are_those_of_the_experts_who_have_not_seen_them(monk
     data, asked = load_data("captions", n=100), []
     fit = Reliability.fit
 
-    def spy(self, views, *rest):
+    def spy(self, views, *rest, **named):
         asked.extend(views(fold) for fold in (0, 1, None))
-        return fit(self, views, *rest)
+        return fit(self, views, *rest, **named)
 
     monkeypatch.setattr(Reliability, "fit", spy)
     model = Model.fit("bayes-robust", data.train, settings={"folds": 2}, trainer=trainer(epochs=1))

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTION, REFERENCES
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.kappa import Kappa
 from consilience.bayes.learned_buffers import Learned
-from consilience.bayes.reliability import Reliability, all_sound, fit_kappa, posterior_trust, robust_posterior
-from consilience.bayes.score_density import FLOOR, bounded
+from consilience.bayes.reliability import Reliability, fit_kappa, posterior_trust
+from consilience.bayes.score_density import bounded
+from consilience.bayes.trust_gate import Opinions, TrustGate, mixed
 from consilience.core.batches import Batch
-from consilience.core.samples import Modality, Samples
+from consilience.core.samples import Samples
 from consilience.core.settings import PositiveInt
-from consilience.encoders import length_mask, masked_mean
+from consilience.corruption import Corruptor
+from consilience.corruption.random_faults import FAULTS, check_faults, spoil
 from consilience.methods import Method, Prediction, Spec, register
 from consilience.methods.opinions.bayes import Folds
+from consilience.methods.opinions.modality_views import is_numeric, view, view_size
 from consilience.methods.opinions.unimodal import SeparateExperts
 from consilience.training import Trainer
 
 # Training samples that reliability is learned from; more would cost memory and add little.
 _ROWS = 4000
-# The cap on P(sound) of a modality where P(all are sound) is computed.
-_ALL_SOUND_CAP = 0.99
+# Spoilt samples from which trust is learned, at most this many of each training sample and bytes of all.
+_SPOILT, _COPIES, _SPOILT_BYTES = 4000, 10, 2**28
 # The share of sound samples for which "something is broken" may come out more probable than not.
 _FALSE_ALARMS = 0.005
 
@@ -45,7 +46,7 @@ class Gain(Learned):
 
 
 class Alarm(Learned):
-    """P(all are sound), calibrated on sound samples: at most 1 in 200 of them may raise a false alarm.
+    """The log-odds that all are sound, calibrated on sound samples: at most 1 in 200 may raise a false alarm.
 
     Many modalities that each look a little unusual multiply to a false alarm, and so do dependent experts that differ.
     The log-odds are therefore counted from the 0.5 % quantile of sound samples, if that is below even odds. Before
@@ -58,25 +59,19 @@ class Alarm(Learned):
         super().__init__()
         self.learn(threshold=torch.tensor(0.0))
 
-    def fit(self, all_sound: Tensor) -> Alarm:
-        """Learn from P(all are sound) of sound samples, out-of-fold: `[n]`."""
-        self.learn(threshold=_log_odds(all_sound).quantile(_FALSE_ALARMS).clamp(max=0))
+    def fit(self, log_odds: Tensor) -> Alarm:
+        """Learn from the log-odds of sound samples, out-of-fold: `[n]`."""
+        self.learn(threshold=log_odds.quantile(_FALSE_ALARMS).clamp(max=0))
         return self
 
-    def forward(self, all_sound: Tensor) -> tuple[Tensor, Tensor]:
-        """log P(all are sound) and log P(not all), `[n]` each, from the uncalibrated P(all are sound).
+    def forward(self, log_odds: Tensor) -> Tensor:
+        """The calibrated log-odds `[n]`.
 
-        >>> sound, broken = Alarm().fit(torch.linspace(0.01, 0.99, 201))(torch.tensor([0.02, 1e-6]))
-        >>> sound.exp(), broken.exp()
-        (tensor([5.7434e-01, 6.6110e-05]), tensor([0.4257, 0.9999]))
+        >>> alarm = Alarm().fit(torch.linspace(-4.0, 4.0, 201))
+        >>> alarm(torch.tensor([-4.0, 0.0]))
+        tensor([-0.0400,  3.9600])
         """
-        above = _log_odds(all_sound) - self.threshold.to(all_sound)
-        return functional.logsigmoid(above), functional.logsigmoid(-above)
-
-
-def _log_odds(p: Tensor) -> Tensor:
-    inside = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps)
-    return inside.log() - (-inside).log1p()
+        return log_odds - self.threshold.to(log_odds)
 
 
 @register("bayes-robust", equation="ln P(c | x) = ln π_c + Σ_m [ln(ρ_m p_m(c) + (1 − ρ_m) π_c) − ln π_c] + const")
@@ -89,6 +84,10 @@ class BayesRobust(SeparateExperts):
 
         ln P(c | x_S) = ln π_c + Σ_{m∈S} [ ln(ρ_m p_m(c) + (1 − ρ_m) π_c) − ln π_c ] + const
 
+    A modality that looks a little unusual still knows most of what it knew. How far it can be used is learned from
+    training samples that are spoilt by generic faults: a small network computes ρ_m, and a temperature of p_m, from how
+    unusual the modality and the whole sample look (see `bayes.trust_gate`). With few samples it stays near a fixed map.
+
     This is mixed with the posterior of `bayes`, which also uses the experts' dependence, by the probability that all
     modalities are sound. That probability is calibrated on the training samples: only one in 200 of them may seem more
     probably broken than not, so that on clean data the method decides as `bayes` does. The input is looked at as it is
@@ -100,6 +99,7 @@ class BayesRobust(SeparateExperts):
         folds: Folds of the cross-fitting by which all of this is learned.
         pairs: Whether to look for swapped modalities, among up to ten.
         references: Training inputs of each modality that are kept to measure distances from.
+        faults: The corruptions that spoil training samples for the network of ρ; none ([]): the fixed map.
     """
 
     tasks = ("classification",)
@@ -112,11 +112,12 @@ class BayesRobust(SeparateExperts):
         folds: Folds = 5,
         pairs: bool = True,
         references: PositiveInt = REFERENCES,
+        faults: Sequence[str] = tuple(FAULTS),
     ):
         super().__init__(spec)
-        self.folds = folds
+        self.folds, self.faults = folds, check_faults(faults)
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa)
-        self.gain, self.alarm = Gain(), Alarm()
+        self.gain, self.gate, self.alarm = Gain(), TrustGate(len(self.names)), Alarm()
         sizes = [view_size(seen, self.experts[name].encoder.width) for name, seen in spec.modalities.items()]
         exact = [is_numeric(seen) for seen in spec.modalities.values()]
         self.reliability = Reliability(
@@ -130,22 +131,19 @@ class BayesRobust(SeparateExperts):
     def forward(self, batch: Batch) -> Prediction:
         """Collect every expert's opinion, compute each modality's reliability, fuse."""
         predictions = [expert(batch) for expert in self.experts.values()]
-        opinions = torch.stack([prediction.output for prediction in predictions], dim=1)
-        log_p = self.rule.calibrated(opinions, batch.present)
+        raw = torch.stack([prediction.output for prediction in predictions], dim=1)
+        log_p = self.rule.calibrated(raw, batch.present)
         with torch.no_grad():
             pairs = zip(self.spec.modalities.values(), predictions)
             views = [view(modality, batch, prediction.joint, log_p.dtype) for modality, prediction in pairs]
-            sound = self.reliability.soundness(views, batch.present)
-        rho = bounded(sound) * batch.present
-        log_prior, kappa = self.rule.prior.to(log_p).log(), self.gain.kappa.to(log_p)
-        some_broken = robust_posterior(log_p, log_prior, rho, kappa)
-        log_all_sound, log_not_all = self.alarm(_all_sound(log_p, log_prior, sound, batch.present))
-        none_broken = self.rule(opinions, batch.present)
-        output = torch.logaddexp(log_all_sound[:, None] + none_broken, log_not_all[:, None] + some_broken)
-        trust = posterior_trust(log_p, log_prior, rho, output)
-        dtype = torch.promote_types(opinions.dtype, torch.float32)
+            signals = self.reliability.signals(views, batch.present)
+        log_prior = self.rule.prior.to(log_p).log()
+        graded = self.gate(Opinions(log_p, log_prior, batch.present, signals), self.gain.kappa.to(log_p))
+        output = mixed(self.alarm(graded.log_odds), self.rule(raw, batch.present), graded.log_posterior)
+        trust = posterior_trust(graded.log_p, log_prior, graded.rho, output)
+        dtype = torch.promote_types(raw.dtype, torch.float32)
         return Prediction(
-            output.to(dtype), opinions=opinions, weights=trust.to(dtype), extra={"reliability": rho.to(dtype)}
+            output.to(dtype), opinions=raw, weights=trust.to(dtype), extra={"reliability": graded.rho.to(dtype)}
         )
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
@@ -172,66 +170,80 @@ class BayesRobust(SeparateExperts):
         self.to(next(self.parameters()).dtype)  # in 64 bits if the experts are, as a loaded model will be
         weight = np.ones(len(train)) if train.weight is None else train.weight
         rows, y = np.flatnonzero(weight), self.task.encode(train.y)
-        present = np.stack([train.present_in(name) for name in self.names], axis=1)
+        present = train.present_among(self.names)
         self.rule.fit(opinions[rows], y[rows], present[rows], weight=weight[rows])
         if len(rows) > _ROWS:
             rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, _ROWS, replace=False))
-        y, present, weight, samples = y[rows], present[rows], weight[rows], train.select(rows)
-        views = partial(self._training_views, samples, trainer, fold_experts)
-        mask = torch.from_numpy(present)
-        sound = torch.from_numpy(self.reliability.fit(views, y, present, fold_of[rows]))
-        log_p = self.rule.calibrated(torch.from_numpy(opinions[rows]), mask)
-        log_prior = self.rule.prior.to(log_p).log()
-        rho = (bounded(sound) * mask).numpy()
-        self.gain.learn(kappa=fit_kappa(log_p.numpy(), log_prior.numpy(), rho, y, weight))
-        self.alarm.fit(_all_sound(log_p, log_prior, sound, mask))
+        opinions, y, weight, fold_of, samples = opinions[rows], y[rows], weight[rows], fold_of[rows], train.select(rows)
+        parts = [samples, *self._spoilt(samples, trainer.seed)]
+        views = partial(self._training_views, parts, trainer, fold_experts, fold_of)
+        said = [opinions, *(self._held_out(part, trainer, fold_experts, fold_of) for part in parts[1:])]
+        raw, there = (
+            torch.from_numpy(np.concatenate(said)),
+            np.concatenate([p.present_among(self.names) for p in parts]),
+        )
+        mask, sound = torch.from_numpy(there), np.arange(len(there)) < len(samples)
+        copies = len(parts)
+        signals = self.reliability.fit(views, np.tile(y, copies), there, np.tile(fold_of, copies), sound=sound)
+        log_p = self.rule.calibrated(raw, mask)
+        seen = Opinions(log_p, self.rule.prior.to(log_p).log(), mask, signals)
+        clean = seen.select(torch.arange(len(samples)))
+        rho = (bounded(clean.signals.sound) * clean.present).numpy()
+        self.gain.learn(kappa=fit_kappa(clean.log_p.numpy(), clean.log_prior.numpy(), rho, y, weight))
+        kappa = self.gain.kappa.to(log_p)
+        if copies > 1:
+            targets, weights = torch.from_numpy(np.tile(y, copies)), torch.from_numpy(np.tile(weight, copies))
+            self.gate.fit(seen, kappa, self.rule(raw, mask), targets, torch.from_numpy(sound), weights, trainer.seed)
+        self.alarm.fit(self.gate(clean, kappa).log_odds)
+
+    def _spoilt(self, samples: Samples, seed: int) -> list[Samples]:
+        """Copies of the training samples, each spoilt by other faults."""
+        if not self.faults:
+            return []
+        size = 8 * sum(score.features for score in self.reliability.scores)
+        most = min(_SPOILT, _SPOILT_BYTES // size)
+        copies = min(max(1, round(most / len(samples))), _COPIES)
+        corruptor = Corruptor(samples)
+        return [spoil(samples, corruptor, self.faults, seed=seed * _COPIES + copy) for copy in range(copies)]
+
+    def _held_out(
+        self, samples: Samples, trainer: Trainer, fold_experts: Sequence[Sequence[Method]], fold_of: np.ndarray
+    ) -> np.ndarray:
+        """Opinions `[n, modality, class]` of the experts of each sample's fold."""
+        opinions = np.zeros((len(samples), len(self.names), self.task.outputs))
+        for fold in np.unique(fold_of):
+            rows = np.flatnonzero(fold_of == fold)
+            part = samples.select(rows)
+            for m, experts in enumerate(fold_experts):
+                opinions[rows, m] = trainer.predict(experts[fold], part).output.double().numpy()
+        return opinions
 
     def _training_views(
-        self, samples: Samples, trainer: Trainer, fold_experts: Sequence[Sequence[Method]], fold: int | None
+        self,
+        parts: Sequence[Samples],
+        trainer: Trainer,
+        fold_experts: Sequence[Sequence[Method]],
+        fold_of: np.ndarray,
+        fold: int | None,
     ) -> list[np.ndarray]:
-        """Every modality's view of training samples; features are those of the fold's own expert."""
+        """Every modality's view of the parts, one after the other; features are those of the fold's own expert.
+
+        Of spoilt parts, features of samples in other folds are zeros, since they are not needed.
+        """
         assert trainer.preparation is not None
-        batch = trainer.preparation.batch(samples)
+        batches = [trainer.preparation.batch(part) for part in parts]
         views = []
         for m, (name, expert) in enumerate(self.experts.items()):
-            modality, features = self.spec.modalities[name], None
-            if not is_numeric(modality):
-                features = trainer.predict(expert if fold is None else fold_experts[m][fold], samples).joint
-            views.append(view(modality, batch, features, torch.float64).numpy())
+            modality = self.spec.modalities[name]
+            if is_numeric(modality):
+                views.append(np.concatenate([view(modality, batch, None, torch.float64).numpy() for batch in batches]))
+                continue
+            expert = expert if fold is None else fold_experts[m][fold]
+            seen = np.zeros((len(parts), len(fold_of), expert.encoder.width))
+            for number, part in enumerate(parts):
+                rows = np.flatnonzero(fold_of == fold) if number else np.arange(len(fold_of))
+                if len(rows):
+                    joint = trainer.predict(expert, part.select(rows)).joint
+                    seen[number, rows] = view(modality, batches[number], joint, torch.float64).numpy()
+            views.append(seen.reshape(-1, expert.encoder.width))
         return views
-
-
-def _all_sound(log_p: Tensor, log_prior: Tensor, sound: Tensor, present: Tensor) -> Tensor:
-    """P(all are sound) `[n]` from how sound each looks, `[n, modality]`; shapes as in `all_sound`."""
-    return all_sound(log_p, log_prior, bounded(sound, FLOOR, _ALL_SOUND_CAP) * present, present)
-
-
-def is_numeric(modality: Modality) -> bool:
-    """Whether a modality's values are quantities; token ids are not."""
-    return modality.kind != "tokens"
-
-
-def view_size(modality: Modality, width: int) -> int:
-    """The number of features that `view` returns for a modality whose encoder has this width."""
-    if modality.kind == "sequence":
-        return 2 * modality.shape[1]
-    return math.prod(modality.shape) if is_numeric(modality) else width
-
-
-def view(modality: Modality, batch: Batch, features: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The features from which a modality's reliability is judged: `[n, feature]`.
-
-    Vectors and images as they are (standardised); sequences as each feature's mean and standard deviation over time,
-    of any length; tokens as the encoder's features `[n, width]`. They are converted before anything is computed: sums
-    in 32 bits depend on the size of the batch and on its padding.
-    """
-    if not is_numeric(modality):
-        assert features is not None
-        return features.to(dtype)
-    x = batch[modality.name].to(dtype)
-    if modality.kind != "sequence":
-        return x.flatten(1)
-    mask = length_mask(batch.lengths.get(modality.name), x)
-    mean = masked_mean(x, mask)
-    variance = masked_mean((x - mean[:, None]).square(), mask)
-    return torch.cat([mean, variance.sqrt()], dim=1)
