@@ -14,7 +14,13 @@ doubled = b"]q\x00" + b"".join(b"]q%c(h%ch%ce" % (i + 1, i, i) for i in range(40
 doubled_key = b"}(" + b")q\x00" + b"".join(b"h%ch%c\x86q%c" % (i, i, i + 1) for i in range(40)) + b"K\x01u."
 itself = b"]q\x00h\x00a."
 deep = b"]" * 5000 + b"a" * 4999 + b"."
-reused = b"c_codecs\nencode\nq\x01X" + struct.pack("<I", 10**6) + b"a" * 10**6 + b"q\x02" + b"0h\x01h\x02X\x06\0\0\0latin1\x86R" * 3000
+reused = (
+    b"c_codecs\nencode\nq\x01X"
+    + struct.pack("<I", 10**6)
+    + b"a" * 10**6
+    + b"q\x02"
+    + b"0h\x01h\x02X\x06\0\0\0latin1\x86R" * 3000
+)
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def read_sequences_pickle(path: Path) -> Any:
         if not isinstance(error.__cause__, Refused):
             raise
         raise InputError(
-            f"{path.name} holds {reason_of(error.__cause__)}. A pickle can run any code, so arrays, dicts, lists, tuples, "
-            "strings, bytes and numbers are read and nothing else"
+            f"{path.name} holds {reason_of(error.__cause__)}. A pickle can run any code, so arrays, dicts, lists, "
+            "tuples, strings, bytes and numbers are read and nothing else"
         ) from None
 
 

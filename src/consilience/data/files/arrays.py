@@ -238,8 +238,8 @@ def check_array_header(file: IO[bytes], name: str, size: int) -> None:
     there = size - file.tell()
     if claimed != there or min(shape, default=0) < 0 or (not kind.itemsize and 0 not in shape):
         raise InputError(
-            f"{name} is truncated or not a numpy file: its header says {kind} of shape {list(shape)}, {claimed} bytes; there "
-            f"are {there}"
+            f"{name} is truncated or not a numpy file: its header says {kind} of shape {list(shape)}, {claimed} "
+            f"bytes; there are {there}"
         )
 
 
@@ -247,4 +247,3 @@ def array_batches(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
     """An array, `rows` rows at a time; of one that is mapped from disk, only these are read."""
     for start in range(0, len(array), rows):
         yield np.asarray(array[start : start + rows])
-

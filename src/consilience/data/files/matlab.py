@@ -90,4 +90,3 @@ def _join_parts(
     }
     labels = [found[f"gt_{part}"].ravel() for part in parts if f"gt_{part}" in found]
     return views, np.concatenate(labels) if labels else None
-

@@ -35,8 +35,8 @@ def check_unpacked(name: str, unpacked: int, stored: int) -> None:
     """
     if unpacked > most_bytes(stored):
         raise InputError(
-            f"{name} would unpack from {stored} bytes to {unpacked / 1e9:.3g} GB or more, over {MOST_TIMES} times its size: "
-            "this is damage or an attack. If it is neither, save it without compression"
+            f"{name} would unpack from {stored} bytes to {unpacked / 1e9:.3g} GB or more, over {MOST_TIMES} times its "
+            "size: this is damage or an attack. If it is neither, save it without compression"
         )
 
 
@@ -87,4 +87,3 @@ def zip_members(archive: ZipFile, path: Path) -> Iterator[ZipInfo]:
             raise InputError(f"{path.name} holds two files with the name {member.filename!r}: remove one")
         names.add(member.filename)
         yield member
-
