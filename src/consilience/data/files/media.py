@@ -72,15 +72,15 @@ def read_image(path: Path | None, size: int, parts: int = 1, crop: bool = False)
 
     if path is None:
         return np.zeros((parts, 3, size, size), dtype=np.uint8)
-    with reading_as(str(path), "a picture", "Get it again, or leave it out"):
-        with Image.open(path, formats=_PICTURES) as file:
-            if file.width * file.height > _MOST_PIXELS:
-                raise InputError(
-                    f"{path} has {file.width}×{file.height} pixels, more than {_MOST_PIXELS}: make it smaller, or "
-                    "leave it out"
-                )
-            file.draft("RGB", (parts * size, size))
-            picture = file.convert("RGB")
+    damaged = reading_as(str(path), "a picture", "Get it again, or leave it out")
+    with damaged, Image.open(path, formats=_PICTURES) as file:
+        if file.width * file.height > _MOST_PIXELS:
+            raise InputError(
+                f"{path} has {file.width}×{file.height} pixels, more than {_MOST_PIXELS}: make it smaller, or leave it "
+                "out"
+            )
+        file.draft("RGB", (parts * size, size))
+        picture = file.convert("RGB")
     width, height = picture.width // parts, picture.height
     if not width:
         raise InputError(f"{path} is {picture.width} pixels wide: there are no {parts} parts side by side")
