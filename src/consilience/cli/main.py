@@ -13,6 +13,7 @@ from argparse import Action, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
@@ -199,7 +200,7 @@ def parse(given: Sequence[str]) -> tuple[str, Namespace]:
 def _check_configs(given: Sequence[str]) -> None:
     """Refuse files of options that are not UTF-8, not YAML, or too large once their aliases are replaced."""
     named = [word.partition("=")[2] for word in given if word.startswith("--config=")]
-    named += [after for word, after in zip(given, given[1:]) if word == "--config"]
+    named += [after for word, after in pairwise(given) if word == "--config"]
     for path in map(Path, named):
         if path.is_file():
             from consilience.reproduction.yaml_lines import read_yaml

@@ -174,7 +174,10 @@ def read_npz(path: Path, only: Collection[str] | None = None, required: Collecti
             if file.read(6) == np.lib.format.MAGIC_PREFIX:
                 raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")
         with ZipFile(path) as archive:
-            members = {member.filename.removesuffix(_NPY): member for member in zip_members(archive, path)}
+            members = {
+                member.filename.removesuffix(_NPY): member
+                for member in zip_members(archive, path.name, path.stat().st_size)
+            }
             if len(members) < len(archive.namelist()):
                 raise InputError(f"{path.name} holds folders, or two arrays of the same name: save it with numpy.savez")
             if missing := [name for name in required if name not in members]:

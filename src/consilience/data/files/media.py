@@ -106,7 +106,7 @@ def _wav_files(path: Path) -> Iterator[tuple[str, bytes]]:
             yield file.name, file.read_bytes()
         return
     with reading_as(path, "a zip archive"), ZipFile(path) as archive:
-        for member in zip_members(archive, path):
+        for member in zip_members(archive, path.name, path.stat().st_size):
             # macOS leaves a shadow file beside each real one.
             if member.filename.lower().endswith(".wav") and not member.filename.startswith("__MACOSX"):
                 yield member.filename.rsplit("/", 1)[-1], archive.read(member)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
@@ -64,8 +63,13 @@ def read_limited(file: IO[bytes], name: str, stored: int) -> bytes:
     return content.getvalue()
 
 
-def zip_members(archive: ZipFile, path: Path) -> Iterator[ZipInfo]:
+def zip_members(archive: ZipFile, name: str, stored: int) -> Iterator[ZipInfo]:
     """The files of a zip archive, after a check of what all of them unpack to.
+
+    Args:
+        archive: Open for reading.
+        name: Of the archive, for errors.
+        stored: Its size.
 
     Raises:
         InputError: They are too large, encrypted, packed by a method that Python's own archives do not use, or two of
@@ -73,17 +77,17 @@ def zip_members(archive: ZipFile, path: Path) -> Iterator[ZipInfo]:
     """
     members = [member for member in archive.infolist() if not member.is_dir()]
     # The directory of an archive says how large its files are; zipfile reads no more than that.
-    check_unpacked(path.name, sum(member.file_size for member in members), path.stat().st_size)
+    check_unpacked(name, sum(member.file_size for member in members), stored)
     names = set()
     for member in members:
         if member.flag_bits & _ENCRYPTED:
-            raise InputError(f"{path.name}: {member.filename!r} is encrypted: save it without a password")
+            raise InputError(f"{name}: {member.filename!r} is encrypted: save it without a password")
         if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
             raise InputError(
-                f"{path.name}: {member.filename!r} is packed by method {member.compress_type}: only stored and "
+                f"{name}: {member.filename!r} is packed by method {member.compress_type}: only stored and "
                 "deflated files are read"
             )
         if member.filename in names:
-            raise InputError(f"{path.name} holds two files with the name {member.filename!r}: remove one")
+            raise InputError(f"{name} holds two files with the name {member.filename!r}: remove one")
         names.add(member.filename)
         yield member
