@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import warnings
+from unittest import mock
 
 import numpy as np
 import pandas
@@ -88,6 +89,7 @@ def assert_same(given, expected):
 
 @settings(max_examples=100, deadline=None)
 @given(case=frames())
+@mock.patch("consilience.data.files.table_reading.try_parquet", mock.Mock())  # hundreds of processes
 def test_every_kind_of_table_gives_the_same_samples(tmp_path_factory, case):
     frame, fill = case
     folder = tmp_path_factory.getbasetemp()

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.core.errors import InputError
+from consilience.data.files.arrays import check_characters
 from consilience.data.files.damaged_files import reading_as, reason_of
 from consilience.data.files.pickle_opcodes import Refused, read_pickle
 
@@ -99,7 +100,9 @@ def _filled(content: Any, of: _Type, shape: tuple[int, ...], order: Literal["C",
             values[place] = cell
         return values.reshape(shape)
     raw = content.encode("latin1") if isinstance(content, str) else content
-    return np.frombuffer(raw, dtype=of.read).reshape(shape, order=order)
+    values = np.frombuffer(raw, dtype=of.read).reshape(shape, order=order)
+    check_characters(values)
+    return values
 
 
 def _begin_array(*_: Any) -> _Array:

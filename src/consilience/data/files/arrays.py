@@ -21,6 +21,7 @@ from consilience.data.splits import settle_split
 
 LENGTHS = "_lengths"  # the suffix of the array of a modality's lengths
 _NPY = ".npy"
+_LAST_CHARACTER = 0x10FFFF
 _NUMPY_FILE = "a numpy file"
 
 
@@ -189,6 +190,7 @@ def read_npz(path: Path, only: Collection[str] | None = None, required: Collecti
                         check_array_header(file, f"{path.name}: {name!r}", member.file_size)
                     with archive.open(member) as file:
                         arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
+                    check_characters(arrays[name])
             return arrays
 
 
@@ -212,7 +214,9 @@ def map_array(path: Path) -> np.ndarray:
     with reading_as(path, _NUMPY_FILE):
         with path.open("rb") as file:
             check_array_header(file, path.name, path.stat().st_size)
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        check_characters(array)
+        return array
 
 
 def check_array_header(file: IO[bytes], name: str, size: int) -> None:
@@ -244,6 +248,17 @@ def check_array_header(file: IO[bytes], name: str, size: int) -> None:
             f"{name} is truncated or not a numpy file: its header says {kind} of shape {list(shape)}, {claimed} "
             f"bytes; there are {there}"
         )
+
+
+def check_characters(array: np.ndarray) -> None:
+    """Refuse strings with numbers that are no characters; Python fails wherever it meets one later."""
+    if array.dtype.kind != "U" or not array.size:
+        return
+    codes = np.frombuffer(
+        np.ascontiguousarray(array).data.cast("B"), dtype=array.dtype.byteorder.replace("|", "=") + "u4"
+    )
+    if codes.max() > _LAST_CHARACTER:
+        raise ValueError(f"it holds strings with the character {codes.max()}")
 
 
 def array_batches(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:

@@ -20,6 +20,7 @@ from consilience.core.errors import InputError, MissingDataError, name_rows
 from consilience.core.modalities import is_missing
 from consilience.data.files.csv_text import csv_header, first_record, plain_text, separator, text_blocks
 from consilience.data.files.damaged_files import reading_as, reason_of
+from consilience.data.files.parquet_trial import try_parquet
 from consilience.data.files.size_limits import check_unpacked
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def read_table(table: Path | Any, columns: Sequence[str], strings: Sequence[str]
     if not isinstance(table, Path):
         frame = _from_frame(table, columns)
     elif is_parquet(table):
-        _check_parquet_size(table, len(columns))
+        _check_parquet(table, columns)
         frame = reading(table, lambda: pl.read_parquet(table.absolute(), columns=list(columns), glob=False))
     else:
         frame = _read_csv(table, columns, strings)
@@ -343,16 +344,17 @@ def _scan_parquet(path: Path) -> polars.LazyFrame:
     return pl.scan_parquet(path.absolute(), glob=False)
 
 
-def _check_parquet_size(path: Path, columns: int) -> None:
-    """Refuse a file whose columns would unpack to far more than its size."""
-    check_unpacked(path.name, 8 * columns * (count_rows(path) or 0), path.stat().st_size)
+def _check_parquet(path: Path, columns: Sequence[str]) -> None:
+    """Refuse a file whose columns would unpack to far more than its size, or would end the process."""
+    check_unpacked(path.name, 8 * len(columns) * (count_rows(path) or 0), path.stat().st_size)
+    try_parquet(path, columns)
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[polars.DataFrame]:
 
     # Slices, since a batch of polars holds a whole row group, which may be the whole file.
     table = _scan_parquet(path).select(list(columns))
-    _check_parquet_size(path, len(columns))
+    _check_parquet(path, columns)
     for start in range(0, count_rows(path) or 0, rows):
         yield reading(path, table.slice(start, rows).collect)
 
