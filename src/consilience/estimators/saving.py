@@ -19,6 +19,7 @@ from consilience.core.errors import InputError, SavedModelError
 from consilience.core.samples import Samples
 from consilience.core.targets import Task
 from consilience.data.files.column_encoding import Encoding
+from consilience.data.files.damaged_files import reason_of
 from consilience.encoders import EncoderChoice
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
@@ -218,7 +219,7 @@ def unpack_experts(packed: bytes, path: Path, trusted: Sequence[str] = ()) -> An
     except Exception as error:  # damaged bytes fail wherever they lead skops
         raise SavedModelError(
             f"loading {path}: the experts cannot be rebuilt as they were saved, with another version of scikit-learn, "
-            f"perhaps: {type(error).__name__}: {error}"
+            f"perhaps: {type(error).__name__}: {reason_of(error)}"
         ) from error
 
 

@@ -80,7 +80,9 @@ def read_yaml(path: str | Path) -> YamlFile:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
-        raise InputError(f"{file.path}{line}: this is not YAML: {getattr(error, 'problem', None) or error}") from None
+        raise InputError(
+            f"{file.path}{line}: this is not YAML: {getattr(error, 'problem', None) or ' '.join(str(error).split())}"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise InputError(f"{file.path} cannot be read: {error}") from None
     if not isinstance(node, yaml.MappingNode):

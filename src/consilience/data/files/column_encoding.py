@@ -132,7 +132,7 @@ def _check_exact(what: str, column: polars.Series) -> None:
         check_whole_numbers(what, column.to_numpy())
     elif column.n_unique() != column.cast(pl.Float64).n_unique():
         raise InputError(
-            f"{what}: 64-bit floats merge numbers from {column.min()} to {column.max()}: subtract an offset"
+            f"{what}: 64-bit floats merge numbers from {column.min()!r} to {column.max()!r}: subtract an offset"
         )
 
 

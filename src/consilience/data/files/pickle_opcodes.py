@@ -184,7 +184,7 @@ class _Machine:
         text = self.line().strip()
         if len(text) < 2 or text[0] != text[-1] or text[:1] not in (b"'", b'"'):
             raise ValueError("a string without quotes")
-        return codecs.escape_decode(text[1:-1])[0].decode("latin-1")  # type: ignore[attr-defined]
+        return codecs.escape_decode(text[1:-1])[0].decode("latin-1")
 
     def whole(self, text: bytes) -> int | bool:
         return text == b"01" if text in (b"00", b"01") else int(text.removesuffix(b"L"))

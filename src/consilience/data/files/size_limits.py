@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import IO
+from typing import Protocol
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from consilience.core.errors import InputError
@@ -15,6 +15,13 @@ MOST_TIMES = 200
 ALWAYS_ALLOWED = 2**30
 _PIECE = 2**20
 _ENCRYPTED = 0x1  # a flag of a file in a zip archive
+
+
+class Unpacking(Protocol):
+    """What unpacks a file piece by piece."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most `size`; none at the end."""
 
 
 def most_bytes(stored: int) -> int:
@@ -39,7 +46,7 @@ def check_unpacked(name: str, unpacked: int, stored: int) -> None:
         )
 
 
-def read_limited(file: IO[bytes], name: str, stored: int) -> bytes:
+def read_limited(file: Unpacking, name: str, stored: int) -> bytes:
     """The content of an open, compressed file, which is read piece by piece until the limit is reached.
 
     Args:
