@@ -223,8 +223,8 @@ def _narrowed(column: polars.Series) -> np.ndarray:
         if not narrow.null_count():
             return narrow.to_numpy()
     raise InputError(
-        f"target column {column.name!r} holds whole numbers from {column.min()!r} to {column.max()!r}, too large for 64 "
-        "bits: write a letter before them if they are names of classes, or use other units"
+        f"target column {column.name!r} holds whole numbers from {column.min()!r} to {column.max()!r}, too large for "
+        "64 bits: write a letter before them if they are names of classes, or use other units"
     )
 
 
