@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 from torch import nn
@@ -20,6 +19,7 @@ from consilience.core.errors import InputError, SavedModelError
 from consilience.core.samples import Samples
 from consilience.core.targets import Task
 from consilience.data.files.column_encoding import Encoding
+from consilience.data.files.damaged_files import reason_of
 from consilience.encoders import EncoderChoice
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
@@ -181,9 +181,12 @@ def pack_experts(experts: Any) -> bytes:
     """Return scikit-learn classifiers, in any mappings, in skops' format: data, and the names of their types."""
     from skops.io import dumps, get_untrusted_types, loads
 
+    from consilience.estimators.expert_checks import check_experts, check_packed
+
     try:
         packed = dumps(experts)
-        loads(packed, trusted=get_untrusted_types(data=packed))  # what cannot be read must not be written
+        check_packed(packed)  # what cannot be read must not be written
+        check_experts(loads(packed, trusted=get_untrusted_types(data=packed)))
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise InputError(
             f"saving: an expert cannot be written without its code: {error}. Types and functions must be importable: "
@@ -196,6 +199,8 @@ def unpack_experts(packed: bytes, path: Path, trusted: Sequence[str] = ()) -> An
     """Return what `pack_experts` packed. Types that scikit-learn defines are trusted, others only if they are named."""
     from skops.io import get_untrusted_types, loads
 
+    from consilience.estimators.expert_checks import check_experts, check_packed
+
     trusted = [trusted] if isinstance(trusted, str) else trusted
     try:
         types = get_untrusted_types(data=packed)
@@ -205,13 +210,16 @@ def unpack_experts(packed: bytes, path: Path, trusted: Sequence[str] = ()) -> An
                 f"{', '.join(unknown)}. Loading them runs their code; if you trust them and whoever saved the model, "
                 f"load(path, trusted={unknown})"
             )
-        return loads(packed, trusted=types)
-    except SavedModelError:
-        raise
-    except (AttributeError, ImportError, KeyError, TypeError, ValueError, BadZipFile) as error:
+        check_packed(packed)
+        experts = loads(packed, trusted=types)
+        check_experts(experts)
+        return experts
+    except SavedModelError as error:
+        raise SavedModelError(f"loading {path}: {str(error).removeprefix(f'loading {path}: ')}") from None
+    except Exception as error:  # damaged bytes fail wherever they lead skops
         raise SavedModelError(
             f"loading {path}: the experts cannot be rebuilt as they were saved, with another version of scikit-learn, "
-            f"perhaps: {type(error).__name__}: {error}"
+            f"perhaps: {type(error).__name__}: {reason_of(error)}"
         ) from error
 
 
