@@ -201,7 +201,7 @@ def _spoilt_array(valid: np.ndarray) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "reversed", lambda: valid[::-1]
     yield "read-only", lambda: np.frombuffer(valid.tobytes(), valid.dtype).reshape(valid.shape)
     yield "all the same", lambda: np.full_like(valid, valid.flat[0])
-    yield "with None", lambda: np.array([None, *valid.tolist()[1:]], dtype=object if valid.ndim == 1 else None)
+    yield "with None", lambda: [None, *valid.tolist()[1:]]
     if valid.dtype.kind in "iuf":
         yield "negative", lambda: -valid.astype(float)
         yield "complex", lambda: valid.astype(complex)

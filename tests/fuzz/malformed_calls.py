@@ -27,7 +27,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, is_from_below
 from fuzz.hostile_values import hostile
 from fuzz.public_calls import DOORS, Door
 
@@ -58,7 +58,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended: "right", "refused", "foreign" (an exception that is not ours), "not finite", "slow"."""
+    """How a call ended.
+
+    "right"; "refused" by a check of ours; "wrapped": refused, with the error of another library as cause; "foreign": an
+    exception that is not ours; "not finite"; "slow".
+    """
 
     kind: str
     error: str = ""
@@ -67,7 +71,7 @@ class Outcome:
     @property
     def allowed(self) -> bool:
         """Whether a call may end so."""
-        return self.kind in ("right", "refused", "slow")
+        return self.kind in ("right", "refused", "wrapped", "slow")
 
 
 class _TooSlow(BaseException):
@@ -117,6 +121,8 @@ def judge(call: Call) -> Outcome:
             wrong = "" if call.door.any_number else not_finite(result)
             return Outcome("not finite", wrong, call.door.name) if wrong else Outcome("right")
         except ConsilienceError as error:
+            if error.__cause__ is not None and is_from_below(error.__cause__):
+                return Outcome("wrapped", _first_line(error), _place(error.__cause__))
             return Outcome("refused", _first_line(error))
         except MemoryError:
             return Outcome("refused", "out of memory")
@@ -170,7 +176,9 @@ def main() -> int:
     parser.add_argument("--calls", type=int, help="this many calls instead of all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, default=4, help="examples of each place")
+    parser.add_argument("--wrapped", action="store_true", help="also print what is only refused by a wrapped error")
     options = parser.parse_args()
+    reported = {"slow", "wrapped"} if options.wrapped else {"slow"}
     doors = [door for door in DOORS if not options.door or any(part in door.name for part in options.door)]
     chosen = calls(doors) if options.calls is None else sample(options.calls, options.seed, doors)
     outcomes: Counter[str] = Counter()
@@ -183,14 +191,14 @@ def main() -> int:
         outcomes[outcome.kind] += 1
         if call.value == "valid" and outcome.kind != "right":
             print(f"a valid call fails: {call.door.name}: {outcome}", flush=True)
-        if not outcome.allowed or outcome.kind == "slow":
+        if not outcome.allowed or outcome.kind in reported:
             found[outcome.kind + " " + outcome.place, outcome.error[:40]].append(f"{call}: {outcome.error}")
     for (place, _), examples in sorted(found.items(), key=lambda entry: -len(entry[1])):
         print(f"\n{len(examples)} × {place}")
         for example in examples[: options.show]:
             print("   ", example[:260])
     print("\n", dict(outcomes), "\n", {name: round(seconds, 1) for name, seconds in spent.most_common(12)})
-    return 1 if any(not kind.startswith("slow") for kind, _ in found) else 0
+    return 1 if any(not kind.startswith(("slow", "wrapped")) for kind, _ in found) else 0
 
 
 if __name__ == "__main__":

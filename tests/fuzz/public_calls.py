@@ -467,8 +467,12 @@ DOORS: tuple[Door, ...] = (
         present={"a": PRESENT[:, 0]},
     ),
     *(
-        Door(f"Samples.{name}", lambda name=name, **given: getattr(samples(), name)(**given), lambda valid=valid: valid)
-        for name, valid in (
+        Door(
+            f"Samples.{method}",
+            lambda method=method, **given: getattr(samples(), method)(**given),
+            lambda valid=valid: {key: _fresh(value) for key, value in valid.items()},
+        )
+        for method, valid in (
             ("__getitem__", {"key": np.arange(3)}),
             ("select", {"rows": np.arange(3)}),
             ("only", {"names": ["a"]}),
@@ -548,8 +552,8 @@ DOORS: tuple[Door, ...] = (
     ),
     Door(
         "progressive(method)",
-        lambda model, **given: cs.progressive(model or methods.build("concat", spec()), **given),
-        lambda: {"model": None, "steps": 2, "mode": "add"},
+        lambda **given: cs.progressive(**given),
+        lambda: {"model": methods.build("concat", spec()), "steps": 2, "mode": "add"},
         takes_options=True,
     ),
     _function("methods.available", methods.available, modalities=["a"]),

@@ -17,6 +17,7 @@ from consilience.comparison.store import Store, StoreError, writing
 from consilience.comparison.summary import trust_over_seeds
 from consilience.core.errors import InputError, TrainingError, unknown_name
 from consilience.core.file_names import file_name
+from consilience.core.settings import checked
 from consilience.evaluation import find_metric
 from consilience.version import __version__
 
@@ -62,12 +63,14 @@ class Comparison:
             raise InputError(f"{len(self.bests)} sets have a best model: see bests, which is by set")
         return next(iter(self.bests.values()))
 
+    @checked
     def table(self, format: TableFormat = "console", *, worst: bool = False) -> Any:
         """Return the table: "console" for rich to print, "markdown" or "latex" as text; worst: add the worst seed."""
         from consilience.report.result_tables import main_table
 
         return main_table(self.findings, format, worst=worst)
 
+    @checked
     def statistics(self, reference: str | None = None, methods: Sequence[str] | None = None) -> polars.DataFrame:
         """Return differences to the reference with intervals and corrected p-values, one row per condition.
 
@@ -95,6 +98,7 @@ class Comparison:
         """
         return trust_over_seeds(self.findings)
 
+    @checked
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report page and its figures into a folder, by default the run folder, and return its path."""
         from consilience.report.page import write_report
@@ -104,6 +108,7 @@ class Comparison:
             return write_report(self.findings, folder)
 
 
+@checked
 def compare(
     data: Any,
     methods: Sequence[str] | None = None,
@@ -191,6 +196,7 @@ def compare(
     return conclude(store, written)
 
 
+@checked
 def reopen(folder: str | Path) -> Comparison:
     """Return the comparison in a run folder, with the jobs that are finished."""
     store = Store(folder)

@@ -23,6 +23,7 @@ from consilience.core.modalities import (
     to_numpy,
     unbox,
 )
+from consilience.core.settings import checked
 
 __all__ = ["KINDS", "SCAN_BYTES", "Kind", "MappedRows", "Modality", "Samples", "Values", "as_rows", "check_weight"]
 
@@ -65,6 +66,7 @@ class Samples:
         self.y, self.weight, self.index = y, weight, index
 
     @classmethod
+    @checked
     def of(
         cls,
         X: Mapping[str, Any] | Samples,
@@ -154,12 +156,14 @@ class Samples:
         """Return the names of the modalities; `dict(samples)` uses it."""
         return self.names
 
+    @checked
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             self._position(key)
             return self.values[key]
         return self.select(key)
 
+    @checked
     def select(self, rows: Any) -> Samples:
         """Return the samples of some rows: an integer, a slice, integers or a boolean mask `[n]`."""
         rows = as_rows(rows, len(self))
@@ -172,6 +176,7 @@ class Samples:
             index=self.index[rows],
         )
 
+    @checked
     def only(self, names: Sequence[str]) -> Samples:
         """Return the samples with fewer modalities, in the order of `names`."""
         if not len(names) or len(set(names)) < len(names):
@@ -184,6 +189,7 @@ class Samples:
             lengths={name: self.lengths[name] for name in names if name in self.lengths},
         )
 
+    @checked
     def replaced(
         self,
         values: Mapping[str, Values],
@@ -207,15 +213,18 @@ class Samples:
         """The samples with some attributes changed."""
         return Samples(**(vars(self) | changed))
 
+    @checked
     def present_in(self, name: str) -> np.ndarray:
         """Return which samples have a modality, booleans `[n]`."""
         return self.present[:, self._position(name)]
 
+    @checked
     def present_among(self, names: Sequence[str]) -> np.ndarray:
         """Return which of these modalities each sample has, booleans `[n, name]`; False where there is no such one."""
         absent = np.zeros(len(self), dtype=bool)
         return np.stack([self.present_in(name) if name in self else absent for name in names], axis=1)
 
+    @checked
     def read(self, name: str, rows: Any = slice(None)) -> np.ndarray:
         """Return the values of some rows `[rows, *shape]` in memory, missing ones as zeros or empty strings."""
         value = np.asarray(self[name][rows])

@@ -15,6 +15,7 @@ import numpy as np
 from consilience.core.errors import InputError, UnsupportedError, unknown_name
 from consilience.core.modalities import without_padding
 from consilience.core.samples import SCAN_BYTES, Modality, Samples, Values
+from consilience.core.settings import checked
 from consilience.corruption.corruptions import DEFAULT, NUMBERS, Corruption, Portion, corruption_names, find_corruption
 from consilience.corruption.mapping_output import like_given
 from consilience.corruption.reference import Reference, Statistics
@@ -40,6 +41,7 @@ class Corruptor:
         True
     """
 
+    @checked
     def __init__(self, reference: Samples | Mapping[str, Any]):
         self.reference = Reference(reference)
 
@@ -54,6 +56,7 @@ class Corruptor:
     @overload
     def apply(self, X: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]: ...
 
+    @checked
     def apply(
         self,
         X: Samples | Mapping[str, Any],
@@ -95,6 +98,7 @@ def corrupt(X: Samples, *args: Any, **kwargs: Any) -> Samples: ...
 def corrupt(X: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]: ...
 
 
+@checked
 def corrupt(
     X: Samples | Mapping[str, Any],
     corruption: str | Mapping[str, str] | None = None,

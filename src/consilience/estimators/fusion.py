@@ -17,6 +17,7 @@ from torch import Tensor
 from consilience.core.errors import InputError, SavedModelError, unknown_name
 from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples
+from consilience.core.settings import checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
@@ -138,6 +139,7 @@ class _FusionEstimator(ReadsSamples):
         output = self._predict(X, present)[1].output.numpy()
         return self.model_.task.decode(output)
 
+    @checked
     def predict(self, X: Any, present: Any = None) -> Any:
         """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`."""
         return like_input(X, self._decoded(X, present))
@@ -155,12 +157,14 @@ class _FusionEstimator(ReadsSamples):
         return self.model_.reference()
 
     @available_if(_gives_weights)
+    @checked
     def trust(self, X: Any, present: Any = None) -> Any:
         """Return the trust in each modality per sample `[n, modality]`; rows sum to 1 over the present modalities."""
         prediction = self.full_prediction(X, present)
         assert prediction.weights is not None
         return like_input(X, trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"]))
 
+    @checked
     def full_prediction(self, X: Any, present: Any = None) -> Prediction:
         """Return the output, and opinions and weights where the method has them, as CPU tensors.
 
@@ -169,11 +173,13 @@ class _FusionEstimator(ReadsSamples):
         samples, prediction = self._predict(X, present)
         return replace(prediction, extra={"present": samples.present_among(self.modalities_)})
 
+    @checked
     def read(self, path: str | Path) -> Samples:
         """Read new samples for `predict` from a file with the layout of the training file."""
         check_is_fitted(self, "model_")
         return self.model_.read(path)
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`.
 
@@ -232,6 +238,7 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
 
     class_weight: Mapping[Any, float] | str | None = None
 
+    @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionClassifier:
         """Train the method.
 
@@ -243,11 +250,13 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         """
         return self._fit(X, y, present, sample_weight, self.class_weight)
 
+    @checked
     def predict_proba(self, X: Any, present: Any = None) -> Any:
         """Return class probabilities `[n, class]`, columns in the order of `classes_`."""
         logits = self._predict(X, present)[1].output.double()
         return like_input(X, logits.softmax(dim=1).numpy())
 
+    @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy; y: by default that of the `Samples`."""
         return float(accuracy_score(*self._judged(X, y, present), sample_weight=sample_weight))
@@ -268,10 +277,12 @@ class FusionRegressor(RegressorMixin, _FusionEstimator):
 
     _task_kind = "regression"
 
+    @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionRegressor:
         """Train the method; arguments as for `FusionClassifier.fit`, with numbers y `[n]` or `[n, target]`."""
         return self._fit(X, y, present, sample_weight)
 
+    @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return R², averaged over targets; y: by default that of the `Samples`."""
         return float(r2_score(*self._judged(X, y, present), sample_weight=sample_weight))

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from consilience.core.errors import InputError, SavedModelError
+from consilience.core.settings import checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.bayes_fusion import BayesFusion
 from consilience.estimators.fusion import FusionClassifier, FusionRegressor, load_fusion
@@ -18,6 +19,7 @@ from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.training.model_folder import loading, read_description
 
 
+@checked
 def load(
     path: str | Path,
     *,

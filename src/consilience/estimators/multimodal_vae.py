@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
-from consilience.core.settings import PositiveInt, check_value
+from consilience.core.settings import PositiveInt, check_value, checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.saving import write_encoder, write_latent
@@ -90,6 +90,7 @@ class MultimodalVAE(ReadsSamples):
     beta_warmup: float = 0
     validation: Any = 0.1
 
+    @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> MultimodalVAE:
         """Train the model.
 
@@ -123,6 +124,7 @@ class MultimodalVAE(ReadsSamples):
         self.n_iter_ = max(1, sum(len(log.rows) for log in self.trained_.logs))
         return self
 
+    @checked
     def encode(self, X: Any, given: Sequence[str] | None = None, present: Any = None) -> tuple[Any, Any]:
         """Return mean and variance of q(z | x), `[n, latent]` each.
 
@@ -134,10 +136,12 @@ class MultimodalVAE(ReadsSamples):
         mean, variance = self._fitted().encode(self._known(X, present), given, self.device)
         return like_input(X, mean), like_input(X, variance)
 
+    @checked
     def transform(self, X: Any, present: Any = None) -> Any:
         """Return the posterior mean `[n, latent]`, for pipelines."""
         return self.encode(X, present=present)[0]
 
+    @checked
     def generate(
         self,
         names: Sequence[str] | None = None,
@@ -171,15 +175,18 @@ class MultimodalVAE(ReadsSamples):
         )
         return {name: like_input(given, values) for name, values in made.items()}
 
+    @checked
     def sample(self, n: int = 1, names: Sequence[str] | None = None, *, noise: bool = True) -> dict[str, np.ndarray]:
         """Generate n samples from the prior: name → `[n, *shape]`. noise=False: the means of the likelihoods."""
         count = _count("n", n) or 1
         return self._fitted().sample(count, names, noise=noise, seed=self._seed(), device=self.device)
 
+    @checked
     def impute(self, X: Any, present: Any = None) -> Samples:
         """Return the samples with every missing modality filled in from the present ones."""
         return fill_missing(self._fitted(), self._known(X, present, targets=True), self.device)
 
+    @checked
     def log_likelihood(
         self, X: Any, of: Names = None, given: Names = (), *, importance_samples: int = 1000, present: Any = None
     ) -> Any:
@@ -198,6 +205,7 @@ class MultimodalVAE(ReadsSamples):
         estimate = self.estimate_log_likelihood(X, of, given, importance_samples=importance_samples, present=present)
         return like_input(X, estimate.value.numpy())
 
+    @checked
     def estimate_log_likelihood(
         self, X: Any, of: Names = None, given: Names = (), *, importance_samples: int = 1000, present: Any = None
     ) -> LogLikelihood:
@@ -211,6 +219,7 @@ class MultimodalVAE(ReadsSamples):
             device=self.device,
         )
 
+    @checked
     def variation_of_information(
         self,
         X: Any,
@@ -249,6 +258,7 @@ class MultimodalVAE(ReadsSamples):
         ]
         return variation_of_information(log_likelihood(named), torch.stack(without))
 
+    @checked
     def generation_errors(
         self, X: Any, of: Sequence[str] | None = None, given: Sequence[str] | None = None, present: Any = None
     ) -> dict[str, float]:
@@ -264,6 +274,7 @@ class MultimodalVAE(ReadsSamples):
         names = [name for name in self._fitted().names if name in (samples.names if of is None else of)]
         return generation_errors(samples, self._fitted().generate(samples, names, given, device=self.device))
 
+    @checked
     def coherence(
         self,
         X: Any,
@@ -291,17 +302,20 @@ class MultimodalVAE(ReadsSamples):
         made = generated_samples(self._fitted(), samples, of, given, with_given, self.device)
         return float(np.mean(coherent(classifier, made, reference)))
 
+    @checked
     def interpolate(
         self, X: Any, Y: Any, names: Sequence[str] | None = None, *, steps: int = 9
     ) -> dict[str, np.ndarray]:
         """Generate along the straight line in latent space from X to Y: name → `[n, step, *shape]`."""
         return interpolate(self._fitted(), self._known(X, None), self._known(Y, None), names, steps, self.device)
 
+    @checked
     def interpolation_picture(self, X: Any, Y: Any, name: str, *, steps: int = 9) -> Figure:
         """Draw one modality along the line from each sample of X to the one of Y, one sample per row."""
         made = self.interpolate(X, Y, [name], steps=steps)[name]
         return draw_walk(self._fitted().preparation.raw[name], made)
 
+    @checked
     def traversal_picture(
         self, X: Any, name: str, *, dimensions: Sequence[int] | int = 6, span: float = 2.0, steps: int = 9
     ) -> Figure:
@@ -320,6 +334,7 @@ class MultimodalVAE(ReadsSamples):
         titles = [f"{value:+.1f}" for value in np.linspace(-span, span, steps)]
         return draw_walk(trained.preparation.raw[name], made, [f"z{dimension}" for dimension in chosen], titles)
 
+    @checked
     def linear_probe(self, train: Samples, test: Samples, given: Sequence[str] | None = None) -> float:
         """Return the test accuracy of a linear classifier of the latents, fitted on train; both must have labels."""
         for role, samples in (("train", train), ("test", test)):
@@ -328,11 +343,13 @@ class MultimodalVAE(ReadsSamples):
         latents = [self.encode(samples, given)[0] for samples in (train, test)]
         return linear_probe(latents[0], np.asarray(train.y), latents[1], np.asarray(test.y))
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`."""
         self._fitted()
         return write_latent(Path(path), self)
 
+    @checked
     def export_encoder(self, name: str, path: str | Path) -> Path:
         """Write the encoder of one modality, with its preparation and q(z | x_name), for `consilience.load`."""
         return write_encoder(Path(path), self._fitted(), name)

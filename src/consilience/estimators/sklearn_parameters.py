@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from consilience.core.errors import InputError
-from consilience.core.settings import Setting, plain_type, settings_of
+from consilience.core.settings import Setting, checked, plain_type, settings_of
 from consilience.training.training_settings import TrainingSettings
 
 # Every setting of training is a parameter of the estimators that train; they call the seed `random_state`.
@@ -77,6 +77,7 @@ class DeclaredParameters(BaseEstimator):
                 parameters |= {f"{name}__{entry}": value for entry, value in parameters[name].items()}
         return parameters
 
+    @checked
     def set_params(self, **parameters: Any) -> Any:
         """Set parameters by name; `settings__width=8` changes one entry and leaves the others."""
         entries: dict[str, dict[str, Any]] = {}

@@ -16,6 +16,7 @@ import numpy as np
 from consilience.core.correlation import Correlation, correlation, static_weights
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import checked
 from consilience.corruption import Corruptor
 from consilience.evaluation.rademacher import Bound, bound_of
 from consilience.evaluation.trust import ExpertRecord, bound_terms, record_experts, signed, targets_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import polars
 
 
+@checked
 def trust_diagnostics(
     model: Any,
     X: Mapping[str, Any] | Samples,

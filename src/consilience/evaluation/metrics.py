@@ -14,6 +14,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, UnsupportedError, unknown_name
 from consilience.core.registry import Registry
+from consilience.core.settings import checked
 from consilience.core.targets import TaskKind
 from consilience.evaluation import classification as c
 from consilience.evaluation import regression as r
@@ -137,6 +138,7 @@ for _metric in (
     register_metric(_metric)
 
 
+@checked
 def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets: int = 1) -> Metric:
     """Return a metric by name; a `Metric` is returned as it is.
 
@@ -169,6 +171,7 @@ def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets
     return metric
 
 
+@checked
 def evaluate(
     task_kind: TaskKind,
     y: Any,

@@ -10,6 +10,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
+from consilience.core.settings import checked
 from consilience.core.targets import TaskKind
 from consilience.corruption import Corruptor
 from consilience.evaluation.metric_inputs import as_array
@@ -71,6 +72,7 @@ class RobustnessCurve:
         return f"RobustnessCurve({self.metric} under {under}: {points})"
 
 
+@checked
 def robustness_curve(
     model: Any,
     X: Mapping[str, Any] | Samples,
@@ -154,6 +156,7 @@ def robustness_curve(
 Curve = RobustnessCurve | tuple[Any, Any] | tuple[Any, Any, bool]
 
 
+@checked
 def robust_auc(curve: Curve, baseline: Curve | None = None, kind: Area | None = None) -> float:
     """Return the area under a robustness curve, by the trapezoidal rule over the levels; larger is always better.
 

@@ -14,6 +14,7 @@ import numpy as np
 from consilience.core.correlation import correlation
 from consilience.core.errors import InputError, UnsupportedError, name_rows
 from consilience.core.samples import Samples
+from consilience.core.settings import checked
 from consilience.evaluation.metric_inputs import SUM_TOLERANCE, as_array, class_columns
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ Array = TypeVar("Array", np.ndarray, "Tensor")
 _RULED_OUT = 2 * float(np.log(np.finfo(np.float64).eps))
 
 
+@checked
 def trust_from_weights(weights: Array, present: Any = None) -> Array:
     """Turn raw fusion weights into trust: clipped at 0, each row summing to one over the present modalities.
 
@@ -93,6 +95,7 @@ class TrustQuality:
         return polars.DataFrame(columns if self.auc is None else columns | {"auc": self.auc})
 
 
+@checked
 def trust_quality(
     weights: Any, losses: Any, present: Any = None, *, corrupted: Any = None, names: Sequence[str] | None = None
 ) -> TrustQuality:
@@ -271,6 +274,7 @@ class Terms:
         return self.share * self.covariance
 
 
+@checked
 def bound_terms(trust: Any, losses: Any, present: Any = None) -> Terms:
     """Term-L and Term-Cov of theorem 1, from trust and each expert's own loss, both `[n, modality]`.
 

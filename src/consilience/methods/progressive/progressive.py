@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from consilience.core.errors import InputError
+from consilience.core.settings import checked
 from consilience.methods import Method
 from consilience.methods.progressive.progressive_method import loop_method
 from consilience.methods.progressive.progressive_module import ProgressiveModule
@@ -20,6 +21,7 @@ INSTEAD = {
 }
 
 
+@checked
 def progressive(
     model: nn.Module,
     *,
