@@ -90,8 +90,6 @@ class FusionState:
     @checked
     def merge(self, other: FusionState) -> FusionState:
         """Add all opinions of another state, which must have the same target prior."""
-        if not isinstance(other, FusionState):
-            raise InputError(f"only a FusionState can be merged, got {type(other).__name__}")
         if not np.array_equal(self.target_prior, other.target_prior):
             raise InputError(
                 f"states with different target priors cannot be merged: {self.target_prior.tolist()} and "

@@ -22,6 +22,10 @@ class WrongTypeError(InputError, TypeError):
     """An argument is of a type that cannot be used."""
 
 
+class RowError(InputError, IndexError):
+    """A row that the samples do not have."""
+
+
 class UnknownNameError(InputError):
     """A method, data set, modality, setting or column that does not exist; the message suggests the nearest."""
 
@@ -91,7 +95,7 @@ def is_from_below(error: BaseException) -> bool:
 
 
 def wrapped(error: BaseException, operation: str) -> ConsilienceError:
-    """Return an error of ours for one from below: the operation, the first line of its message and its type.
+    """Return an error of ours for one from below: the operation, its message on one line, and its type.
 
     It is also of the built-in type that the error has: ValueError, TypeError, OSError or RuntimeError.
 
@@ -105,10 +109,12 @@ def wrapped(error: BaseException, operation: str) -> ConsilienceError:
     )
     ours = next((kind for type_, kind in kinds if isinstance(error, type_)), OperationError)
     try:
-        text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        text = " ".join(str(error).split())
     except Exception:  # an object that raises where it is printed
         text = ""
-    return ours(f"{operation}: {text[:300]}{' ' if text else ''}({type(error).__name__})")
+    if len(text) > 600:  # the end often says what to do
+        text = f"{text[:300]} … {text[-300:]}"
+    return ours(f"{operation}: {text}{' ' if text else ''}({type(error).__name__})")
 
 
 def show(value: object, limit: int = 80) -> str:

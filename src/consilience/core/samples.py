@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.errors import InputError, RowError, name_rows, show, unknown_name
 from consilience.core.file_names import check_text
 from consilience.core.modalities import (
     KINDS,
@@ -69,12 +69,12 @@ class Samples:
     @checked
     def of(
         cls,
-        X: Mapping[str, Any] | Samples,
+        X: Any,
         y: Any = None,
         *,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, Any] | None = None,
         lengths: Mapping[str, Any] | None = None,
-        present: Mapping[str, Any] | np.ndarray | None = None,
+        present: Any = None,
         weight: Any = None,
         index: Any = None,
     ) -> Samples:
@@ -101,7 +101,7 @@ class Samples:
             if kinds or lengths:
                 raise InputError("Samples have kinds and lengths already: leave kinds= and lengths= out")
             return X._with(y=y, weight=weight, present=present, index=index)
-        if not isinstance(X, Mapping):
+        if not isinstance(X, Mapping) or hasattr(X, "toarray"):  # some sparse matrices are mappings too
             raise InputError(
                 f"samples must be a mapping of modality name → values, got {type(X).__name__}"
                 + (": give its .train or .test part" if hasattr(X, "train") and hasattr(X, "test") else "")
@@ -150,7 +150,7 @@ class Samples:
         return iter(self.modalities)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.modalities
+        return isinstance(name, str) and name in self.modalities
 
     def keys(self) -> tuple[str, ...]:
         """Return the names of the modalities; `dict(samples)` uses it."""
@@ -177,10 +177,10 @@ class Samples:
         )
 
     @checked
-    def only(self, names: Sequence[str]) -> Samples:
+    def only(self, names: Iterable[str]) -> Samples:
         """Return the samples with fewer modalities, in the order of `names`."""
-        if not len(names) or len(set(names)) < len(names):
-            raise InputError(f"choose at least one modality, each once, got {list(names)}")
+        if not names or len(set(names)) < len(names):
+            raise InputError(f"choose at least one modality, each once, got {show(names)}")
         columns = [self._position(name) for name in names]
         return self._copy(
             modalities={name: self.modalities[name] for name in names},
@@ -219,14 +219,16 @@ class Samples:
         return self.present[:, self._position(name)]
 
     @checked
-    def present_among(self, names: Sequence[str]) -> np.ndarray:
+    def present_among(self, names: Iterable[str]) -> np.ndarray:
         """Return which of these modalities each sample has, booleans `[n, name]`; False where there is no such one."""
-        absent = np.zeros(len(self), dtype=bool)
-        return np.stack([self.present_in(name) if name in self else absent for name in names], axis=1)
+        absent = np.zeros((len(self), 1), dtype=bool)
+        columns = [self.present_in(name)[:, None] if name in self else absent for name in names]
+        return np.concatenate([absent[:, :0], *columns], axis=1)
 
     @checked
     def read(self, name: str, rows: Any = slice(None)) -> np.ndarray:
         """Return the values of some rows `[rows, *shape]` in memory, missing ones as zeros or empty strings."""
+        rows = rows if isinstance(rows, slice) else as_rows(rows, len(self))
         value = np.asarray(self[name][rows])
         missing = ~self.present_in(name)[rows]
         if missing.any():
@@ -280,7 +282,7 @@ def as_rows(rows: Any, n: int) -> np.ndarray:
         rows = rows[0]  # scikit-learn asks for X[rows, ...]
     if isinstance(rows, slice):
         return np.arange(n)[rows]
-    selected = np.asarray(rows)
+    selected = to_numpy("rows", rows)
     if selected.size == 0 and selected.dtype.kind == "f":  # an empty list
         selected = selected.astype(np.int64)
     if selected.dtype.kind not in "biu" or selected.ndim > 1:
@@ -289,6 +291,9 @@ def as_rows(rows: Any, n: int) -> np.ndarray:
             f"{list(selected.shape)}; samples.only(names) chooses modalities"
         )
     if selected.dtype.kind != "b":
+        outside = (selected < -n) | (selected >= n)
+        if outside.any():
+            raise RowError(f"there is no row {selected[outside].flat[0]}: the {n} samples are rows 0 … {n - 1}")
         return np.atleast_1d(selected)
     if selected.shape != (n,):
         raise InputError(f"a mask of {selected.size} entries cannot select from {n} samples")

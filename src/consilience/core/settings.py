@@ -50,6 +50,7 @@ __all__ = [
     "checked",
     "describe",
     "plain_type",
+    "resolve",
     "settings_of",
 ]
 
@@ -109,7 +110,7 @@ def _settings_of(declaring: Any) -> dict[str, Setting]:
         ]
     found = {}
     for name, annotation, default, names in declared:
-        resolved = _resolve(annotation, names)
+        resolved = resolve(annotation, names)
         texts = [item for item in getattr(resolved, "__metadata__", ()) if isinstance(item, str)]
         found[name] = Setting(name, resolved, default, texts[0] if texts else "")
     return found
@@ -206,7 +207,7 @@ def _checks_of(function: Callable[..., Any]) -> _Checks:
     by_name: dict[str, Setting] = {}
     places: list[Setting | None] = []
     for parameter in inspect.signature(function).parameters.values():
-        annotation = _resolve(parameter.annotation, names)
+        annotation = resolve(parameter.annotation, names)
         # An annotation that allows anything need not be checked.
         setting = None if accepts(annotation, _NOTHING) else Setting(parameter.name, annotation, parameter.default)
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
@@ -262,7 +263,7 @@ def check_fields(instance: Any, where: str, declaring: type | None = None) -> No
         object.__setattr__(instance, name, setting.check(getattr(instance, name), where))
 
 
-def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
+def resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
     """The annotation behind a string; one that names what is imported for type checkers only is not checked."""
     if not isinstance(annotation, str):
         return annotation

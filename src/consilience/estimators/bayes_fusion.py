@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.opinion_inputs import read_distribution
 from consilience.bayes.priors import estimate_target_prior
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.samples import Samples
+from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import checked
 from consilience.core.targets import check_labels
 from consilience.estimators.estimator_inputs import like_input
@@ -33,7 +32,7 @@ from consilience.estimators.opinion_sources import (
     read_opinion_set,
 )
 from consilience.estimators.saving import write_bayes
-from consilience.estimators.sklearn_parameters import DeclaredParameters
+from consilience.estimators.sklearn_parameters import DeclaredParameters, check_fitted
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
@@ -95,6 +94,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
             present: Booleans `[n, modality]`; False: missing.
         """
         self._forget()
+        self._check_declared()
         if self.reliability not in (None, "auto"):
             raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
         opinion_set, y_index = (self._read_given if self.experts is None else self._train)(opinions, y, present)
@@ -150,14 +150,16 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
     @checked
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy."""
-        labels = check_labels(y)
+        predicted = self._labels(opinions, present)
+        labels = self._read_labels(y, len(predicted))
         encode_labels(labels, self.classes_)
-        return float(accuracy_score(labels, self._labels(opinions, present), sample_weight=sample_weight))
+        weight = None if sample_weight is None else check_weight(sample_weight, len(labels))
+        return float(accuracy_score(labels, predicted, sample_weight=weight))
 
     @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, and experts in the format of skops, for `consilience.load`."""
-        check_is_fitted(self, "rule_")
+        check_fitted(self, "rule_")
         return write_bayes(Path(path), self)
 
     def _labels(self, opinions: Any, present: Any) -> np.ndarray:
@@ -234,7 +236,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def _read(self, opinions: Any, present: Any) -> OpinionSet:
         """Opinions as in fitting; with experts, their opinions on the modalities."""
-        check_is_fitted(self, "rule_")
+        check_fitted(self, "rule_")
         if self.experts is None:
             opinion_set = read_opinion_set(
                 opinions,

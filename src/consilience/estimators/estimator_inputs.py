@@ -14,7 +14,7 @@ import torch
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError, show, unknown_name
 from consilience.core.modalities import Modality, to_numpy
 from consilience.core.samples import Kind, Samples
 from consilience.data.files.column_encoding import Encoding, is_string, learn_encoding, read_columns
@@ -32,20 +32,14 @@ class ReadsSamples(DeclaredParameters):
 
     trains = True
 
-    columns: Columns | None = None
-    kinds: Mapping[str, Kind] | None = None
+    columns: Mapping[str, Any] | None = None
+    kinds: Mapping[str, Any] | None = None
     training: Mapping[str, Any] | None = None
-    callbacks: Sequence[Callback] | None = None
+    callbacks: Callback | Sequence[Callback] | None = None
     random_state: Any = 0
     device: str  # one of the settings of training
     modalities_: tuple[str, ...]
     encodings_: dict[str, Encoding]  # of a DataFrame's columns
-
-    def _check_mappings(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, Mapping):
-                raise InputError(f"{name} must be a mapping or None, got {value!r}")
 
     def _trainer(self, seed: int) -> Trainer:
         """The trainer that the parameters describe."""
@@ -154,7 +148,7 @@ def split_columns(columns: Columns | None, width: int, header: Sequence[str] = (
     if columns is None:
         return {"x": list(range(width))}
     if not isinstance(columns, Mapping) or not columns:
-        raise InputError(f"columns must be a mapping of modality → columns, got {columns!r}")
+        raise InputError(f"columns must be a mapping of modality → columns, got {show(columns)}")
     split: dict[str, list[int]] = {}
     owner: dict[int, str] = {}
     for modality, chosen in columns.items():

@@ -11,12 +11,12 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from consilience.core.errors import InputError, SavedModelError, unknown_name
+from consilience.core.errors import InputError, SavedModelError, show, unknown_name
 from consilience.core.modalities import to_numpy
-from consilience.core.samples import Samples
+from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
@@ -24,7 +24,7 @@ from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.saving import describe_fitted, restore_fitted
-from consilience.estimators.sklearn_parameters import TRAINING, draw_seed
+from consilience.estimators.sklearn_parameters import TRAINING, check_fitted, draw_seed
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.methods.latent.imputation import fill_missing
@@ -83,8 +83,8 @@ class _FusionEstimator(ReadsSamples):
 
     def _check_parameters(self) -> None:
         if not isinstance(self.method, str):
-            raise InputError(f"method must be the name of a registered method, got {self.method!r}")
-        self._check_mappings("settings", "encoders", "kinds", "training")
+            raise InputError(f"method must be the name of a registered method, got {show(self.method)}")
+        self._check_declared()
 
     def _filled(self, samples: Samples) -> Samples:
         """The samples, with missing modalities filled in if `impute` is set."""
@@ -131,7 +131,7 @@ class _FusionEstimator(ReadsSamples):
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         samples = self._filled(self._read(X, present, known=self.model_.preparation.raw).without_targets())
         return samples, self.model_.predict(samples, device=self.device)
 
@@ -144,16 +144,18 @@ class _FusionEstimator(ReadsSamples):
         """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`."""
         return like_input(X, self._decoded(X, present))
 
-    def _judged(self, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
-        """True and predicted targets; a label that is not among those of training raises an error."""
+    def _judged(self, X: Any, y: Any, present: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """True and predicted targets, and weights; a label that is not among those of training raises an error."""
         predicted, true = self._decoded(X, present), self._targets(X, y)
+        if len(true) != len(predicted):
+            raise InputError(f"targets have {len(true)} rows, the samples have {len(predicted)}")
         self.model_.task.encode(true)
-        return true, predicted
+        return true, predicted, None if weight is None else check_weight(weight, len(true))
 
     @property
     def reference_(self) -> dict[str, Any]:
         """Statistics of the training data per modality, by which `robustness_curve` scales its noise."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_.reference()
 
     @available_if(_gives_weights)
@@ -176,7 +178,7 @@ class _FusionEstimator(ReadsSamples):
     @checked
     def read(self, path: str | Path) -> Samples:
         """Read new samples for `predict` from a file with the layout of the training file."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_.read(path)
 
     @checked
@@ -186,7 +188,7 @@ class _FusionEstimator(ReadsSamples):
         A validation set, a random generator, callbacks and the folder of checkpoints are not saved. Encoders that are
         modules of your own and `frozen` ones must be passed to `consilience.load`.
         """
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         extra = describe_fitted(self)
         tensors: dict[str, Tensor] = {}
         if hasattr(self, "imputer_"):
@@ -259,7 +261,8 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
     @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy; y: by default that of the `Samples`."""
-        return float(accuracy_score(*self._judged(X, y, present), sample_weight=sample_weight))
+        true, predicted, weight = self._judged(X, y, present, sample_weight)
+        return float(accuracy_score(true, predicted, sample_weight=weight))
 
 
 class FusionRegressor(RegressorMixin, _FusionEstimator):
@@ -285,7 +288,8 @@ class FusionRegressor(RegressorMixin, _FusionEstimator):
     @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return R², averaged over targets; y: by default that of the `Samples`."""
-        return float(r2_score(*self._judged(X, y, present), sample_weight=sample_weight))
+        true, predicted, weight = self._judged(X, y, present, sample_weight)
+        return float(r2_score(true, predicted, sample_weight=weight))
 
 
 def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> FusionClassifier | FusionRegressor:

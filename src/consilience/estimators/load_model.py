@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def load(
     *,
     encoders: Mapping[str, EncoderChoice] | None = None,
     decoders: Mapping[str, nn.Module] | None = None,
-    trusted: Sequence[str] = (),
+    trusted: str | Iterable[str] = (),
 ) -> FusionClassifier | FusionRegressor | BayesFusion | MultimodalVAE | SingleEncoder:
     """Load an estimator that `save` wrote, or an exported encoder.
 
@@ -55,7 +55,7 @@ def _load(
     folder: Path,
     encoders: Mapping[str, EncoderChoice] | None,
     decoders: Mapping[str, nn.Module] | None,
-    trusted: Sequence[str],
+    trusted: str | Iterable[str],
 ) -> Any:
     estimator = read_description(folder).get("estimator")
     if decoders and estimator != LATENT:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, show
 from consilience.core.samples import Samples
-from consilience.core.settings import PositiveInt, check_value, checked
+from consilience.core.settings import NonNegativeInt, PositiveFloat, PositiveInt, check_value, checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.saving import write_encoder, write_latent
-from consilience.estimators.sklearn_parameters import draw_seed
+from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.methods.latent.decoders import DecoderChoice
 from consilience.methods.latent.generation_metrics import coherent, generated_samples, generation_errors, linear_probe
 from consilience.methods.latent.importance_sampling import LogLikelihood
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Names = Sequence[str] | None
+Names = Iterable[str] | None
 
 
 class MultimodalVAE(ReadsSamples):
@@ -101,7 +100,7 @@ class MultimodalVAE(ReadsSamples):
             sample_weight: `[n]`.
         """
         self._forget()
-        self._check_mappings("settings", "encoders", "decoders", "likelihoods", "weights", "kinds", "training")
+        self._check_declared()
         seed = draw_seed(self.random_state)
         samples = self._read(X, present, sample_weight)
         train, validation = self._hold_out(samples, seed)
@@ -125,7 +124,7 @@ class MultimodalVAE(ReadsSamples):
         return self
 
     @checked
-    def encode(self, X: Any, given: Sequence[str] | None = None, present: Any = None) -> tuple[Any, Any]:
+    def encode(self, X: Any, given: Iterable[str] | None = None, present: Any = None) -> tuple[Any, Any]:
         """Return mean and variance of q(z | x), `[n, latent]` each.
 
         Args:
@@ -144,10 +143,10 @@ class MultimodalVAE(ReadsSamples):
     @checked
     def generate(
         self,
-        names: Sequence[str] | None = None,
+        names: Iterable[str] | None = None,
         given: Any = None,
         *,
-        samples: int | None = None,
+        samples: PositiveInt | None = None,
         noise: bool = True,
         present: Any = None,
     ) -> dict[str, Any]:
@@ -168,7 +167,7 @@ class MultimodalVAE(ReadsSamples):
         made = self._fitted().generate(
             self._known(given, present),
             names,
-            draws=_count("samples", samples),
+            draws=samples,
             noise=noise,
             seed=self._seed(),
             device=self.device,
@@ -176,10 +175,11 @@ class MultimodalVAE(ReadsSamples):
         return {name: like_input(given, values) for name, values in made.items()}
 
     @checked
-    def sample(self, n: int = 1, names: Sequence[str] | None = None, *, noise: bool = True) -> dict[str, np.ndarray]:
+    def sample(
+        self, n: PositiveInt = 1, names: Iterable[str] | None = None, *, noise: bool = True
+    ) -> dict[str, np.ndarray]:
         """Generate n samples from the prior: name → `[n, *shape]`. noise=False: the means of the likelihoods."""
-        count = _count("n", n) or 1
-        return self._fitted().sample(count, names, noise=noise, seed=self._seed(), device=self.device)
+        return self._fitted().sample(n, names, noise=noise, seed=self._seed(), device=self.device)
 
     @checked
     def impute(self, X: Any, present: Any = None) -> Samples:
@@ -188,7 +188,13 @@ class MultimodalVAE(ReadsSamples):
 
     @checked
     def log_likelihood(
-        self, X: Any, of: Names = None, given: Names = (), *, importance_samples: int = 1000, present: Any = None
+        self,
+        X: Any,
+        of: Names = None,
+        given: Names = (),
+        *,
+        importance_samples: PositiveInt = 1000,
+        present: Any = None,
     ) -> Any:
         """Estimate log p(x_of | x_given) of each sample by importance sampling.
 
@@ -207,14 +213,20 @@ class MultimodalVAE(ReadsSamples):
 
     @checked
     def estimate_log_likelihood(
-        self, X: Any, of: Names = None, given: Names = (), *, importance_samples: int = 1000, present: Any = None
+        self,
+        X: Any,
+        of: Names = None,
+        given: Names = (),
+        *,
+        importance_samples: PositiveInt = 1000,
+        present: Any = None,
     ) -> LogLikelihood:
         """Return the same as `log_likelihood` with standard errors and effective sample sizes, tensors `[n]`."""
         return self._fitted().log_likelihood(
             self._known(X, present),
             of,
             given or (),
-            draws=_count("importance_samples", importance_samples) or 1,
+            draws=importance_samples,
             seed=self._seed(),
             device=self.device,
         )
@@ -224,7 +236,7 @@ class MultimodalVAE(ReadsSamples):
         self,
         X: Any,
         *parts: str | Sequence[str],
-        importance_samples: int = 1000,
+        importance_samples: PositiveInt = 1000,
         present: Any = None,
     ) -> Information:
         """Estimate H(A|B) + H(B|A) of two parts in nats with its standard error; of more parts, Σ H(A|others).
@@ -238,6 +250,7 @@ class MultimodalVAE(ReadsSamples):
             importance_samples: Draws per sample.
             present: `[n, modality]`.
         """
+        parts = check_value("parts", parts, Sequence[str | Iterable[str]], "variation_of_information")
         groups = [[part] if isinstance(part, str) else list(part) for part in parts]
         named = [name for group in groups for name in group]
         if len(groups) < 2 or not all(groups) or len(set(named)) < len(named):
@@ -260,7 +273,7 @@ class MultimodalVAE(ReadsSamples):
 
     @checked
     def generation_errors(
-        self, X: Any, of: Sequence[str] | None = None, given: Sequence[str] | None = None, present: Any = None
+        self, X: Any, of: Iterable[str] | None = None, given: Iterable[str] | None = None, present: Any = None
     ) -> dict[str, float]:
         """Return the error of each generated modality: root mean square error, or the share of wrong values.
 
@@ -279,8 +292,8 @@ class MultimodalVAE(ReadsSamples):
         self,
         X: Any,
         classifier: Any,
-        of: Sequence[str],
-        given: Sequence[str],
+        of: Iterable[str],
+        given: Iterable[str],
         y: Any = None,
         *,
         with_given: bool = True,
@@ -304,20 +317,26 @@ class MultimodalVAE(ReadsSamples):
 
     @checked
     def interpolate(
-        self, X: Any, Y: Any, names: Sequence[str] | None = None, *, steps: int = 9
+        self, X: Any, Y: Any, names: Iterable[str] | None = None, *, steps: PositiveInt = 9
     ) -> dict[str, np.ndarray]:
         """Generate along the straight line in latent space from X to Y: name → `[n, step, *shape]`."""
         return interpolate(self._fitted(), self._known(X, None), self._known(Y, None), names, steps, self.device)
 
     @checked
-    def interpolation_picture(self, X: Any, Y: Any, name: str, *, steps: int = 9) -> Figure:
+    def interpolation_picture(self, X: Any, Y: Any, name: str, *, steps: PositiveInt = 9) -> Figure:
         """Draw one modality along the line from each sample of X to the one of Y, one sample per row."""
         made = self.interpolate(X, Y, [name], steps=steps)[name]
         return draw_walk(self._fitted().preparation.raw[name], made)
 
     @checked
     def traversal_picture(
-        self, X: Any, name: str, *, dimensions: Sequence[int] | int = 6, span: float = 2.0, steps: int = 9
+        self,
+        X: Any,
+        name: str,
+        *,
+        dimensions: PositiveInt | Iterable[NonNegativeInt] = 6,
+        span: PositiveFloat = 2.0,
+        steps: PositiveInt = 9,
     ) -> Figure:
         """Draw one modality along single latent dimensions, −span to span, from the posterior mean of the first sample.
 
@@ -335,7 +354,7 @@ class MultimodalVAE(ReadsSamples):
         return draw_walk(trained.preparation.raw[name], made, [f"z{dimension}" for dimension in chosen], titles)
 
     @checked
-    def linear_probe(self, train: Samples, test: Samples, given: Sequence[str] | None = None) -> float:
+    def linear_probe(self, train: Samples, test: Samples, given: Iterable[str] | None = None) -> float:
         """Return the test accuracy of a linear classifier of the latents, fitted on train; both must have labels."""
         for role, samples in (("train", train), ("test", test)):
             if not isinstance(samples, Samples) or samples.y is None:
@@ -355,7 +374,7 @@ class MultimodalVAE(ReadsSamples):
         return write_encoder(Path(path), self._fitted(), name)
 
     def _fitted(self) -> TrainedLatent:
-        check_is_fitted(self, "trained_")
+        check_fitted(self, "trained_")
         return self.trained_
 
     def _known(self, X: Any, present: Any, targets: bool = False) -> Samples:
@@ -378,13 +397,9 @@ class MultimodalVAE(ReadsSamples):
         if isinstance(given, Samples | Mapping):
             return train, self._read(given, known=train.modalities)
         if not isinstance(given, float | int | np.number) or isinstance(given, bool) or not 0 <= given < 1:
-            raise InputError(f"validation must be a share ≥ 0 and < 1, None, or samples, got {given!r}")
+            raise InputError(f"validation must be a share ≥ 0 and < 1, None, or samples, got {show(given)}")
         held = np.random.default_rng(seed).permutation(len(train)) < round(float(given) * len(train))
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "trained_")
-
-
-def _count(setting: str, value: int | None) -> int | None:
-    return check_value(setting, value, PositiveInt | None)

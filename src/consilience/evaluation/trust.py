@@ -13,6 +13,7 @@ import numpy as np
 
 from consilience.core.correlation import correlation
 from consilience.core.errors import InputError, UnsupportedError, name_rows
+from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples
 from consilience.core.settings import checked
 from consilience.evaluation.metric_inputs import SUM_TOLERANCE, as_array, class_columns
@@ -47,14 +48,17 @@ def trust_from_weights(weights: Array, present: Any = None) -> Array:
     import torch
 
     if not isinstance(weights, torch.Tensor):
-        return trust_from_weights(torch.tensor(np.asarray(weights)), present).numpy()
+        given = to_numpy("weights", weights)
+        if given.dtype.kind not in "biuf":
+            raise InputError(f"weights must be numbers, got {given.dtype}")
+        return trust_from_weights(torch.tensor(given.astype(given.dtype.newbyteorder("="))), present).numpy()
     weights = weights if weights.is_floating_point() else weights.float()
     if present is None:
         there = torch.ones_like(weights, dtype=torch.bool)
     elif isinstance(present, torch.Tensor):
         there = present.to(weights.device, torch.bool)
     else:
-        there = torch.tensor(np.asarray(present, dtype=bool), device=weights.device)
+        there = torch.tensor(to_numpy("present", present).astype(bool), device=weights.device)
     if there.shape != weights.shape:
         raise InputError(
             f"present must have the weights' shape [..., modality] = {list(weights.shape)}, got {list(there.shape)}"

@@ -13,7 +13,7 @@ import torch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
-from consilience.core.settings import checked
+from consilience.core.settings import check_value, checked
 from consilience.core.targets import Task
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
@@ -57,6 +57,8 @@ class Trainer(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_value("preparation", self.preparation, Preparation | None, "training")
+        check_value("checkpoint", self.checkpoint, str | Path | None, "training")
         self.callbacks = check_callbacks(self.callbacks)
         self._loaders: dict[int, BatchLoader] = {}
 
