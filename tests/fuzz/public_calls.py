@@ -48,6 +48,7 @@ class Door:
         slow: A valid call takes more than a tenth of a second.
         any_number: The result may be NaN or infinite.
         takes_options: Further arguments by name are options.
+        never_right: Even the valid call is refused, since what it needs takes too long to make.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Door:
     slow: bool = False
     any_number: bool = False
     takes_options: bool = False
+    never_right: bool = False
 
 
 def modalities() -> dict[str, Any]:
@@ -313,7 +315,7 @@ DOORS: tuple[Door, ...] = (
     _method("experts", "predict_proba", opinions=modalities(), **_PARTS),
     *(_method(kind, "save", path="model") for kind in ("classifier", "bayes", "experts", "latent")),
     *(_method(kind, "set_params") for kind in ("classifier", "bayes")),
-    _method("classifier", "read", path="nowhere.csv"),
+    Door("classifier.read", lambda path: fitted("classifier").read(path), lambda: {"path": "no.csv"}, never_right=True),
     _method("latent", "encode", X=modalities(), given=["a"], **_PARTS),
     _method("latent", "transform", X=modalities(), **_PARTS),
     _method("latent", "generate", names=["b"], given=modalities(), samples=2, noise=True, **_PARTS),

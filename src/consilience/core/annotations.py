@@ -38,6 +38,10 @@ class Interval:
         return " and ".join(ends)
 
 
+class OwnCheck:
+    """In `Annotated`: the value is checked where it is read, with a message of its own."""
+
+
 PositiveInt = Annotated[int, Interval(1)]
 NonNegativeInt = Annotated[int, Interval(0)]
 PositiveFloat = Annotated[float, Interval(0, above=True)]
@@ -128,6 +132,8 @@ def _words(member: Any) -> tuple[str, ...]:
 
 def _accept(value: Any, annotation: Any) -> tuple[bool, Any]:
     """Whether a value fits one of the alternatives, and the value to use."""
+    if OwnCheck in getattr(annotation, "__metadata__", ()):
+        return True, value
     if isinstance(value, np.generic):
         value = value.item()
     for member in _members(annotation):

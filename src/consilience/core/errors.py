@@ -11,7 +11,10 @@ import numpy as np
 
 
 class ConsilienceError(Exception):
-    """Base class of all errors of this library."""
+    """Base class of all errors of this library. A message can always be printed, whatever names it quotes."""
+
+    def __str__(self) -> str:
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
 
 
 class InputError(ConsilienceError, ValueError):
@@ -71,6 +74,7 @@ _BELOW = {
     "joblib",
     "lightning_fabric",
     "matplotlib",
+    "narwhals",
     "numpy",
     "pandas",
     "polars",

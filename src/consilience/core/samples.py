@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from consilience.core.modalities import (
     to_numpy,
     unbox,
 )
-from consilience.core.settings import checked
+from consilience.core.settings import OwnCheck, checked
 
 __all__ = ["KINDS", "SCAN_BYTES", "Kind", "MappedRows", "Modality", "Samples", "Values", "as_rows", "check_weight"]
 
@@ -69,7 +69,7 @@ class Samples:
     @checked
     def of(
         cls,
-        X: Any,
+        X: Annotated[Mapping[str, Any] | Samples, OwnCheck],
         y: Any = None,
         *,
         kinds: Mapping[str, Any] | None = None,

@@ -23,6 +23,7 @@ from consilience.core.annotations import (
     Interval,
     NonNegativeFloat,
     NonNegativeInt,
+    OwnCheck,
     PositiveFloat,
     PositiveInt,
     Rate,
@@ -39,11 +40,13 @@ __all__ = [
     "Interval",
     "NonNegativeFloat",
     "NonNegativeInt",
+    "OwnCheck",
     "PositiveFloat",
     "PositiveInt",
     "Rate",
     "Setting",
     "accepts",
+    "arguments_checked",
     "check_fields",
     "check_settings",
     "check_value",
@@ -166,27 +169,38 @@ def checked(function: _Function) -> _Function:
     Traceback (most recent call last):
     consilience.core.errors.WrongTypeError: build: object of type 'NoneType' has no len() (TypeError)
     """
-    known: list[_Checks] = []  # filled by the first call: annotations may name what is imported later
+    checking = arguments_checked(function)
 
     @functools.wraps(function)
     def call(*arguments: Any, **given: Any) -> Any:
         try:
-            if not known:
-                known.append(_checks_of(function))
-            by_place, by_name = known[0]
-            if by_place and arguments:
-                arguments = _check_places(function, by_place, arguments)
-            for name in given:
-                setting = by_name.get(name)
-                if setting is not None and given[name] is not setting.default:
-                    given[name] = setting.check(given[name], operation_of(function, arguments))
-            return function(*arguments, **given)
+            return checking(*arguments, **given)
         except ConsilienceError:
             raise
         except BaseException as error:
             if not is_from_below(error):
                 raise
             raise wrapped(error, operation_of(function, arguments)) from error
+
+    return typing.cast(_Function, call)
+
+
+def arguments_checked(function: _Function) -> _Function:
+    """Check arguments as `checked` does, and let every error pass as it is, such as those of a user's own modules."""
+    known: list[_Checks] = []  # filled by the first call: annotations may name what is imported later
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **given: Any) -> Any:
+        if not known:
+            known.append(_checks_of(function))
+        by_place, by_name = known[0]
+        if by_place and arguments:
+            arguments = _check_places(function, by_place, arguments)
+        for name in given:
+            setting = by_name.get(name)
+            if setting is not None and given[name] is not setting.default:
+                given[name] = setting.check(given[name], operation_of(function, arguments))
+        return function(*arguments, **given)
 
     return typing.cast(_Function, call)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -17,7 +17,7 @@ from torch import Tensor
 from consilience.core.errors import InputError, SavedModelError, show, unknown_name
 from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples, check_weight
-from consilience.core.settings import checked
+from consilience.core.settings import OwnCheck, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
@@ -58,7 +58,7 @@ class _FusionEstimator(ReadsSamples):
     settings: Mapping[str, Any] | None = None
     encoders: Mapping[str, EncoderChoice] | None = None
     validation: Any = 0.1
-    impute: str | Mapping[str, Any] | None = None
+    impute: Annotated[str | Mapping[str, Any] | None, OwnCheck] = None
 
     def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
         self._forget()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from consilience.core.errors import InputError, show
+from consilience.core.errors import InputError, show, unknown_name
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt, PositiveFloat, PositiveInt, check_value, checked
 from consilience.encoders import EncoderChoice
@@ -253,6 +253,9 @@ class MultimodalVAE(ReadsSamples):
         parts = check_value("parts", parts, Sequence[str | Iterable[str]], "variation_of_information")
         groups = [[part] if isinstance(part, str) else list(part) for part in parts]
         named = [name for group in groups for name in group]
+        for name in named:
+            if name not in self._fitted().names:
+                raise unknown_name("modality", name, self._fitted().names, "It was given to variation_of_information")
         if len(groups) < 2 or not all(groups) or len(set(named)) < len(named):
             raise InputError(
                 f"variation_of_information needs at least two parts, each of modalities that no other has, got {parts}"

@@ -15,7 +15,8 @@ import numpy as np
 
 from consilience.core.correlation import Correlation, correlation, static_weights
 from consilience.core.errors import InputError
-from consilience.core.settings import Fraction, Interval, NonNegativeFloat, checked
+from consilience.core.samples import Samples
+from consilience.core.settings import Fraction, Interval, NonNegativeFloat, OwnCheck, checked
 from consilience.corruption import Corruptor
 from consilience.evaluation.rademacher import Bound, bound_of
 from consilience.evaluation.trust import ExpertRecord, bound_terms, record_experts, signed, targets_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @checked
 def trust_diagnostics(
     model: Any,
-    X: Any,
+    X: Annotated[Mapping[str, Any] | Samples, OwnCheck],
     y: Any = None,
     *,
     corruption: str | Mapping[str, str] | None = None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
-from consilience.core.settings import Fraction, PositiveInt, checked
+from consilience.core.settings import Fraction, OwnCheck, PositiveInt, checked
 from consilience.core.targets import TaskKind
 from consilience.corruption import Corruptor
 from consilience.evaluation.metric_inputs import as_array
@@ -75,7 +75,7 @@ class RobustnessCurve:
 @checked
 def robustness_curve(
     model: Any,
-    X: Any,
+    X: Annotated[Mapping[str, Any] | Samples, OwnCheck],
     y: Any = None,
     *,
     corruption: str | Mapping[str, str] | None = None,

@@ -13,7 +13,7 @@ import torch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
-from consilience.core.settings import check_value, checked
+from consilience.core.settings import arguments_checked, check_value
 from consilience.core.targets import Task
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
@@ -67,7 +67,7 @@ class Trainer(TrainingSettings):
         """Whether Ctrl-C ended a run; later runs are skipped."""
         return any(log.interrupted for log in self.logs)
 
-    @checked
+    @arguments_checked
     def run(
         self, module: Method, train: Samples, validation: Samples | None = None, phases: list[Phase] | None = None
     ) -> Log:
@@ -109,14 +109,14 @@ class Trainer(TrainingSettings):
         """Free the prepared data."""
         self._loaders.clear()
 
-    @checked
+    @arguments_checked
     def predict(self, module: Method, samples: Samples) -> Prediction:
         """Return a trained module's prediction for every sample, on the CPU."""
         device = resolve_device(self.device)
         loader = BatchLoader(samples, self._prepared(), device, self.resident, input_type(module))
         return predict(module.to(device), loader, self.evaluation_batch)
 
-    @checked
+    @arguments_checked
     def cross_fit(
         self, make: Callable[[], Method], train: Samples, folds: int = 5
     ) -> tuple[Prediction, list[Method], np.ndarray]:
@@ -208,7 +208,6 @@ def check_set(role: str, samples: Samples, needs_targets: bool = True) -> None:
 
 
 @torch.no_grad()
-@checked
 def predict(module: Method, loader: BatchLoader, batch_size: int) -> Prediction:
     """Return output, opinions, weights and joint representation for every sample of a loader, on the CPU."""
     module.eval()
