@@ -111,7 +111,8 @@ class FusionState:
             return_conflict: Whether to return also booleans `[...]`, True where every class is excluded; the answer
                 there is the target prior.
         """
-        like = self._like or inputs.read_opinions(np.zeros((1, len(self.prior))))
+        # A state of no rows is empty, but it has rows to be like.
+        like = self._like if self._like is not None else inputs.read_opinions(np.zeros((1, len(self.prior))))
         rows = torch.zeros(len(like), like.classes, dtype=like.compute_dtype, device=like.device)
         kappa = inputs.read_log_kappa(log_kappa, like)
         posterior, conflict = log_posterior(

@@ -38,6 +38,12 @@ class Interval:
         return " and ".join(ends)
 
 
+if typing.TYPE_CHECKING:
+    Names = Sequence[str]
+else:
+    Names = Iterable[str]  # a set, a generator, the keys of a mapping: whatever it is, the checker makes a list of it
+
+
 class OwnCheck:
     """In `Annotated`: the value is checked where it is read, with a message of its own."""
 

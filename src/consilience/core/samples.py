@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from consilience.core.modalities import (
     to_numpy,
     unbox,
 )
-from consilience.core.settings import OwnCheck, checked
+from consilience.core.settings import Names, OwnCheck, checked
 
 __all__ = ["KINDS", "SCAN_BYTES", "Kind", "MappedRows", "Modality", "Samples", "Values", "as_rows", "check_weight"]
 
@@ -177,7 +177,7 @@ class Samples:
         )
 
     @checked
-    def only(self, names: Iterable[str]) -> Samples:
+    def only(self, names: Names) -> Samples:
         """Return the samples with fewer modalities, in the order of `names`."""
         if not names or len(set(names)) < len(names):
             raise InputError(f"choose at least one modality, each once, got {show(names)}")
@@ -219,7 +219,7 @@ class Samples:
         return self.present[:, self._position(name)]
 
     @checked
-    def present_among(self, names: Iterable[str]) -> np.ndarray:
+    def present_among(self, names: Names) -> np.ndarray:
         """Return which of these modalities each sample has, booleans `[n, name]`; False where there is no such one."""
         absent = np.zeros((len(self), 1), dtype=bool)
         columns = [self.present_in(name)[:, None] if name in self else absent for name in names]

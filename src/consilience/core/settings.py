@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from consilience.core.annotations import (
     Fraction,
     Interval,
+    Names,
     NonNegativeFloat,
     NonNegativeInt,
     OwnCheck,
@@ -38,6 +39,7 @@ __all__ = [
     "DeclaredSettings",
     "Fraction",
     "Interval",
+    "Names",
     "NonNegativeFloat",
     "NonNegativeInt",
     "OwnCheck",

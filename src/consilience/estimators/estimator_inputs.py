@@ -22,6 +22,7 @@ from consilience.data.files.table_reading import is_frame, read_header, read_tab
 from consilience.data.files.tables import choose_columns, encode_columns, find_modalities
 from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters
 from consilience.training import Callback, Trainer
+from consilience.training.callbacks import check_callbacks
 
 _ADVICE = "fill single cells beforehand (DataFrame.fillna, fill_null), or drop the rows"
 Columns = Mapping[str, slice | int | str | Sequence[int] | Sequence[str]]
@@ -54,7 +55,7 @@ class ReadsSamples(DeclaredParameters):
             default = self.training_defaults.get(name, TRAINING[name].default) if name in TRAINING else None
             if name in TRAINING and parameters[name] != default:
                 raise InputError(f"training: {name!r} is given twice, as a parameter and in training; give one of them")
-        return Trainer(**{**parameters, **further}, seed=seed, callbacks=self.callbacks)
+        return Trainer(**{**parameters, **further}, seed=seed, callbacks=check_callbacks(self.callbacks))
 
     def _read(
         self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None

@@ -11,7 +11,7 @@ import torch
 
 from consilience.core.errors import InputError, show, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.settings import NonNegativeInt, PositiveFloat, PositiveInt, check_value, checked
+from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, check_value, checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.saving import write_encoder, write_latent
@@ -29,9 +29,6 @@ from consilience.report.sample_pictures import draw_walk
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-Names = Iterable[str] | None
 
 
 class MultimodalVAE(ReadsSamples):
@@ -124,7 +121,7 @@ class MultimodalVAE(ReadsSamples):
         return self
 
     @checked
-    def encode(self, X: Any, given: Iterable[str] | None = None, present: Any = None) -> tuple[Any, Any]:
+    def encode(self, X: Any, given: Names | None = None, present: Any = None) -> tuple[Any, Any]:
         """Return mean and variance of q(z | x), `[n, latent]` each.
 
         Args:
@@ -143,7 +140,7 @@ class MultimodalVAE(ReadsSamples):
     @checked
     def generate(
         self,
-        names: Iterable[str] | None = None,
+        names: Names | None = None,
         given: Any = None,
         *,
         samples: PositiveInt | None = None,
@@ -175,9 +172,7 @@ class MultimodalVAE(ReadsSamples):
         return {name: like_input(given, values) for name, values in made.items()}
 
     @checked
-    def sample(
-        self, n: PositiveInt = 1, names: Iterable[str] | None = None, *, noise: bool = True
-    ) -> dict[str, np.ndarray]:
+    def sample(self, n: PositiveInt = 1, names: Names | None = None, *, noise: bool = True) -> dict[str, np.ndarray]:
         """Generate n samples from the prior: name → `[n, *shape]`. noise=False: the means of the likelihoods."""
         return self._fitted().sample(n, names, noise=noise, seed=self._seed(), device=self.device)
 
@@ -190,8 +185,8 @@ class MultimodalVAE(ReadsSamples):
     def log_likelihood(
         self,
         X: Any,
-        of: Names = None,
-        given: Names = (),
+        of: Names | None = None,
+        given: Names | None = (),
         *,
         importance_samples: PositiveInt = 1000,
         present: Any = None,
@@ -215,8 +210,8 @@ class MultimodalVAE(ReadsSamples):
     def estimate_log_likelihood(
         self,
         X: Any,
-        of: Names = None,
-        given: Names = (),
+        of: Names | None = None,
+        given: Names | None = (),
         *,
         importance_samples: PositiveInt = 1000,
         present: Any = None,
@@ -276,7 +271,7 @@ class MultimodalVAE(ReadsSamples):
 
     @checked
     def generation_errors(
-        self, X: Any, of: Iterable[str] | None = None, given: Iterable[str] | None = None, present: Any = None
+        self, X: Any, of: Names | None = None, given: Names | None = None, present: Any = None
     ) -> dict[str, float]:
         """Return the error of each generated modality: root mean square error, or the share of wrong values.
 
@@ -295,8 +290,8 @@ class MultimodalVAE(ReadsSamples):
         self,
         X: Any,
         classifier: Any,
-        of: Iterable[str],
-        given: Iterable[str],
+        of: Names,
+        given: Names,
         y: Any = None,
         *,
         with_given: bool = True,
@@ -320,7 +315,7 @@ class MultimodalVAE(ReadsSamples):
 
     @checked
     def interpolate(
-        self, X: Any, Y: Any, names: Iterable[str] | None = None, *, steps: PositiveInt = 9
+        self, X: Any, Y: Any, names: Names | None = None, *, steps: PositiveInt = 9
     ) -> dict[str, np.ndarray]:
         """Generate along the straight line in latent space from X to Y: name → `[n, step, *shape]`."""
         return interpolate(self._fitted(), self._known(X, None), self._known(Y, None), names, steps, self.device)
@@ -357,7 +352,7 @@ class MultimodalVAE(ReadsSamples):
         return draw_walk(trained.preparation.raw[name], made, [f"z{dimension}" for dimension in chosen], titles)
 
     @checked
-    def linear_probe(self, train: Samples, test: Samples, given: Iterable[str] | None = None) -> float:
+    def linear_probe(self, train: Samples, test: Samples, given: Names | None = None) -> float:
         """Return the test accuracy of a linear classifier of the latents, fitted on train; both must have labels."""
         for role, samples in (("train", train), ("test", test)):
             if not isinstance(samples, Samples) or samples.y is None:

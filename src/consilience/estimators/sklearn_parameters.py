@@ -113,7 +113,7 @@ class DeclaredParameters(BaseEstimator):
 
     def _check_declared(self) -> None:
         """Check the parameters by their annotations; those of training are checked where a trainer is built."""
-        for name, annotation in _annotations(type(self)).items():
+        for name, annotation in _annotations(type(self)).items():  # type: ignore[arg-type]  # a class is hashable
             check_value(name, getattr(self, name), annotation)
 
     def _forget(self) -> None:

@@ -168,19 +168,16 @@ class RunningScores:
         self._right += count * np.nan_to_num(found.accuracy)
 
     @property
-    @checked
     def accuracy(self) -> float:
         """The share of samples whose most probable class is the true one."""
         return float(self._right.sum() / self.samples) if self.samples else float("nan")
 
     @property
-    @checked
     def nll(self) -> float:
         """The mean negative logarithm of the true class's probability, in nats."""
         return self._nats / self.samples if self.samples else float("nan")
 
     @property
-    @checked
     def ece(self) -> float:
         """The expected calibration error."""
         return self.bins.error if self.samples else float("nan")
