@@ -148,6 +148,7 @@ def _method(kind: str, name: str, /, **valid: Any) -> Door:
         lambda **given: getattr(fitted(kind), name)(**given),
         lambda: {key: _fresh(value) for key, value in valid.items()},
         slow=name in fresh or "picture" in name,
+        any_number=name == "generation_errors",  # NaN for a modality that no sample has
     )
 
 
@@ -322,9 +323,7 @@ DOORS: tuple[Door, ...] = (
     _method("latent", "generate", names=["b"], given=modalities(), samples=2, noise=True, **_PARTS),
     _method("latent", "sample", n=2, names=["a"], noise=True),
     _method("latent", "impute", X=modalities(), **_PARTS),
-    _method(
-        "latent", "log_likelihood", X=modalities(), of=["a"], given=["b"], importance_samples=3, present=PRESENT | True
-    ),
+    _method("latent", "log_likelihood", X=modalities(), of=["a"], given=["b"], importance_samples=3, present=ALL),
     _method("latent", "generation_errors", X=modalities(), of=["a"], given=["b"], **_PARTS),
     Door(
         "latent.variation_of_information",

@@ -52,7 +52,8 @@ def trust_from_weights(weights: Array, present: Any = None) -> Array:
         if given.dtype.kind not in "biuf":
             raise InputError(f"weights must be numbers, got {given.dtype}")
         tensor: Any = torch.tensor(given.astype(given.dtype.newbyteorder("=")))
-        return trust_from_weights(tensor, present).numpy()
+        trust: Any = trust_from_weights(tensor, present)
+        return trust.numpy()
     weights = weights if weights.is_floating_point() else weights.float()
     if present is None:
         there = torch.ones_like(weights, dtype=torch.bool)
