@@ -161,7 +161,7 @@ def test_a_refused_opinion_changes_nothing():
         (lambda: FusionState(PRIOR).update(np.zeros(4), reliability=2), "reliability must be probabilities"),
         (lambda: FusionState(PRIOR).update(np.zeros((3, 4)), weight=[1, 2]), "weights must have shape"),
         (lambda: FusionState(PRIOR).merge(FusionState(TARGET)), "different target priors cannot be merged"),
-        (lambda: FusionState(PRIOR).merge(np.zeros(4)), "only a FusionState can be merged, got ndarray"),
+        (lambda: FusionState(PRIOR).merge(np.zeros(4)), "other must be a FusionState, got array"),
         (lambda: FusionState(PRIOR).update(np.zeros((3, 4))).log_posterior(np.zeros((2, 4))), "log_kappa must have"),
     ],
 )

@@ -31,8 +31,10 @@ from consilience.bayes.opinion_inputs import (
 )
 from consilience.bayes.posterior import active_experts, expert_evidence, log_posterior
 from consilience.core.errors import InputError
+from consilience.core.settings import checked
 
 
+@checked
 def fuse(
     opinions: Any,
     prior: Any = None,

@@ -12,6 +12,7 @@ from torch import Tensor
 from consilience.bayes import opinion_inputs as inputs
 from consilience.bayes.posterior import active_experts, expert_evidence, log_posterior
 from consilience.core.errors import InputError
+from consilience.core.settings import checked
 
 
 class FusionState:
@@ -34,6 +35,7 @@ class FusionState:
         array([0.5, 0.1, 0.4])
     """
 
+    @checked
     def __init__(self, prior: Any, target_prior: Any = None):
         size = np.shape(prior)
         if len(size) != 1:
@@ -47,6 +49,7 @@ class FusionState:
         # The sum and its rounding error, so that a value that is added and withdrawn leaves nothing behind.
         self._sum = self._error = self._excluded = torch.zeros(())
 
+    @checked
     def update(
         self,
         opinion: Any,
@@ -70,6 +73,7 @@ class FusionState:
         """
         return self._combine(1, opinion, prior, (present, weight, reliability), from_probabilities)
 
+    @checked
     def retract(
         self,
         opinion: Any,
@@ -83,10 +87,9 @@ class FusionState:
         """Withdraw an opinion, given as in `update` with the same arguments; in any order."""
         return self._combine(-1, opinion, prior, (present, weight, reliability), from_probabilities)
 
+    @checked
     def merge(self, other: FusionState) -> FusionState:
         """Add all opinions of another state, which must have the same target prior."""
-        if not isinstance(other, FusionState):
-            raise InputError(f"only a FusionState can be merged, got {type(other).__name__}")
         if not np.array_equal(self.target_prior, other.target_prior):
             raise InputError(
                 f"states with different target priors cannot be merged: {self.target_prior.tolist()} and "
@@ -99,6 +102,7 @@ class FusionState:
         self.count += other.count
         return self
 
+    @checked
     def log_posterior(self, log_kappa: Any = None, *, return_conflict: bool = False) -> Any:
         """Return the log-posterior `[..., class]` of the opinions so far; without any, the target prior.
 
@@ -107,7 +111,8 @@ class FusionState:
             return_conflict: Whether to return also booleans `[...]`, True where every class is excluded; the answer
                 there is the target prior.
         """
-        like = self._like or inputs.read_opinions(np.zeros((1, len(self.prior))))
+        # A state of no rows is empty, but it has rows to be like.
+        like = self._like if self._like is not None else inputs.read_opinions(np.zeros((1, len(self.prior))))
         rows = torch.zeros(len(like), like.classes, dtype=like.compute_dtype, device=like.device)
         kappa = inputs.read_log_kappa(log_kappa, like)
         posterior, conflict = log_posterior(

@@ -10,6 +10,7 @@ import numpy as np
 from consilience.bayes.fuse import fuse
 from consilience.bayes.opinion_inputs import as_floats, read_distribution
 from consilience.core.errors import InputError
+from consilience.core.settings import checked
 
 
 def empirical_prior(
@@ -37,6 +38,7 @@ def empirical_prior(
     return counts / counts.sum()
 
 
+@checked
 def estimate_target_prior(
     opinions: Any,
     prior: Any,

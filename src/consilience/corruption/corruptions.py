@@ -12,6 +12,7 @@ import numpy as np
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.registry import Registry
 from consilience.core.samples import KINDS, Kind, Modality
+from consilience.core.settings import checked
 from consilience.corruption.reference import Reference
 from consilience.corruption.seeded_noise import Noise
 
@@ -110,11 +111,13 @@ def register_corruption(
     return register
 
 
+@checked
 def find_corruption(name: str) -> Corruption:
     """The corruption of this name."""
     return CORRUPTIONS.find(name)
 
 
+@checked
 def corruption_names(kind: Kind | None = None) -> tuple[str, ...]:
     """The names of all corruptions, or of those that apply to a kind.
 

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.opinion_inputs import read_distribution
 from consilience.bayes.priors import estimate_target_prior
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.samples import Samples
+from consilience.core.samples import Samples, check_weight
+from consilience.core.settings import checked
 from consilience.core.targets import check_labels
 from consilience.estimators.estimator_inputs import like_input
 from consilience.estimators.opinion_sources import (
@@ -32,7 +32,7 @@ from consilience.estimators.opinion_sources import (
     read_opinion_set,
 )
 from consilience.estimators.saving import write_bayes
-from consilience.estimators.sklearn_parameters import DeclaredParameters
+from consilience.estimators.sklearn_parameters import DeclaredParameters, check_fitted
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
@@ -83,6 +83,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
     experts: Any = None
     folds: int = 5
 
+    @checked
     def fit(self, opinions: Any, y: Any = None, present: Any = None) -> BayesFusion:
         """Fit calibration and dependence.
 
@@ -93,6 +94,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
             present: Booleans `[n, modality]`; False: missing.
         """
         self._forget()
+        self._check_declared()
         if self.reliability not in (None, "auto"):
             raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
         opinion_set, y_index = (self._read_given if self.experts is None else self._train)(opinions, y, present)
@@ -113,23 +115,28 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
         return self
 
+    @checked
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
         """Return the log-posterior `[n, class]`, columns in the order of `classes_`."""
         return like_input(opinions, self._log_posterior(opinions, present))
 
+    @checked
     def predict_proba(self, opinions: Any, present: Any = None) -> Any:
         """Return the posterior `[n, class]`, columns in the order of `classes_`."""
         return like_input(opinions, np.exp(self._log_posterior(opinions, present)))
 
+    @checked
     def predict(self, opinions: Any, present: Any = None) -> Any:
         """Return the most probable label of each sample `[n]`."""
         return like_input(opinions, self._labels(opinions, present))
 
+    @checked
     def trust(self, opinions: Any, present: Any = None) -> Any:
         """Return the trust in each expert per sample `[n, modality]`; rows sum to 1 over the present experts."""
         opinion_set = self._read(opinions, present)
         return like_input(opinions, trust_from_weights(self._weights(opinion_set).numpy(), opinion_set.present))
 
+    @checked
     def full_prediction(self, opinions: Any, present: Any = None) -> Prediction:
         """Return output (the log-posterior), opinions and weights as CPU tensors.
 
@@ -140,15 +147,19 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         logits, extra = torch.from_numpy(opinion_set.logits), {"present": opinion_set.present}
         return Prediction(output, opinions=logits, weights=self._weights(opinion_set), extra=extra)
 
+    @checked
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy."""
-        labels = check_labels(y)
+        predicted = self._labels(opinions, present)
+        labels = self._read_labels(y, len(predicted))
         encode_labels(labels, self.classes_)
-        return float(accuracy_score(labels, self._labels(opinions, present), sample_weight=sample_weight))
+        weight = None if sample_weight is None else check_weight(sample_weight, len(labels))
+        return float(accuracy_score(labels, predicted, sample_weight=weight))
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, and experts in the format of skops, for `consilience.load`."""
-        check_is_fitted(self, "rule_")
+        check_fitted(self, "rule_")
         return write_bayes(Path(path), self)
 
     def _labels(self, opinions: Any, present: Any) -> np.ndarray:
@@ -225,7 +236,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def _read(self, opinions: Any, present: Any) -> OpinionSet:
         """Opinions as in fitting; with experts, their opinions on the modalities."""
-        check_is_fitted(self, "rule_")
+        check_fitted(self, "rule_")
         if self.experts is None:
             opinion_set = read_opinion_set(
                 opinions,

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from consilience.core.errors import InputError, SavedModelError, unknown_name
+from consilience.core.errors import InputError, SavedModelError, show, unknown_name
 from consilience.core.modalities import to_numpy
-from consilience.core.samples import Samples
+from consilience.core.samples import Samples, check_weight
+from consilience.core.settings import OwnCheck, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.saving import describe_fitted, restore_fitted
-from consilience.estimators.sklearn_parameters import TRAINING, draw_seed
+from consilience.estimators.sklearn_parameters import TRAINING, check_fitted, draw_seed
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.methods.latent.imputation import fill_missing
@@ -57,7 +58,7 @@ class _FusionEstimator(ReadsSamples):
     settings: Mapping[str, Any] | None = None
     encoders: Mapping[str, EncoderChoice] | None = None
     validation: Any = 0.1
-    impute: str | Mapping[str, Any] | None = None
+    impute: Annotated[str | Mapping[str, Any] | None, OwnCheck] = None
 
     def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
         self._forget()
@@ -82,8 +83,8 @@ class _FusionEstimator(ReadsSamples):
 
     def _check_parameters(self) -> None:
         if not isinstance(self.method, str):
-            raise InputError(f"method must be the name of a registered method, got {self.method!r}")
-        self._check_mappings("settings", "encoders", "kinds", "training")
+            raise InputError(f"method must be the name of a registered method, got {show(self.method)}")
+        self._check_declared()
 
     def _filled(self, samples: Samples) -> Samples:
         """The samples, with missing modalities filled in if `impute` is set."""
@@ -130,7 +131,7 @@ class _FusionEstimator(ReadsSamples):
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         samples = self._filled(self._read(X, present, known=self.model_.preparation.raw).without_targets())
         return samples, self.model_.predict(samples, device=self.device)
 
@@ -138,29 +139,34 @@ class _FusionEstimator(ReadsSamples):
         output = self._predict(X, present)[1].output.numpy()
         return self.model_.task.decode(output)
 
+    @checked
     def predict(self, X: Any, present: Any = None) -> Any:
         """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`."""
         return like_input(X, self._decoded(X, present))
 
-    def _judged(self, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
-        """True and predicted targets; a label that is not among those of training raises an error."""
+    def _judged(self, X: Any, y: Any, present: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """True and predicted targets, and weights; a label that is not among those of training raises an error."""
         predicted, true = self._decoded(X, present), self._targets(X, y)
+        if len(true) != len(predicted):
+            raise InputError(f"targets have {len(true)} rows, the samples have {len(predicted)}")
         self.model_.task.encode(true)
-        return true, predicted
+        return true, predicted, None if weight is None else check_weight(weight, len(true))
 
     @property
     def reference_(self) -> dict[str, Any]:
         """Statistics of the training data per modality, by which `robustness_curve` scales its noise."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_.reference()
 
     @available_if(_gives_weights)
+    @checked
     def trust(self, X: Any, present: Any = None) -> Any:
         """Return the trust in each modality per sample `[n, modality]`; rows sum to 1 over the present modalities."""
         prediction = self.full_prediction(X, present)
         assert prediction.weights is not None
         return like_input(X, trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"]))
 
+    @checked
     def full_prediction(self, X: Any, present: Any = None) -> Prediction:
         """Return the output, and opinions and weights where the method has them, as CPU tensors.
 
@@ -169,18 +175,20 @@ class _FusionEstimator(ReadsSamples):
         samples, prediction = self._predict(X, present)
         return replace(prediction, extra={"present": samples.present_among(self.modalities_)})
 
+    @checked
     def read(self, path: str | Path) -> Samples:
         """Read new samples for `predict` from a file with the layout of the training file."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_.read(path)
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`.
 
         A validation set, a random generator, callbacks and the folder of checkpoints are not saved. Encoders that are
         modules of your own and `frozen` ones must be passed to `consilience.load`.
         """
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         extra = describe_fitted(self)
         tensors: dict[str, Tensor] = {}
         if hasattr(self, "imputer_"):
@@ -232,6 +240,7 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
 
     class_weight: Mapping[Any, float] | str | None = None
 
+    @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionClassifier:
         """Train the method.
 
@@ -243,14 +252,17 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         """
         return self._fit(X, y, present, sample_weight, self.class_weight)
 
+    @checked
     def predict_proba(self, X: Any, present: Any = None) -> Any:
         """Return class probabilities `[n, class]`, columns in the order of `classes_`."""
         logits = self._predict(X, present)[1].output.double()
         return like_input(X, logits.softmax(dim=1).numpy())
 
+    @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy; y: by default that of the `Samples`."""
-        return float(accuracy_score(*self._judged(X, y, present), sample_weight=sample_weight))
+        true, predicted, weight = self._judged(X, y, present, sample_weight)
+        return float(accuracy_score(true, predicted, sample_weight=weight))
 
 
 class FusionRegressor(RegressorMixin, _FusionEstimator):
@@ -268,13 +280,16 @@ class FusionRegressor(RegressorMixin, _FusionEstimator):
 
     _task_kind = "regression"
 
+    @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionRegressor:
         """Train the method; arguments as for `FusionClassifier.fit`, with numbers y `[n]` or `[n, target]`."""
         return self._fit(X, y, present, sample_weight)
 
+    @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return R², averaged over targets; y: by default that of the `Samples`."""
-        return float(r2_score(*self._judged(X, y, present), sample_weight=sample_weight))
+        true, predicted, weight = self._judged(X, y, present, sample_weight)
+        return float(r2_score(true, predicted, sample_weight=weight))
 
 
 def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> FusionClassifier | FusionRegressor:

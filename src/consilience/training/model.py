@@ -17,6 +17,7 @@ from consilience.core.correlation import Correlation, correlation, static_weight
 from consilience.core.errors import InputError, SavedModelError, TrustWarning
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
+from consilience.core.settings import checked
 from consilience.core.targets import Task, TaskKind
 from consilience.corruption import Corruptor, Statistics
 from consilience.data import read_with_recipe
@@ -84,6 +85,7 @@ class Model:
     misplaced_trust: dict[str, Correlation] = field(default_factory=dict)
 
     @classmethod
+    @checked
     def fit(
         cls,
         name: str,
@@ -141,12 +143,14 @@ class Model:
         """Return spread and range of each modality in training, the unit of a corruption's level."""
         return self.preparation.statistics()
 
+    @checked
     def predict(self, samples: Samples, *, batch_size: int = 512, device: str = "auto") -> Prediction:
         """Return output, opinions, weights and joint representation for every sample, on the CPU."""
         target = resolve_device(device)
         loader = BatchLoader(samples, self.preparation, target, dtype=input_type(self.method))
         return predict(self.method.to(target), loader, batch_size)
 
+    @checked
     def read(self, path: str | Path) -> Samples:
         """Read new samples from a file that has the format of the training data."""
         if self.recipe is None:
@@ -156,6 +160,7 @@ class Model:
             )
         return read_with_recipe(self.recipe, path)
 
+    @checked
     def save(
         self, path: str | Path, extra: Mapping[str, Any] | None = None, tensors: Mapping[str, Tensor] | None = None
     ) -> Path:
@@ -182,6 +187,7 @@ class Model:
         return write_folder(Path(path), Folder(described, weights | prefixed(EXTRA, tensors or {})))
 
 
+@checked
 def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = None) -> tuple[Model, dict[str, Any]]:
     """Read what `Model.save` wrote. Nothing in the folder is executed, and no other file is read.
 

@@ -13,6 +13,7 @@ import torch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
+from consilience.core.settings import arguments_checked, check_value
 from consilience.core.targets import Task
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
@@ -56,6 +57,8 @@ class Trainer(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_value("preparation", self.preparation, Preparation | None, "training")
+        check_value("checkpoint", self.checkpoint, str | Path | None, "training")
         self.callbacks = check_callbacks(self.callbacks)
         self._loaders: dict[int, BatchLoader] = {}
 
@@ -64,6 +67,7 @@ class Trainer(TrainingSettings):
         """Whether Ctrl-C ended a run; later runs are skipped."""
         return any(log.interrupted for log in self.logs)
 
+    @arguments_checked
     def run(
         self, module: Method, train: Samples, validation: Samples | None = None, phases: list[Phase] | None = None
     ) -> Log:
@@ -105,12 +109,14 @@ class Trainer(TrainingSettings):
         """Free the prepared data."""
         self._loaders.clear()
 
+    @arguments_checked
     def predict(self, module: Method, samples: Samples) -> Prediction:
         """Return a trained module's prediction for every sample, on the CPU."""
         device = resolve_device(self.device)
         loader = BatchLoader(samples, self._prepared(), device, self.resident, input_type(module))
         return predict(module.to(device), loader, self.evaluation_batch)
 
+    @arguments_checked
     def cross_fit(
         self, make: Callable[[], Method], train: Samples, folds: int = 5
     ) -> tuple[Prediction, list[Method], np.ndarray]:

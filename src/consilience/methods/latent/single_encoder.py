@@ -12,6 +12,7 @@ from torch import Tensor
 from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Kind, Samples
 from consilience.core.seeding import seeded
+from consilience.core.settings import checked
 from consilience.core.targets import Task
 from consilience.encoders import EncoderChoice, describe_encoders
 from consilience.methods import Spec
@@ -73,6 +74,7 @@ class SingleEncoder:
         return cls(network.to(torch.get_default_dtype()).eval(), preparation, likelihood, encoders)
 
     @torch.no_grad()
+    @checked
     def encode(self, X: Any, device: str = "auto") -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance `[n, latent]` of q(z | x), for values `[n, *shape]` or `Samples`."""
         if not isinstance(X, Samples):
