@@ -473,6 +473,10 @@ def check_samples(samples: Any) -> None:
         assert len(values) == len(samples), name
         there = samples.present_in(name)
         assert there.shape == (len(samples),), name
+        if name in samples.lengths:  # what lies beyond the length of a sequence is never read
+            steps = np.arange(values.shape[1]) < samples.lengths[name][:, None]
+            assert (samples.lengths[name] <= values.shape[1]).all(), name
+            there = there[:, None] & steps
         if values.dtype.kind == "f":
             assert np.isfinite(values[there]).all(), f"{name} is not finite"
     if samples.y is not None and samples.y.dtype.kind == "f":
