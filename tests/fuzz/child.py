@@ -1,6 +1,6 @@
 """A child process that runs cases and may die: a crash, a hang or too much memory in it is an outcome.
 
-    PYTHONPATH=tests python -m fuzz.child
+    PYTHONPATH=tests python -m fuzz.child [--bare]
 
 It reads one case in a line, and writes one outcome in a line.
 """
@@ -63,6 +63,7 @@ def _lacked_memory(error: BaseException | None) -> bool:
 def _place(error: BaseException) -> str:
     """The innermost line of this library, or else of the fuzzers, that an error came through."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_HERE)]
+    frames = [frame for frame in frames if "site-packages" not in frame.filename]
     own = [frame for frame in frames if f"src{os.sep}consilience" in frame.filename] or frames
     return f"{own[-1].filename.removeprefix(_HERE)}:{own[-1].name}" if own else ""
 
@@ -87,10 +88,11 @@ def main() -> None:
     faulthandler.enable()
     warnings.simplefilter("ignore")
     fuzzers = discover()
-    import consilience.estimators
-    import consilience.methods
+    if "--bare" not in sys.argv:  # torch, scikit-learn and the rest are loaded before memory is limited
+        import consilience.estimators
+        import consilience.methods
 
-    consilience.methods.registry()  # torch, scikit-learn and the rest are loaded before memory is limited
+        consilience.methods.registry()
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 RIGHT, REFUSED = "right", "refused"
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
-_NOT_FUZZERS = ("fuzzers", "run", "worker", "child", "mutations")
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Fuzzer:
         draw: Draws a case, a JSON value, with a random generator.
         run: Runs a case; None or "right" where the answer was checked, a `ConsilienceError` where it was refused.
         seconds: A case that takes longer hangs.
-        examples: How many cases `make test` runs.
+        examples: How many cases `make test` runs; 0: none, and `make fuzz` none either.
     """
 
     name: str
@@ -52,16 +51,16 @@ FUZZERS: dict[str, Fuzzer] = {}
 
 
 def register(fuzzer: Fuzzer) -> Fuzzer:
-    """Add a fuzzer; its name must be new."""
-    assert fuzzer.name not in FUZZERS, f"there are two fuzzers {fuzzer.name!r}"
-    FUZZERS[fuzzer.name] = fuzzer
-    return fuzzer
+    """Add a fuzzer; no other file may have one of the same name."""
+    before = FUZZERS.setdefault(fuzzer.name, fuzzer)
+    assert before.run.__code__.co_filename == fuzzer.run.__code__.co_filename, f"there are two of {fuzzer.name!r}"
+    return before
 
 
 def discover() -> dict[str, Fuzzer]:
     """Import every module of this folder, and return the fuzzers by name."""
     for path in sorted(HERE.glob("*.py")):
-        if path.stem not in _NOT_FUZZERS and not path.stem.startswith("test_"):
+        if path.stem not in ("run", "child") and not path.stem.startswith("test_"):
             importlib.import_module(f"fuzz.{path.stem}")
     return FUZZERS
 

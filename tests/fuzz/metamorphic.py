@@ -1,4 +1,4 @@
-"""What must not change an answer: the order and number of rows, hidden values, copies, threads, the order of modalities.
+"""What must not change an answer: order and number of rows, hidden values, copies, threads, order of modalities.
 
 Every registered method is fitted once on a small set that it can read, and so are BayesFusion and MultimodalVAE.
 """
@@ -51,9 +51,9 @@ def subjects() -> list[tuple[str, str, str]]:
             train = samples_of(hard_set, kind)[0]
             preparation, task = prepared(train, kind)
             spec = methods.Spec(preparation.modalities, task)
-            for name in methods.available(train.names):
-                if methods.find(name, train.names)[0].reason_against(spec) is None:
-                    found.append((name, kind, hard_set))
+            known = methods.available(train.names)
+            readable = [name for name in known if methods.find(name, train.names)[0].reason_against(spec) is None]
+            found += [(name, kind, hard_set) for name in readable]
     return found
 
 

@@ -29,10 +29,15 @@ _CASES = 20_000  # after so many a child is replaced, so that what one case leav
 
 
 class Child:
-    """A process that runs cases. One that died or hangs is replaced before the next case."""
+    """A process that runs cases. One that died or hangs is replaced before the next case.
 
-    def __init__(self, running: Path | None = None):
-        self.running = running  # where the case is written before it runs
+    Args:
+        running: Where a case is written before it runs.
+        bare: Start without loading what most fuzzers need.
+    """
+
+    def __init__(self, running: Path | None = None, bare: bool = False):
+        self.running, self.bare = running, bare
         self._process: subprocess.Popen[str] | None = None
         self._cases = 0
 
@@ -69,7 +74,7 @@ class Child:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         environment.setdefault("POLARS_MAX_THREADS", "2")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fuzz.child"],
+            [sys.executable, "-m", "fuzz.child", *(["--bare"] * self.bare)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -104,7 +109,7 @@ class Child:
 def keep(folder: Path, fuzzer: Fuzzer, case: Any, answer: dict[str, str]) -> Path:
     """Write a failing case, one for each kind of failure and place: the shortest."""
     cause = f"{fuzzer.name} {answer['outcome']} {answer.get('where', '')}"
-    path = folder / f"{fuzzer.name}-{hashlib.sha256(cause.encode()).hexdigest()[:10]}.json"
+    path = folder / f"{fuzzer.name.replace(' ', '-')}-{hashlib.sha256(cause.encode()).hexdigest()[:10]}.json"
     text = json.dumps({"fuzzer": fuzzer.name, "found": cause, "case": case, "said": answer.get("said", "")}, indent=1)
     if not path.exists() or len(path.read_text(encoding="utf-8")) > len(text):
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,16 +117,16 @@ def keep(folder: Path, fuzzer: Fuzzer, case: Any, answer: dict[str, str]) -> Pat
     return path
 
 
-def fuzz(seconds: float, seed: int, names: list[str], corpus: Path) -> int:
+def fuzz(seconds: float, seed: int, names: list[str], corpus: Path, bare: bool = False) -> int:
     """Run cases of all fuzzers in turn for so long; prints the counts and returns how many failed."""
-    fuzzers = [fuzzer for name, fuzzer in discover().items() if not names or name in names]
+    fuzzers = [fuzzer for name, fuzzer in discover().items() if name in names or (not names and fuzzer.examples)]
     random_of = {fuzzer.name: random.Random(f"{seed} {fuzzer.name}") for fuzzer in fuzzers}
     counts: dict[str, Counter[str]] = {fuzzer.name: Counter() for fuzzer in fuzzers}
     spent = dict.fromkeys(random_of, 0.0)
     kept: Counter[Path] = Counter()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        child = Child(Path(folder) / "running.json")
+        child = Child(Path(folder) / "running.json", bare)
         try:
             while time.monotonic() - began < seconds:
                 fuzzer = min(fuzzers, key=lambda each: spent[each.name])  # each gets the same time

@@ -68,10 +68,7 @@ def run_folder(case: dict[str, Any]) -> None:
         among = kinds.get(case["kind"]) or [path for each in kinds.values() for path in each]
         chosen = folder / among[int(case["which"] * len(among))]
         chosen.write_bytes(_changed(chosen.read_bytes(), case))
-        if case["again"]:
-            done = compare(data, ["late", "concat"], seeds=2, out=folder, **QUICK)
-        else:
-            done = reopen(folder)
+        done = compare(data, ["late", "concat"], seeds=2, out=folder, **QUICK) if case["again"] else reopen(folder)
         found = done.table("markdown")
         assert "nan" not in found
         if "edits" not in case and "inside" not in case:  # bytes that were damaged without a right checksum

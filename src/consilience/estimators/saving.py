@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 from torch import nn
@@ -56,7 +55,7 @@ def restore_fitted(described: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     """Return the parameters and the fitted attributes that `describe_fitted` wrote."""
     learned = {name: described["learned"][name] for name in _LEARNED if name in described["learned"]}
     if "feature_names_in_" in learned:
-        learned["feature_names_in_"] = np.array(learned["feature_names_in_"], dtype=object)
+        learned["feature_names_in_"] = np.array(list(learned["feature_names_in_"]), dtype=object)
     if "encodings" in described:
         learned["encodings_"] = {entry["name"]: Encoding.from_json(entry) for entry in described["encodings"]}
     return restore_parameters(described["parameters"]), learned
@@ -208,7 +207,7 @@ def unpack_experts(packed: bytes, path: Path, trusted: Sequence[str] = ()) -> An
         return loads(packed, trusted=types)
     except SavedModelError:
         raise
-    except (AttributeError, ImportError, KeyError, TypeError, ValueError, BadZipFile) as error:
+    except Exception as error:  # whatever damaged content raises in skops, NumPy or scikit-learn
         raise SavedModelError(
             f"loading {path}: the experts cannot be rebuilt as they were saved, with another version of scikit-learn, "
             f"perhaps: {type(error).__name__}: {error}"
