@@ -22,16 +22,17 @@ from typing import Any
 from consilience.core.errors import ConsilienceError
 from fuzz.fuzzers import REFUSED, RIGHT, discover
 
-MEMORY = 3 << 30  # a case may reserve so much more than the process had before it
-RESIDENT = 1 << 30  # and use so much
+RESERVED = 3 << 30  # a case may reserve so many bytes more than the process had before it
 _HERE = f"{Path(__file__).parents[2]}{os.sep}"
 
 
 def run_case(fuzzer: str, case: Any) -> dict[str, str]:
     """Run a case in this process; returns its outcome, and for a failure what happened and where."""
+    chosen = discover()[fuzzer]
+    _resident_peak()
     before = _resident_peak()
     try:
-        outcome = discover()[fuzzer].run(case) or RIGHT
+        outcome = chosen.run(case) or RIGHT
         failed = None
     except ConsilienceError as error:
         outcome, failed = REFUSED, error if _lacked_memory(error) else None
@@ -46,7 +47,7 @@ def run_case(fuzzer: str, case: Any) -> dict[str, str]:
             "where": _place(failed),
             "said": "".join(traceback.format_exception(failed))[-6000:],
         }
-    if _resident_peak() - before > RESIDENT:
+    if _resident_peak() - before > chosen.memory:
         return {"outcome": "memory", "where": "", "said": "the case used too much memory, and was then " + outcome}
     return {"outcome": outcome}
 
@@ -97,7 +98,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         warnings.simplefilter("ignore")
-        resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize") + MEMORY, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize") + RESERVED, resource.RLIM_INFINITY))
         faulthandler.dump_traceback_later(0.9 * fuzzers[asked["fuzzer"]].seconds)
         answer = run_case(asked["fuzzer"], asked["case"])
         faulthandler.cancel_dump_traceback_later()

@@ -32,6 +32,7 @@ class Fuzzer:
         draw: Draws a case, a JSON value, with a random generator.
         run: Runs a case; None or "right" where the answer was checked, a `ConsilienceError` where it was refused.
         seconds: A case that takes longer hangs.
+        memory: A case may use so many bytes.
         examples: How many cases `make test` runs; 0: none, and `make fuzz` none either.
     """
 
@@ -41,6 +42,7 @@ class Fuzzer:
     run: Callable[[Any], str | None]
     seconds: float = 30.0
     examples: int = 20
+    memory: int = 1 << 30
 
     def cases(self) -> st.SearchStrategy[Any]:
         """The cases as a strategy of hypothesis, which makes a failing one smaller."""

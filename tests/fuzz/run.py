@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import random
 import select
@@ -110,15 +111,16 @@ def keep(folder: Path, fuzzer: Fuzzer, case: Any, answer: dict[str, str]) -> Pat
     """Write a failing case, one for each kind of failure and place: the shortest."""
     cause = f"{fuzzer.name} {answer['outcome']} {answer.get('where', '')}"
     path = folder / f"{fuzzer.name.replace(' ', '-')}-{hashlib.sha256(cause.encode()).hexdigest()[:10]}.json"
-    text = json.dumps({"fuzzer": fuzzer.name, "found": cause, "case": case, "said": answer.get("said", "")}, indent=1)
+    said = (answer.get("said", "").strip().splitlines() or [""])[-1][:300]  # `--case` shows the rest
+    text = json.dumps({"fuzzer": fuzzer.name, "found": cause, "said": said, "case": case}, indent=1)
     if not path.exists() or len(path.read_text(encoding="utf-8")) > len(text):
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
     return path
 
 
-def fuzz(seconds: float, seed: int, names: list[str], corpus: Path, bare: bool = False) -> int:
-    """Run cases of all fuzzers in turn for so long; prints the counts and returns how many failed."""
+def fuzz(seconds: float, seed: int, names: list[str], corpus: Path, bare: bool = False, most: float = math.inf) -> int:
+    """Run cases of all fuzzers in turn for so long, or so many; prints the counts and returns how many failed."""
     fuzzers = [fuzzer for name, fuzzer in discover().items() if name in names or (not names and fuzzer.examples)]
     random_of = {fuzzer.name: random.Random(f"{seed} {fuzzer.name}") for fuzzer in fuzzers}
     counts: dict[str, Counter[str]] = {fuzzer.name: Counter() for fuzzer in fuzzers}
@@ -128,7 +130,7 @@ def fuzz(seconds: float, seed: int, names: list[str], corpus: Path, bare: bool =
     with tempfile.TemporaryDirectory() as folder:
         child = Child(Path(folder) / "running.json", bare)
         try:
-            while time.monotonic() - began < seconds:
+            while time.monotonic() - began < seconds and sum(map(Counter.total, counts.values())) < most:
                 fuzzer = min(fuzzers, key=lambda each: spent[each.name])  # each gets the same time
                 before = time.monotonic()
                 case = fuzzer.draw(random_of[fuzzer.name])

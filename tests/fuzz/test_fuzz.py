@@ -79,7 +79,7 @@ def test_the_runner_notices(bare, case, outcome):
 
 @pytest.mark.slow
 def test_a_failing_case_is_kept_counted_and_can_be_repeated(tmp_path, capsys):
-    assert fuzz(10, 0, ["probe"], tmp_path, bare=True) > 0
+    assert fuzz(600, 0, ["probe"], tmp_path, bare=True, most=20) > 0
     printed = capsys.readouterr().out
     assert " probes: " in printed
     assert " KeyError" in printed
