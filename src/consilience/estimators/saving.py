@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from torch import nn
@@ -165,7 +166,13 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
             rule = BayesRule(len(names), len(classes), **described["rule"]).double()
         columns = None if described["columns"] is None else tuple(described["columns"])
         learned: dict[str, Any] = {"classes_": classes, "columns_": columns, "modalities_": names, "rule_": rule}
+        sizes = {key: value.shape for key, value in rule.state_dict().items()}
         rule.load_state_dict(folder.part(_RULE))
+        for key, value in rule.state_dict().items():
+            if value.shape != sizes[key]:  # loading takes the saved sizes
+                raise ValueError(
+                    f"{key} has shape {list(value.shape)}, and the description asks for {list(sizes[key])}"
+                )
         if seen := folder.part(_RELIABILITY):
             learned["reliability_"] = OpinionReliability(len(names)).double()
             learned["reliability_"].load_state_dict(seen)
@@ -207,7 +214,7 @@ def unpack_experts(packed: bytes, path: Path, trusted: Sequence[str] = ()) -> An
         return loads(packed, trusted=types)
     except SavedModelError:
         raise
-    except Exception as error:  # whatever damaged content raises in skops, NumPy or scikit-learn
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError, BadZipFile) as error:
         raise SavedModelError(
             f"loading {path}: the experts cannot be rebuilt as they were saved, with another version of scikit-learn, "
             f"perhaps: {type(error).__name__}: {error}"
