@@ -188,20 +188,6 @@ class Model:
         return write_folder(Path(path), Folder(described, weights | prefixed(EXTRA, tensors or {})))
 
 
-def _check_finite(name: str, prediction: Prediction, task: Task) -> None:
-    """Raise an error if an output or a weight is not finite; a class may have the logit −inf, but not all of them."""
-    output = prediction.output
-    broken = ~(output.amax(dim=1) if task.classification else output).isfinite().reshape(len(output), -1).all(dim=1)
-    if prediction.weights is not None:
-        broken |= ~prediction.weights.isfinite().all(dim=1)
-    if broken.any():
-        rows = name_rows(broken.nonzero()[:, 0].numpy())
-        raise InputError(
-            f"prediction: the output of method {name!r} is not finite in {rows}: the values of these samples, or the "
-            "weights of the model, are too large or damaged"
-        )
-
-
 def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = None) -> tuple[Model, dict[str, Any]]:
     """Read what `Model.save` wrote. Nothing in the folder is executed, and no other file is read.
 
@@ -254,6 +240,20 @@ def _load_weights(method: Method, state: Mapping[str, Tensor], path: Path) -> No
             f"the weights in {path} do not fit the method they were saved for: {reason}. If the model had "
             "encoders of your own, pass the same ones"
         ) from error
+
+
+def _check_finite(name: str, prediction: Prediction, task: Task) -> None:
+    """Raise an error if an output or a weight is not finite; a class may have the logit −inf, but not all of them."""
+    output = prediction.output
+    broken = ~(output.amax(dim=1) if task.classification else output).isfinite().reshape(len(output), -1).all(dim=1)
+    if prediction.weights is not None:
+        broken |= ~prediction.weights.isfinite().all(dim=1)
+    if broken.any():
+        rows = name_rows(broken.nonzero()[:, 0].numpy())
+        raise InputError(
+            f"prediction: the output of method {name!r} is not finite in {rows}: the values of these samples, or the "
+            "weights of the model, are too large or damaged"
+        )
 
 
 def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] | str) -> np.ndarray:
