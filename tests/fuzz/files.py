@@ -254,7 +254,16 @@ def draw(random: Random) -> dict[str, Any]:
     files[chosen] = (
         damage_inside(files[chosen], 2 * inside - 1, operations) if inside > 0.5 else damage(files[chosen], operations)
     )
+    return _case(name, files)
+
+
+def _case(name: str, files: dict[str, bytes]) -> dict[str, Any]:
     return {"format": name, "files": {file: base64.b64encode(content).decode() for file, content in files.items()}}
+
+
+def valid() -> list[dict[str, Any]]:
+    """The sample of every format."""
+    return [_case(name, _sample(name)) for name in FORMATS]
 
 
 def run(case: dict[str, Any]) -> None:
@@ -292,4 +301,4 @@ def check_samples(samples: Any) -> None:
         assert np.isfinite(samples.y).all(), "targets are not finite"
 
 
-register(Fuzzer("files", "files", draw, run, examples=150))
+register(Fuzzer("files", "files", draw, run, examples=150, valid=valid))

@@ -30,7 +30,8 @@ class Fuzzer:
         name: Of the fuzzer, in cases and reports.
         unit: What a case is, in the plural: "files", "models", "checks", "calls", "reports".
         draw: Draws a case, a JSON value, with a random generator.
-        run: Runs a case; None or "right" where the answer was checked, a `ConsilienceError` where it was refused.
+        run: Runs a case; returns None or another allowed outcome, raises a `ConsilienceError` where it was refused.
+        valid: Cases without any damage, which must be right.
         seconds: A case that takes longer hangs.
         memory: A case may use so many bytes.
         examples: How many cases `make test` runs; 0: none, and `make fuzz` none either.
@@ -43,6 +44,7 @@ class Fuzzer:
     seconds: float = 30.0
     examples: int = 20
     memory: int = 1 << 30
+    valid: Callable[[], list[Any]] = list
 
     def cases(self) -> st.SearchStrategy[Any]:
         """The cases as a strategy of hypothesis, which makes a failing one smaller."""

@@ -225,11 +225,16 @@ def draw(random: Random) -> dict[str, Any]:
 
 
 def run(case: dict[str, Any]) -> None:
-    """Fit, or take from earlier, and check."""
-    model = fitted(case["model"], case["task"], case["set"])
+    """Fit, or take from earlier, and check. All of it is valid, so that nothing may be refused."""
+    from consilience.core.errors import ConsilienceError
+
     test = samples_of(case["set"], case["task"])[1]
     rng = np.random.default_rng(case["seed"])
-    RELATIONS[case["relation"]](model, test[rng.permutation(len(test))[: rng.integers(2, len(test))]], rng)
+    asked = test[rng.permutation(len(test))[: rng.integers(2, len(test))]]
+    try:
+        RELATIONS[case["relation"]](fitted(case["model"], case["task"], case["set"]), asked, rng)
+    except ConsilienceError as error:
+        raise AssertionError(f"a valid call was refused: {error}") from error
 
 
 register(Fuzzer("metamorphic", "checks", draw, run, seconds=120, examples=60))

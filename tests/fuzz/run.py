@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fuzz.fuzzers import CORPUS, REFUSED, RIGHT, Fuzzer, discover
+from fuzz.fuzzers import CORPUS, Fuzzer, discover
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120.0
@@ -43,7 +43,10 @@ class Child:
         self._cases = 0
 
     def run(self, fuzzer: Fuzzer, case: Any) -> dict[str, str]:
-        """Run a case; returns its outcome: "right", "refused", or the kind of a failure with what was said."""
+        """Run a case; returns its outcome: "right", "refused", or the kind of a failure with what was said.
+
+        Failures are those that have something `said`.
+        """
         if self.running is not None:
             self.running.write_text(json.dumps({"fuzzer": fuzzer.name, "case": case}), encoding="utf-8")
         if self._process is None or self._cases >= _CASES:
@@ -137,7 +140,7 @@ def fuzz(seconds: float, seed: int, names: list[str], corpus: Path, bare: bool =
                 answer = child.run(fuzzer, case)
                 spent[fuzzer.name] += time.monotonic() - before
                 counts[fuzzer.name][answer["outcome"]] += 1
-                if answer["outcome"] not in (RIGHT, REFUSED):
+                if "said" in answer:
                     path = keep(corpus, fuzzer, case, answer)
                     if not kept[path]:
                         print(f"{fuzzer.name}: {answer['outcome']} at {answer.get('where')}: {path}", flush=True)
@@ -172,7 +175,7 @@ def repeat(path: Path) -> int:
     answer = child.run(discover()[kept["fuzzer"]], kept["case"])
     child.close()
     print(answer.get("said", ""), f"{path.name}: {answer['outcome']}", sep="\n")
-    return answer["outcome"] not in (RIGHT, REFUSED)
+    return "said" in answer
 
 
 if __name__ == "__main__":

@@ -87,7 +87,15 @@ def _changed(content: bytes, case: dict[str, Any]) -> bytes:
         return damage(content, [["cut", case["member"]]])
 
 
-register(Fuzzer("run folders", "files", draw_folder, run_folder, seconds=120, examples=25))
+def valid_folders() -> list[dict[str, Any]]:
+    """The folder as it was written, opened and continued."""
+    common = {"kind": "plan.json", "which": 0.0, "member": 0.0, "edits": []}
+    return [{**common, "again": again} for again in (False, True)]
+
+
+register(
+    Fuzzer("run folders", "files", draw_folder, run_folder, seconds=120, examples=25, valid=valid_folders),
+)
 
 
 @cache
@@ -96,6 +104,10 @@ def checkpoint() -> bytes:
     folder = Path(_home().name) / "checkpoints"
     _train(folder, stop=2)
     return _files(folder)[0].read_bytes()
+
+
+class Stopped(Exception):
+    """Ends a training run before its last epoch."""
 
 
 def _files(folder: Path) -> list[Path]:
@@ -109,7 +121,7 @@ def _train(folder: Path, stop: int | None = None) -> np.ndarray:
     class Stop(Callback):
         def on_epoch_start(self, run: Any) -> None:
             if run.epoch == stop:
-                raise ValueError("stop")
+                raise Stopped
 
     rng, y = np.random.default_rng(0), np.arange(40) % 2
     X = {"a": y[:, None] + rng.normal(size=(40, 2)), "b": rng.normal(size=(40, 3))}
@@ -119,9 +131,7 @@ def _train(folder: Path, stop: int | None = None) -> np.ndarray:
     )
     try:
         return model.fit(X, y).predict_proba(X)
-    except ValueError as error:
-        if stop is None or str(error) != "stop":
-            raise
+    except Stopped:
         return np.zeros(0)
 
 
@@ -147,4 +157,11 @@ def run_checkpoint(case: dict[str, Any]) -> None:
         assert np.isfinite(_train(Path(folder))).all(), "probabilities are not finite"
 
 
-register(Fuzzer("checkpoints", "files", draw_checkpoint, run_checkpoint, seconds=60, examples=25))
+def valid_checkpoints() -> list[dict[str, Any]]:
+    """The checkpoint as it was written."""
+    return [{"inside": False, "member": 0.0, "damage": []}]
+
+
+register(
+    Fuzzer("checkpoints", "files", draw_checkpoint, run_checkpoint, seconds=60, examples=25, valid=valid_checkpoints),
+)

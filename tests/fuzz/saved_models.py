@@ -230,4 +230,9 @@ def predict(folder: Path) -> None:
         np.testing.assert_allclose(outputs["probabilities"].sum(axis=1), 1, rtol=1e-4)
 
 
-register(Fuzzer("saved models", "models", draw, run, seconds=60, examples=60))
+def valid() -> list[dict[str, Any]]:
+    """Every model as it was saved."""
+    return [{"model": name, "part": PARTS[0], "sealed": False, "edits": [], "member": 0.0} for name in MODELS]
+
+
+register(Fuzzer("saved models", "models", draw, run, seconds=60, examples=60, valid=valid))
