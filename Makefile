@@ -30,7 +30,7 @@ test-fast: $(STAMP)  ## run the tests that are not marked slow
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m 'not slow'
 
 fuzz: $(STAMP)  ## fuzz for FUZZ_SECONDS (an hour) in child processes; failing cases go to tests/fuzz/corpus
-	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 faults: $(STAMP)  ## kill comparisons a hundred times and continue them; memory over a thousand fits
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/kill_runs.py --kills 100

@@ -1,7 +1,7 @@
 """Fuzz for a while in child processes, count the outcomes, and keep each failing case.
 
-PYTHONPATH=tests python -m fuzz.run --seconds 3600
-PYTHONPATH=tests python -m fuzz.run --case tests/fuzz/corpus/NAME.json
+python tests/fuzz/run.py --seconds 3600
+python tests/fuzz/run.py --case tests/fuzz/corpus/NAME.json
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.fuzzers import CORPUS, Fuzzer, discover
 
