@@ -15,7 +15,7 @@ from consilience.comparison.sources import digest_of_file
 from consilience.comparison.stacked_jobs import train_together
 from consilience.comparison.store import Store, StoreError, writing
 from consilience.comparison.summary import trust_over_seeds
-from consilience.core.errors import InputError, TrainingError, unknown_name
+from consilience.core.errors import ConsilienceError, InputError, TrainingError, unknown_name
 from consilience.core.file_names import file_name
 from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt, PositiveInt, checked
 from consilience.evaluation import find_metric
@@ -219,6 +219,18 @@ def reopen(folder: str | Path) -> Comparison:
 
 def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
     """Read the results, and write the report unless it shows these results already."""
+    try:
+        return _conclude(store, written)
+    except (ConsilienceError, OSError):
+        raise
+    except Exception as error:  # a plan or a result that was changed may hold anything
+        raise InputError(
+            f"the results in {store.folder} cannot be shown ({type(error).__name__}: {error}): its plan or a result "
+            "was changed after it was written. If it is a copy, copy it again; or run the comparison in another folder"
+        ) from error
+
+
+def _conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
     finished = read_finished(store, written)
     if not finished:
         raise InputError(f"{store.folder} holds no finished result yet: run the comparison first")

@@ -186,6 +186,8 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
         if self.reliability is None:
             return None
+        if not hasattr(self, "reliability_"):
+            raise InputError(f"reliability is {self.reliability!r}, but the fusion was fitted without it: fit it again")
         return self.reliability_(torch.from_numpy(_finite(opinion_set.logits)), torch.from_numpy(opinion_set.present))
 
     def _weights(self, opinion_set: OpinionSet) -> torch.Tensor:

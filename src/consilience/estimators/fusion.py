@@ -296,7 +296,7 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
     """Read an estimator that `save` wrote; encoders that are modules of the user's own are passed again."""
     model, extra = load_model(path, encoders)
     classes: dict[str, Any] = {"FusionClassifier": FusionClassifier, "FusionRegressor": FusionRegressor}
-    if extra.get("estimator") not in classes:
+    if str(extra.get("estimator")) not in classes:
         raise SavedModelError(f"{path} holds a model but no estimator; read it with consilience.training.load_model")
     with rebuilding(path, "the estimator"):
         parameters, learned = restore_fitted(extra)

@@ -94,8 +94,13 @@ def expert_logits(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
         scores = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
     else:
         raise InputError(f"{type(expert).__name__} has neither predict_proba nor decision_function")
+    known, own = classes.tolist(), np.asarray(expert.classes_).tolist()
+    if unknown := [label for label in own if label not in known]:
+        raise InputError(f"{type(expert).__name__} knows the class {unknown[0]!r}, and the fusion only {known}")
+    if scores.shape[1:] != (len(own),) or np.isnan(scores).any():
+        raise InputError(f"{type(expert).__name__} gives no opinion [n, class] on {own}: its answers are damaged")
     logits = np.full((len(scores), len(classes)), -np.inf)
-    logits[:, [classes.tolist().index(label) for label in expert.classes_.tolist()]] = scores
+    logits[:, [known.index(label) for label in own]] = scores
     return logits
 
 

@@ -56,7 +56,7 @@ def restore_fitted(described: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     """Return the parameters and the fitted attributes that `describe_fitted` wrote."""
     learned = {name: described["learned"][name] for name in _LEARNED if name in described["learned"]}
     if "feature_names_in_" in learned:
-        learned["feature_names_in_"] = np.array(learned["feature_names_in_"], dtype=object)
+        learned["feature_names_in_"] = np.array(list(learned["feature_names_in_"]), dtype=object)
     if "encodings" in described:
         learned["encodings_"] = {entry["name"]: Encoding.from_json(entry) for entry in described["encodings"]}
     return restore_parameters(described["parameters"]), learned
@@ -166,7 +166,13 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
             rule = BayesRule(len(names), len(classes), **described["rule"]).double()
         columns = None if described["columns"] is None else tuple(described["columns"])
         learned: dict[str, Any] = {"classes_": classes, "columns_": columns, "modalities_": names, "rule_": rule}
+        sizes = {key: value.shape for key, value in rule.state_dict().items()}
         rule.load_state_dict(folder.part(_RULE))
+        for key, value in rule.state_dict().items():
+            if value.shape != sizes[key]:  # loading takes the saved sizes
+                raise ValueError(
+                    f"{key} has shape {list(value.shape)}, and the description asks for {list(sizes[key])}"
+                )
         if seen := folder.part(_RELIABILITY):
             learned["reliability_"] = OpinionReliability(len(names)).double()
             learned["reliability_"].load_state_dict(seen)

@@ -46,7 +46,7 @@ def step_features(
     from consilience.methods import JointMethod
     from consilience.methods.progressive.progressive_method import Progressive
     from consilience.training.batch_loader import BatchLoader
-    from consilience.training.devices import resolve_device
+    from consilience.training.devices import moved_to, resolve_device
     from consilience.training.trainer import input_type
 
     trained: Model = getattr(model, "model_", model)
@@ -54,7 +54,7 @@ def step_features(
     if not isinstance(method, JointMethod):
         raise UnsupportedError(f"method {trained.name!r} joins no features, so there are none to look at")
     target = resolve_device(device)
-    method.to(target).eval()
+    moved_to(method, target).eval()
     parts: list[list[dict[str, np.ndarray]]] = []
     with torch.no_grad():
         for batch in BatchLoader(samples, trained.preparation, target, dtype=input_type(method)).in_order(batch_size):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.correlation import Correlation, correlation, static_weights
-from consilience.core.errors import InputError, SavedModelError, TrustWarning
+from consilience.core.errors import InputError, SavedModelError, TrustWarning, name_rows
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
 from consilience.core.settings import checked
@@ -26,7 +26,7 @@ from consilience.methods import Method, Prediction, Spec, build, expert_losses
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
-from consilience.training.devices import resolve_device
+from consilience.training.devices import moved_to, resolve_device
 from consilience.training.model_folder import (
     EXTRA,
     Folder,
@@ -145,10 +145,16 @@ class Model:
 
     @checked
     def predict(self, samples: Samples, *, batch_size: int = 512, device: str = "auto") -> Prediction:
-        """Return output, opinions, weights and joint representation for every sample, on the CPU."""
+        """Return output, opinions, weights and joint representation for every sample, on the CPU.
+
+        Raises:
+            InputError: If an output is not finite, since weights or values are too large.
+        """
         target = resolve_device(device)
         loader = BatchLoader(samples, self.preparation, target, dtype=input_type(self.method))
-        return predict(self.method.to(target), loader, batch_size)
+        prediction = predict(moved_to(self.method, target), loader, batch_size)
+        _check_finite(self.name, prediction, self.task)
+        return prediction
 
     @checked
     def read(self, path: str | Path) -> Samples:
@@ -240,6 +246,20 @@ def _load_weights(method: Method, state: Mapping[str, Tensor], path: Path) -> No
             f"the weights in {path} do not fit the method they were saved for: {reason}. If the model had "
             "encoders of your own, pass the same ones"
         ) from error
+
+
+def _check_finite(name: str, prediction: Prediction, task: Task) -> None:
+    """Raise an error if an output or a weight is not finite; a class may have the logit −inf, but not all of them."""
+    output = prediction.output
+    broken = ~(output.amax(dim=1) if task.classification else output).isfinite().reshape(len(output), -1).all(dim=1)
+    if prediction.weights is not None:
+        broken |= ~prediction.weights.isfinite().all(dim=1)
+    if broken.any():
+        rows = name_rows(broken.nonzero()[:, 0].numpy())
+        raise InputError(
+            f"prediction: the output of method {name!r} is not finite in {rows}: the values of these samples, or the "
+            "weights of the model, are too large or damaged"
+        )
 
 
 def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] | str) -> np.ndarray:

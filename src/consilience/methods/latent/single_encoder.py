@@ -28,7 +28,7 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent, join_
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
-from consilience.training.devices import resolve_device
+from consilience.training.devices import moved_to, resolve_device
 
 _ENCODER = "encoder."
 
@@ -82,7 +82,7 @@ class SingleEncoder:
             values = X[self.name] if isinstance(X, Mapping) else X
             X = Samples.of({self.name: values}, kinds={self.name: kind})
         target = resolve_device(device)
-        network = self.network.to(target).eval()
+        network = moved_to(self.network, target).eval()
         posteriors = []
         for batch in BatchLoader(X.only([self.name]), self.preparation, target).in_order(256):
             batch.values = {self.name: self._encoder_input(batch[self.name])}
