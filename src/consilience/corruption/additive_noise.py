@@ -57,4 +57,4 @@ def salt_and_pepper(portion: Portion, level: Level, *, density: float | None = N
 @register_corruption("scaled", kinds=NUMBERS, level="by how many times its size a value is too large", by_sample=True)
 def scaled(portion: Portion, level: Level) -> Portion:
     """x·(1 + level): a gain that has drifted."""
-    return portion.having(portion.values * portion.across(1.0 + np.asarray(level)).astype(portion.values.dtype))
+    return portion.having(portion.values * np.asarray(portion.across(1.0 + level), dtype=portion.values.dtype))

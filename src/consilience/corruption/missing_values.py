@@ -23,7 +23,7 @@ def blank(portion: Portion, level: Level, *, unknown: int = 1) -> Portion:
     """
     kind, share = portion.modality.kind, share_of(level)
     if kind in NUMBERS:
-        return portion.having(portion.values * portion.across(1.0 - np.asarray(share)).astype(portion.values.dtype))
+        return portion.having(portion.values * np.asarray(portion.across(1.0 - share), dtype=portion.values.dtype))
     if kind == "text":
         words = count_words(portion.values).max(initial=0)
         return portion.having(blank_words(portion.values, portion.uniform((words,)) < _by_word(share)))
