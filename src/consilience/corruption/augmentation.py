@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -132,7 +132,7 @@ def choose_augmentations(
     return {name: chosen[name] for name in modalities if chosen.get(name)}
 
 
-def within_modalities(given: Augment | None, names: Sequence[str]) -> Augment | None:
+def within_modalities(given: Augment | None, names: Collection[str]) -> Augment | None:
     """The same without what is given for modalities that are not among `names`: sets differ in their modalities."""
     if given is None or isinstance(given, str):
         given = [] if given is None else [given]
