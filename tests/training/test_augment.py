@@ -270,9 +270,7 @@ def test_cross_fitting_trains_on_corrupted_samples_and_predicts_clean_ones():
 
     def cross_fit(augment):
         seen.clear()
-        out, _, _ = trainer(preparation, augment=augment).cross_fit(
-            lambda: make(Watched, preparation), samples, 3
-        )
+        out, _, _ = trainer(preparation, augment=augment).cross_fit(lambda: make(Watched, preparation), samples, 3)
         clean = preparation.batch(samples)["a"]
         known = [bool((values[:, None] == clean[None]).all(dim=2).any(dim=1).all()) for _, values in seen]
         return (

@@ -134,12 +134,13 @@ def choose_augmentations(
 
 def within_modalities(given: Augment | None, names: Collection[str]) -> Augment | None:
     """The same without what is given for modalities that are not among `names`: sets differ in their modalities."""
-    if given is None or isinstance(given, str):
-        given = [] if given is None else [given]
+    if given is None:
+        return None
     if isinstance(given, Mapping):
         return {name: own for name, own in given.items() if name in names} or None
-    kept = [text for text in given if ":" in text.partition("=")[0] or text.partition("=")[0] in names]
-    return kept or None
+    texts = [given] if isinstance(given, str) else given
+    kept = [text for text in texts if ":" in text.partition("=")[0] or text.partition("=")[0] in names]
+    return given if len(kept) == len(texts) else kept or None
 
 
 def augment_samples(
