@@ -334,6 +334,16 @@ def test_what_cannot_be_stacked_says_so(augment, reason):
         fit_together("late", [(samples, samples)] * 2, (0, 1), trainer=Trainer(epochs=1, augment=augment, device="cpu"))
 
 
+def test_an_expert_needs_no_noise_of_other_modalities():
+    samples = make_samples(20)
+    loader = BatchLoader(samples, prepare(samples), CPU)
+    augment = ["gaussian:1", "swapped:10@0.5"]
+    whole = Augmenter.of(augment, loader).in_epoch(0)(loader.everything)
+    own = Augmenter.of(augment, loader, reads="a").in_epoch(0)(loader.everything)
+    assert torch.equal(own["a"], whole["a"])
+    assert torch.equal(own["b"], loader.everything["b"])
+
+
 def test_a_set_without_the_modality_is_trained_as_before():
     samples = make_samples(20)
     preparation = Preparation.fit(samples, prepare(samples).task)

@@ -65,9 +65,18 @@ class Augmenter:
             self._reference = Reference(self._samples, numbers)
 
     @classmethod
-    def of(cls, augment: Augment | None, loader: BatchLoader) -> Augmenter | None:
-        """The augmenter of a training set, or None if nothing is corrupted."""
+    def of(cls, augment: Augment | None, loader: BatchLoader, reads: str | None = None) -> Augmenter | None:
+        """The augmenter of a training set, or None if nothing is corrupted.
+
+        Args:
+            augment: As it is given to a trainer.
+            loader: The batches of the training set.
+            reads: The only modality that is read. Values of the others are not corrupted then; they only go missing.
+        """
         chosen = choose_augmentations(augment, loader.preparation.raw)
+        if reads is not None:
+            hiding = {name for name, own in chosen.items() if any(each.corruption.hides for each in own)}
+            chosen = {name: own for name, own in chosen.items() if name in hiding | {reads}}
         return cls(chosen, loader) if chosen else None
 
     def in_epoch(self, seed: int) -> Callable[[Batch], Batch]:

@@ -66,7 +66,8 @@ class TrainingRun:
         if self.method.endswith(":"):  # a member of a family, such as unimodal:image
             self.method += str(getattr(module, "modality", ""))
         self.callbacks = [callback for callback in callbacks if callback.every_process or fabric.is_global_zero]
-        self._augmenter = Augmenter.of(settings.augment, train)
+        # An expert of one modality, of which the other modalities need not be corrupted.
+        self._augmenter = Augmenter.of(settings.augment, train, getattr(module, "modality", None))
         self.log = Log()
         self.phases: list[Phase] = []
         self.phase_parameters: list[list[str]] = []  # of each phase, by name
