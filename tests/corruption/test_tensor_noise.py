@@ -33,3 +33,11 @@ def test_streams_side_by_side_are_the_streams_alone():
     key = torch.from_numpy(Noise.joined(noises, 3).key.view(np.int64))
     words = tensor_noise._to_uniform(hash_words(index.reshape(-1), key, 4)).reshape(2, 3, 4)
     np.testing.assert_array_equal(words, both.uniform(index, (4,)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="compares a CUDA device with the processor")
+def test_a_cuda_device_draws_the_same_numbers():
+    noise = TensorNoise([Noise(3, "audio"), Noise(4, "audio")])
+    index = torch.tensor([[0, 1, 2], [9, 1, 5]])
+    for draw in (noise.uniform, noise.normal):
+        assert torch.equal(draw(index.cuda(), (3, 7)).cpu(), draw(index, (3, 7)))

@@ -351,3 +351,15 @@ def test_a_set_without_the_modality_is_trained_as_before():
     batch = Augmenter.of(["a=gaussian:1", "a=stuck:2"], loader).in_epoch(0)(loader.everything)
     assert torch.equal(batch["b"], loader.everything["b"])
     assert not batch["a"].any()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="compares a CUDA device with the processor")
+def test_a_cuda_device_gives_the_same_batches():
+    samples, augment = mixed(), ["gaussian:0..1", "drop:2", "swapped:5", "missing:3", "text=structured-drop:5"]
+    batches = []
+    for device in (CPU, torch.device("cuda")):
+        loader = BatchLoader(samples, prepare(samples), device)
+        batches += loader.batches([torch.arange(len(samples))], Augmenter.of(augment, loader).in_epoch(5))
+    for name in samples.names:
+        torch.testing.assert_close(batches[1][name].cpu(), batches[0][name], atol=1e-6, rtol=1e-6)
+    assert torch.equal(batches[1].present.cpu(), batches[0].present)
