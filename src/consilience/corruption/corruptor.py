@@ -83,7 +83,7 @@ class Corruptor:
                 own = {key: value for key, value in options.items() if key in entry.options}
                 change = partial(_change, entry, level=level, clip=clip, options=own)
                 noise = Noise(int(random_state), name, entry.name)
-                damaged = _corrupt_rows(damaged, name, rows, change, noise, self.reference, reads=not entry.hides)
+                damaged = corrupt_rows(damaged, name, rows, change, noise, self.reference, reads=not entry.hides)
         return damaged if isinstance(X, Samples) else like_given(X, samples, damaged)
 
 
@@ -207,7 +207,7 @@ def _change(corruption: Corruption, portion: Portion, level: float, clip: bool, 
     return after
 
 
-def _corrupt_rows(
+def corrupt_rows(
     samples: Samples,
     name: str,
     hit: np.ndarray,

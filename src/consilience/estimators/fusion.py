@@ -33,7 +33,7 @@ from consilience.training import Model, load_model
 from consilience.training.model_folder import read_extra_tensors, rebuilding
 
 # Parameters that the imputer has from the estimator unless `impute` sets them; only the method hides modalities.
-_SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name != "modality_dropout"))
+_SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name not in ("modality_dropout", "augment")))
 # Parameters of an imputer that the samples and the estimator set.
 _NOT_OF_IMPUTE = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
 

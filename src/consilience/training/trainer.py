@@ -15,6 +15,7 @@ from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
 from consilience.core.settings import arguments_checked, check_value
 from consilience.core.targets import Task
+from consilience.corruption.augmentation import choose_augmentations
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
@@ -87,6 +88,7 @@ class Trainer(TrainingSettings):
         check_set("training", train, module.needs_targets)
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
+        choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
         parameters = [phase.chosen(module) for phase in phases]
