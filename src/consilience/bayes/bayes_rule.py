@@ -10,20 +10,28 @@ import torch
 from torch import Tensor
 
 from consilience.bayes.calibration import calibrate, fit_bias_temperature, fit_robust_temperature, fit_temperature
-from consilience.bayes.class_gaussians import ClassGaussian, contrasts, fit_gaussian
-from consilience.bayes.copula import ClassCopula, fit_copula, normal_quantiles
+from consilience.bayes.class_gaussians import contrasts
+from consilience.bayes.dependence_models import (
+    DependenceModel,
+    estimate,
+    fit_dependence,
+    fit_for_one_use,
+    initial_tensors,
+    model_of,
+    tensors_of,
+)
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import Estimate, Kappa, centred, combine_terms, cross_fit, expert_weights, fit_coefficients
+from consilience.bayes.kappa import Kappa, centred, combine_terms, cross_fit, expert_weights, fit_coefficients
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import unknown_name
 
 Calibration = Literal["temperature", "robust", "bias"]
 # The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
 _MIN_LOG = -745.0
-# The most entries of the covariances of all classes: a gigabyte.
-_MAX_ENTRIES = 2**27
+# The most logits that are computed at a time: 32 MB in float64.
+_PIECE = 2**22
 
 
 class BayesRule(Learned):
@@ -51,10 +59,6 @@ class BayesRule(Learned):
     beta: Tensor
     low: Tensor
     high: Tensor
-    mean: Tensor
-    covariance: Tensor
-    knots: Tensor
-
     def __init__(
         self,
         modalities: int,
@@ -70,6 +74,7 @@ class BayesRule(Learned):
             raise unknown_name("calibration", calibration, get_args(Calibration), "None leaves opinions as they are")
         self.kappa, self.calibration = kappa, calibration
         self.modalities, self.classes = modalities, classes
+        self._prepared: tuple[list[tuple[Tensor, int]], DependenceModel] | None = None
         self.learn(
             prior=torch.full((classes,), 1 / classes),
             temperature=torch.ones(modalities),
@@ -80,22 +85,15 @@ class BayesRule(Learned):
         )
         if not self.dependent:
             return
-        features = modalities * (classes - 1)
-        if classes * features**2 > _MAX_ENTRIES:
-            raise InputError(
-                f"kappa={kappa!r} needs a covariance of {features} features for each of {classes} classes, more than "
-                f"{_MAX_ENTRIES:.1e} numbers: use kappa='none'"
-            )
+        tensors = initial_tensors(kappa, modalities, classes)
+        self._dependence = tuple(tensors)
         self.learn(
             alpha=torch.tensor(0.0),
             beta=torch.tensor(0.0),
             low=torch.zeros(modalities, classes),
             high=torch.zeros(modalities, classes),
-            mean=torch.zeros(classes, features),
-            covariance=torch.eye(features).repeat(classes, 1, 1),
+            **tensors,
         )
-        if kappa == "copula":
-            self.learn(knots=normal_quantiles(torch.float32).repeat(classes, features, 1))
 
     @property
     def dependent(self) -> bool:
@@ -136,6 +134,11 @@ class BayesRule(Learned):
 
     def calibrated(self, opinions: Tensor, present: Tensor) -> Tensor:
         """Each expert's calibrated log-probabilities, finite everywhere; computed from zeros where missing."""
+        pairs = zip(opinions.split(self._rows_of_a_piece), present.split(self._rows_of_a_piece))
+        parts = [self._calibrate(some, there) for some, there in pairs]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _calibrate(self, opinions: Tensor, present: Tensor) -> Tensor:
         logits = opinions.to(_precise_dtype(opinions))
         logits = torch.where(present[:, :, None], logits, 0.0)
         log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None])
@@ -195,52 +198,73 @@ class BayesRule(Learned):
         # A Gaussian extrapolates quadratically: opinions outside the range seen in fitting are clipped to it.
         self.learn(low=scores.amin(0), high=scores.amax(0))
         x = self._coordinates(z)
-        widths = [self.classes - 1] * self.modalities
-        fit_model = fit_gaussian if self.kappa == "gaussian" else fit_copula
-
-        def fit_rows(rows: np.ndarray) -> ClassGaussian | ClassCopula:
-            used = torch.from_numpy(rows)
-            return fit_model(x[used], y[used], self.classes, widths, present[used])
 
         def fit_estimator(rows: np.ndarray) -> Any:
-            model = fit_rows(rows)
-            return lambda held_out: _estimate(model, x[held_out], present[held_out])
+            used = torch.from_numpy(rows)
+            model = fit_for_one_use(self.kappa, x[used], y[used], self.classes, self._widths, present[used])
+            return lambda held_out: estimate(model, x[held_out], present[held_out])
 
-        estimate = cross_fit(fit_estimator, y.numpy())
+        estimated = cross_fit(fit_estimator, y.numpy())
         log_prior = self.prior.to(z).clamp(min=1e-300).log()
         evidence = z - log_prior
         if reliability is not None:  # as in `fuse` and `forward`
             evidence = log_mixture(z, log_prior, reliability.to(z))
             least = torch.where(present, reliability.to(z), 1.0).amin(1, keepdim=True)
-            estimate = (least * estimate[0], None if estimate[1] is None else least * estimate[1])
-        fitted = fit_coefficients(evidence, y, log_prior, present, estimate, weight)
+            estimated = (least * estimated[0], None if estimated[1] is None else least * estimated[1])
+        fitted = fit_coefficients(evidence, y, log_prior, present, estimated, weight)
         self.learn(weights=fitted.weights, alpha=fitted.alpha, beta=fitted.beta)
-        model = fit_rows(np.arange(len(y)))
-        gaussian = model if isinstance(model, ClassGaussian) else model.gaussian
-        self.learn(mean=gaussian.mean, covariance=gaussian.covariance)
-        if isinstance(model, ClassCopula):
-            self.learn(knots=model.knots)
+        model = fit_dependence(self.kappa, x, y, self.classes, self._widths, present)
+        self.learn(**tensors_of(model))
 
     def _terms(self, z: Tensor, present: Tensor) -> tuple[Tensor | None, Tensor | None]:
         if not self.dependent:
             return None, None
-        gaussian = ClassGaussian(self.mean.to(z), self.covariance.to(z), (self.classes - 1,) * self.modalities)
-        model = gaussian if self.kappa == "gaussian" else ClassCopula(self.knots.to(z), gaussian)
-        estimate = _estimate(model, self._coordinates(z), present)
-        return combine_terms(self.weights.to(z), self.alpha.to(z), self.beta.to(z), present, estimate)
+        model = self._model(z)
+        coefficients = self.weights.to(z), self.alpha.to(z), self.beta.to(z)
+        pairs = zip(z.split(self._rows_of_a_piece), present.split(self._rows_of_a_piece))
+        parts = [
+            combine_terms(*coefficients, there, estimate(model, self._coordinates(some), there))
+            for some, there in pairs
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([weights for weights, _ in parts]), torch.cat([terms for _, terms in parts])
+
+    def _model(self, like: Tensor) -> DependenceModel:
+        """The dependence model in the type of a tensor, kept with its factors for as long as no buffer changes.
+
+        What is kept is a function of the buffers alone, and is replaced in one step, so that threads may share it.
+        """
+        buffers = [self.get_buffer(name) for name in self._dependence]
+        # The version of a tensor rises when it is changed in place; one made in inference mode has none.
+        state = [(buffer, 0 if buffer.is_inference() else buffer._version) for buffer in buffers]
+        kept = self._prepared
+        if kept is not None and kept[1].mean.dtype == like.dtype and kept[1].mean.device == like.device:
+            same = (now is then and version == before for (now, version), (then, before) in zip(state, kept[0]))
+            if all(same):
+                return kept[1]
+        with torch.inference_mode(False), torch.no_grad():
+            model = model_of({name: buffer.to(like) for name, buffer in zip(self._dependence, buffers)}, self._widths)
+        if not any(buffer.is_inference() for buffer in buffers):
+            self._prepared = state, model
+        return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles do not carry the factors along."""
+        return {**self.__dict__, "_prepared": None}
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        return (self.classes - 1,) * self.modalities
+
+    @property
+    def _rows_of_a_piece(self) -> int:
+        return max(_PIECE // (self.modalities * self.classes), 1)
 
     def _coordinates(self, z: Tensor) -> Tensor:
         """Opinions as the features of the dependence models: `[n, modality·(class − 1)]`, without offsets."""
         inside = torch.maximum(torch.minimum(centred(z), self.high.to(z)), self.low.to(z))
         return (inside @ contrasts(self.classes, z.dtype).to(z.device)).flatten(1)
-
-
-def _estimate(model: ClassGaussian | ClassCopula, x: Tensor, present: Tensor) -> Estimate:
-    """ln κ̂ and ln p̂; a copula models dependence alone and has no density."""
-    if isinstance(model, ClassCopula):
-        return model.log_kappa(x, present), None
-    log_density, log_kappa = model.log_density_and_kappa(x, present)
-    return log_kappa, log_density
 
 
 def _find_floor(log_p: np.ndarray, present: np.ndarray) -> np.ndarray:

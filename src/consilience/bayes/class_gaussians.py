@@ -20,7 +20,7 @@ Covariance = Literal["tied", "class", "half"]
 # The smallest variance of a direction, as a share of the mean variance: a smaller one is a rounding error.
 _MIN_VARIANCE = 1e-6
 # The most numbers of [row, class, feature] that are computed at a time: 32 MB in float64.
-_PIECE = 2**22
+PIECE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class ClassGaussian:
     def log_density_and_kappa(self, x: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both at the cost of one."""
         classes, features = self.mean.shape
-        size = max(_PIECE // (classes * features), 1)
+        size = max(PIECE // (classes * features), 1)
         return densities_by_pattern(x, present, self.widths, classes, self._block, size)
 
     def _block(self, x: Tensor, seen: tuple[int, ...], columns: Tensor) -> Tensor:
@@ -156,33 +156,63 @@ def fit_gaussian(
     if sum(widths) != x.shape[-1]:
         raise InputError(f"widths {list(widths)} sum to {sum(widths)}, the features are {x.shape[-1]}")
     present = x.new_ones((len(x), len(widths)), dtype=torch.bool) if present is None else present
-    mask = present.repeat_interleave(torch.tensor(list(widths), device=x.device), dim=1).to(x.dtype)
-    own = x if x.ndim == 2 else x[torch.arange(len(x), device=x.device), y]
-    own = torch.where(mask > 0, own, 0.0)
-    member = torch.nn.functional.one_hot(y, classes).to(x.dtype)
-    overall = own.sum(0) / mask.sum(0).clamp(min=1)
-    seen = member.T @ mask
-    # A class without samples gets the overall mean: it is neither preferred nor excluded.
-    mean = torch.where(seen > 0, (member.T @ own) / seen.clamp(min=1), overall)
-    away = (own - mean[y]) * mask
-    # Shrinkage is towards equal variances, so that features are scaled first.
-    scale = (away.square().sum(0) / mask.sum(0).clamp(min=1)).sqrt()
-    scale = torch.where(scale > 0, scale, 1.0)
-    away = away / scale
+    mean, away, scale = class_residuals(x, y, classes, widths, present)
     outer = scale[:, None] * scale
-    tied = None if covariance == "class" else _shrunk(away, present, widths)
+    tied = None if covariance == "class" else shrunk_covariance(away, present, widths)
     if covariance == "tied":
         assert tied is not None
         return ClassGaussian(mean, (tied * outer).repeat(classes, 1, 1), tuple(widths))
     covariances = x.new_empty(classes, x.shape[-1], x.shape[-1])
     for number in range(classes):
         rows = (y == number).nonzero()[:, 0]
-        shrunk = _shrunk(away[rows], present[rows], widths)
+        shrunk = shrunk_covariance(away[rows], present[rows], widths)
         torch.mul(shrunk if tied is None else shrunk.add_(tied).div_(2), outer, out=covariances[number])
     return ClassGaussian(mean, covariances, tuple(widths))
 
 
-def _shrunk(away: Tensor, present: Tensor, widths: Sequence[int]) -> Tensor:
+def class_residuals(
+    x: Tensor, y: Tensor, classes: int, widths: Sequence[int], present: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Means of each class, and what is left without them at a root mean square of 1; arguments as for `fit_gaussian`.
+
+    Returns:
+        Means `[class, feature]`, residuals divided by their scale `[n, feature]`, 0 where absent; the scale `[feature]`.
+    """
+    mask = present.repeat_interleave(torch.tensor(list(widths), device=x.device), dim=1).to(x.dtype)
+    own = x if x.ndim == 2 else x[torch.arange(len(x), device=x.device), y]
+    own = torch.where(mask > 0, own, 0.0)
+    overall = own.sum(0) / mask.sum(0).clamp(min=1)
+    sums, seen = (x.new_zeros(classes, own.shape[1]).index_add(0, y, values) for values in (own, mask))
+    # A class without samples gets the overall mean: it is neither preferred nor excluded.
+    mean = torch.where(seen > 0, sums / seen.clamp(min=1), overall)
+    away = (own - mean[y]) * mask
+    # Shrinkage is towards equal variances, so that features are scaled first.
+    scale = (away.square().sum(0) / mask.sum(0).clamp(min=1)).sqrt()
+    scale = torch.where(scale > 0, scale, 1.0)
+    return mean, away / scale, scale
+
+
+def shrinkage(diagonal: Tensor, squares: Tensor, fourth: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The share s and the variance v of Ledoit and Wolf's estimate (1 − s) C + s v I, never less than a rounding error.
+
+    Args:
+        diagonal: The diagonal of the empirical covariance C.
+        squares: The sum of the squares of all entries of C.
+        fourth: The sum over samples of the fourth power of their lengths.
+        n: The number of samples.
+    """
+    variance = diagonal.mean().clamp(min=_MIN_VARIANCE)
+    noise = (fourth / n - squares) / n
+    signal = squares - diagonal.square().sum() + (diagonal - variance).square().sum()
+    return (noise.clamp(min=0) / signal.clamp(min=1e-300)).clamp(max=1), variance
+
+
+def least_variance(diagonal: Tensor) -> Tensor:
+    """The smallest variance of any direction that a covariance with this diagonal is allowed."""
+    return _MIN_VARIANCE * diagonal.mean().clamp(min=_MIN_VARIANCE)
+
+
+def shrunk_covariance(away: Tensor, present: Tensor, widths: Sequence[int]) -> Tensor:
     """The covariance of rows of zero mean `[n, feature]`, absent entries 0, shrunk towards equal variances."""
     n, features = away.shape
     if n == 0:
@@ -201,16 +231,11 @@ def _shrunk(away: Tensor, present: Tensor, widths: Sequence[int]) -> Tensor:
         # Entries with fewer samples get more weight each; where all are present this is the usual form.
         square *= (n / there.sum(0).clamp(min=1)).repeat_interleave(repeats)
     diagonal = empirical.diagonal()
-    level = diagonal.mean()
-    target = level.clamp(min=_MIN_VARIANCE)
-    squares = empirical.square().sum()
-    noise = (square.sum(1).square().sum() / n - squares) / n
-    signal = squares - diagonal.square().sum() + (diagonal - target).square().sum()
-    share = (noise.clamp(min=0) / signal.clamp(min=1e-300)).clamp(max=1)
+    share, target = shrinkage(diagonal, empirical.square().sum(), square.sum(1).square().sum(), n)
     empirical *= 1 - share
     diagonal += share * target
     # Covariances over different samples need not be positive definite together, and constant features have variance 0.
-    least = _MIN_VARIANCE * diagonal.mean().clamp(min=_MIN_VARIANCE)
+    least = least_variance(diagonal)
     if complete and bool(share * target >= 2 * least):
         return empirical  # the empirical part has no negative eigenvalues
     diagonal -= least
