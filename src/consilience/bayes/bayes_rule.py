@@ -25,13 +25,14 @@ from consilience.bayes.kappa import Kappa, centred, combine_terms, cross_fit, ex
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
+from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import unknown_name
 
 Calibration = Literal["temperature", "robust", "bias"]
 # The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
 _MIN_LOG = -745.0
-# The most logits that are computed at a time: 32 MB in float64.
-_PIECE = 2**22
+# The most logits that are computed at a time: 8 MB in float64.
+_PIECE = 2**20
 
 
 class BayesRule(Learned):
@@ -59,6 +60,7 @@ class BayesRule(Learned):
     beta: Tensor
     low: Tensor
     high: Tensor
+
     def __init__(
         self,
         modalities: int,
@@ -134,9 +136,7 @@ class BayesRule(Learned):
 
     def calibrated(self, opinions: Tensor, present: Tensor) -> Tensor:
         """Each expert's calibrated log-probabilities, finite everywhere; computed from zeros where missing."""
-        pairs = zip(opinions.split(self._rows_of_a_piece), present.split(self._rows_of_a_piece))
-        parts = [self._calibrate(some, there) for some, there in pairs]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return in_pieces(self._calibrate, self._rows_of_a_piece, opinions, present)
 
     def _calibrate(self, opinions: Tensor, present: Tensor) -> Tensor:
         logits = opinions.to(_precise_dtype(opinions))
@@ -221,14 +221,11 @@ class BayesRule(Learned):
             return None, None
         model = self._model(z)
         coefficients = self.weights.to(z), self.alpha.to(z), self.beta.to(z)
-        pairs = zip(z.split(self._rows_of_a_piece), present.split(self._rows_of_a_piece))
-        parts = [
-            combine_terms(*coefficients, there, estimate(model, self._coordinates(some), there))
-            for some, there in pairs
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        return torch.cat([weights for weights, _ in parts]), torch.cat([terms for _, terms in parts])
+
+        def terms(some: Tensor, there: Tensor) -> Tensor:
+            return combine_terms(*coefficients, there, estimate(model, self._coordinates(some), there))[1]
+
+        return expert_weights(coefficients[0], present), in_pieces(terms, self._rows_of_a_piece, z, present)
 
     def _model(self, like: Tensor) -> DependenceModel:
         """The dependence model in the type of a tensor, kept with its factors for as long as no buffer changes.

@@ -14,13 +14,14 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import InputError, unknown_name
 
 Covariance = Literal["tied", "class", "half"]
 # The smallest variance of a direction, as a share of the mean variance: a smaller one is a rounding error.
 _MIN_VARIANCE = 1e-6
-# The most numbers of [row, class, feature] that are computed at a time: 32 MB in float64.
-PIECE = 2**22
+# The most numbers of [row, class, feature] that are computed at a time: 16 MB in float64.
+PIECE = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +116,7 @@ def densities_by_pattern(
 
     def density(rows: Tensor, seen: tuple[int, ...]) -> Tensor:
         columns = torch.cat([blocks[number] for number in seen])
-        parts = [log_density(x[some][..., columns], seen, columns) for some in rows.split(piece)]
-        return torch.cat(parts) if len(parts) != 1 else parts[0]
+        return in_pieces(lambda some: log_density(x[some][..., columns], seen, columns), piece, rows)
 
     zeros = x.new_zeros(len(x), classes)
     joint = own = zeros
@@ -176,7 +176,7 @@ def class_residuals(
     """Means of each class, and what is left without them at a root mean square of 1; arguments as for `fit_gaussian`.
 
     Returns:
-        Means `[class, feature]`, residuals divided by their scale `[n, feature]`, 0 where absent; the scale `[feature]`.
+        Means `[class, feature]`; residuals over their scale `[n, feature]`, 0 where absent; the scale `[feature]`.
     """
     mask = present.repeat_interleave(torch.tensor(list(widths), device=x.device), dim=1).to(x.dtype)
     own = x if x.ndim == 2 else x[torch.arange(len(x), device=x.device), y]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from consilience.bayes.class_gaussians import PIECE, ClassGaussian, fit_gaussian
+from consilience.bayes.row_pieces import in_pieces
 
 # Quantiles that are kept of each margin, so that the model does not grow with the samples.
 KNOTS = 33
@@ -40,11 +41,10 @@ class ClassCopula:
         if present is None:
             present = x.new_ones((len(x), len(self.gaussian.widths)), dtype=torch.bool)
         size = max(PIECE // self.gaussian.mean.numel(), 1)
-        parts = [
-            self.gaussian.log_kappa(normal_scores(some, self.knots), there)
-            for some, there in zip(x.split(size), present.split(size))
-        ]
-        return torch.cat(parts)
+        return in_pieces(self._log_kappa, size, x, present)
+
+    def _log_kappa(self, x: Tensor, present: Tensor) -> Tensor:
+        return self.gaussian.log_kappa(normal_scores(x, self.knots), present)
 
 
 def fit_copula(

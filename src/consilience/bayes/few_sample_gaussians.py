@@ -1,9 +1,9 @@
 """Class-conditional Gaussians where a class has fewer samples than features: the same densities, computed faster.
 
-The covariance that `fit_gaussian` gives a class is the mean of one for all classes and its own, and its own is a multiple
-of the identity plus a product of the class's few samples. In the directions in which the covariance for all classes is
-diagonal, each is therefore diagonal plus a product of low rank, whose inverse needs no matrix of features × features
-(Woodbury's identity). Nothing is approximated.
+The covariance that `fit_gaussian` gives a class is the mean of one for all classes and its own, and its own is a
+multiple of the identity plus a product of the class's few samples. In the directions in which the covariance for all
+classes is diagonal, each is therefore diagonal plus a product of low rank, whose inverse needs no matrix of features ×
+features (Woodbury's identity). Nothing is approximated.
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ class FewSampleGaussian:
         if factor is None:
             factor = self._factors[seen] = self._factor(columns)
         turned = (x / self.scale[columns]) @ factor.directions
-        white = (turned - factor.mean) * factor.precision_root
+        white = (turned - factor.mean).mul_(factor.precision_root)
         explained = torch.linalg.solve_triangular(factor.lower, (white @ factor.samples).mT, upper=False)
-        return (factor.constant[:, None] - 0.5 * (white.square().sum(2) - explained.square().sum(1))).T
+        distance = torch.linalg.vector_norm(white, dim=2).square_() - explained.square_().sum(1)
+        return (factor.constant[:, None] - 0.5 * distance).T
 
     def _factor(self, columns: Tensor) -> _Factor:
         values, directions = torch.linalg.eigh(self.tied[columns[:, None], columns])

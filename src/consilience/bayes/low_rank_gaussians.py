@@ -1,7 +1,7 @@
-"""Class-conditional Gaussians for very many classes: one covariance of low rank plus a diagonal, scaled for each class.
+"""Class-conditional Gaussians for very many classes: a covariance of low rank plus a diagonal, scaled for each class.
 
-A covariance of its own for each of 1000 classes would need gigabytes. Here all classes share diag(v) + L Lᵀ, and class c
-has it times a level t_c; memory and time per sample grow with classes × features.
+A covariance of its own for each of 1000 classes would need gigabytes. Here all classes share diag(v) + L Lᵀ, and class
+c has it times a level t_c; memory and time per sample grow with classes × features.
 
 The rank is chosen from the data: a principal direction of the standardised residuals is kept if its variance is larger
 than the largest that noise with the variance of the directions left over would show (the edge of the distribution of
@@ -83,9 +83,7 @@ class LowRankGaussian:
         centre, precision_root = mean.mean(0), self.variance[columns].rsqrt()
         directions, sizes, _ = torch.linalg.svd(self.factors[columns] * precision_root[:, None], full_matrices=False)
         grown = 1 + sizes.square()
-        log_determinant = (
-            0.5 * grown.log().sum() - precision_root.log().sum() + 0.5 * len(columns) * self.level.log()
-        )
+        log_determinant = 0.5 * grown.log().sum() - precision_root.log().sum() + 0.5 * len(columns) * self.level.log()
         constant = -log_determinant - 0.5 * len(columns) * math.log(2 * math.pi)
         factor = _Factor(centre, precision_root, directions, 1 - grown.rsqrt(), mean, constant)
         return _Factor(centre, precision_root, directions, factor.shortening, _whiten(mean, factor), constant)
@@ -115,20 +113,21 @@ def fit_low_rank_gaussian(
     present = x.new_ones((len(x), len(widths)), dtype=torch.bool) if present is None else present
     mean, away, scale = class_residuals(x, y, classes, widths, present)
     n, features = away.shape
-    degrees = max(n - len(y.unique()), 1)
+    there = present.to(x.dtype)
+    # An entry of the covariance is over the samples that have both modalities.
+    degrees = max(round(float((there.T @ there).mean())) - len(y.unique()), 1)
     values, vectors = _principal_directions(away, present, widths)
     rank, rest = choose_rank(values, features, degrees)
     values, vectors = values[:rank], vectors[:, :rank]
     # The squares of the noise's eigenvalues sum to this in the mean.
     squares = values.square().sum() + (features - rank) * rest**2 * (1 + features / degrees)
     ones = x.new_ones(features)
-    counts = present.to(x.dtype).sum(0).clamp(min=1)
-    weight = (n / counts).repeat_interleave(torch.tensor(list(widths), device=x.device))
+    weight = (n / there.sum(0).clamp(min=1)).repeat_interleave(torch.tensor(list(widths), device=x.device))
     share, variance = shrinkage(ones, squares, (away.square() * weight).sum(1).square().sum(), n)
     own = (1 - vectors.square() @ values).clamp(min=0)
     diagonal = ((1 - share) * own + share * variance).clamp(min=least_variance(ones))
     factors = vectors * ((1 - share) * values).sqrt()
-    entries = present.to(x.dtype) @ torch.tensor(list(widths), dtype=x.dtype, device=x.device)
+    entries = there @ torch.tensor(list(widths), dtype=x.dtype, device=x.device)
     totals, seen = (x.new_zeros(classes).index_add(0, y, each) for each in (away.square().sum(1), entries))
     level = 0.5 * (1 + torch.where(seen > 0, totals / seen.clamp(min=1), 1.0))
     return LowRankGaussian(mean, diagonal * scale.square(), factors * scale[:, None], level, tuple(widths))
@@ -159,7 +158,7 @@ def _principal_directions(away: Tensor, present: Tensor, widths: Sequence[int]) 
 
     Each entry of the covariance is over the samples that have both of its modalities.
     """
-    n, features = away.shape
+    features = away.shape[1]
     there = present.to(away.dtype)
     share = 1 / (there.T @ there).clamp(min=1)
     parts = away.split(list(widths), dim=1)
