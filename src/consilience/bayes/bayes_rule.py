@@ -51,6 +51,8 @@ class BayesRule(Learned):
     """
 
     prior: Tensor
+    target: Tensor
+    shift: Tensor
     temperature: Tensor
     bias: Tensor
     reliability: Tensor
@@ -79,6 +81,8 @@ class BayesRule(Learned):
         self._prepared: tuple[list[tuple[Tensor, int]], DependenceModel] | None = None
         self.learn(
             prior=torch.full((classes,), 1 / classes),
+            target=torch.full((classes,), 1 / classes),
+            shift=torch.zeros(modalities, classes),
             temperature=torch.ones(modalities),
             bias=torch.zeros(modalities, classes),
             reliability=torch.ones(modalities),
@@ -114,7 +118,7 @@ class BayesRule(Learned):
         Args:
             opinions: `[n, modality, class]`.
             present, reliability: `[n, modality]`.
-            target_prior: The class prior `[class]` where the posterior is used, if it differs from the learned one.
+            target_prior: The class prior `[class]` where the posterior is used. None: that of the experts.
         """
         if present is None:
             present = torch.ones(opinions.shape[:2], dtype=torch.bool, device=opinions.device)
@@ -124,10 +128,11 @@ class BayesRule(Learned):
             # A joint estimate holds as far as the least reliable expert does.
             log_kappa = log_kappa * torch.where(present, reliability.to(z.dtype), 1.0).amin(1, keepdim=True)
         prior = self.prior.to(z.dtype)
+        target = self.target.to(z.dtype)
         return fuse(
             z,
             prior / prior.sum(),
-            target_prior=None if target_prior is None else target_prior.to(z),
+            target_prior=target / target.sum() if target_prior is None else target_prior.to(z),
             present=present,
             weights=weights,
             reliability=None if reliability is None else reliability.to(z.dtype),
@@ -141,7 +146,7 @@ class BayesRule(Learned):
     def _calibrate(self, opinions: Tensor, present: Tensor) -> Tensor:
         logits = opinions.to(_precise_dtype(opinions))
         logits = torch.where(present[:, :, None], logits, 0.0)
-        log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None])
+        log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None]) + self.shift.to(logits)
         z = calibrate(log_p, self.temperature.to(logits), self.bias.to(logits)).log_softmax(2)
         sound = self.reliability.to(logits)[:, None]
         return torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
@@ -167,23 +172,30 @@ class BayesRule(Learned):
             opinions: `[n, modality, class]`.
             y: Class indices `[n]`.
             present: `[n, modality]`.
-            prior: `[class]`. None: the shares of y.
+            prior: The experts' class prior, `[class]` or `[modality, class]`. None: the shares of y. Opinions under
+                another prior are moved to the shares of y before anything is learned from them.
             weight: Sample weights `[n]` in prior, calibration and coefficients; the Gaussians ignore them.
             reliability: `[n, modality]`, if `forward` will be given one.
         """
         there = np.ones(opinions.shape[:2], dtype=bool) if present is None else present
-        self.learn(prior=empirical_prior(y, self.classes, weight=weight) if prior is None else prior)
+        shares = empirical_prior(y, self.classes, weight=weight)
+        priors = np.broadcast_to(shares if prior is None else prior, (self.modalities, self.classes))
+        # A class that an expert takes for impossible has no evidence to move.
+        shift = np.where(priors > 0, np.log(shares) - np.log(np.where(priors > 0, priors, 1.0)), 0.0)
+        target = shares if prior is None else prior if np.ndim(prior) == 1 else priors.mean(axis=0)
+        self.learn(prior=shares, target=target, shift=shift)
         log_p = torch.from_numpy(np.where(there[:, :, None], opinions, 0.0).astype(np.float64)).log_softmax(2).numpy()
         self.learn(floor=_find_floor(log_p, there))
         log_p = np.maximum(log_p, self.floor.double().cpu().numpy()[:, None])
+        moved = log_p + self.shift.double().cpu().numpy()
         if self.calibration == "robust":
             shares = self.prior.double().cpu().numpy()
-            temperature, sound = fit_robust_temperature(log_p, y, shares, there, weight=weight)
+            temperature, sound = fit_robust_temperature(moved, y, shares, there, weight=weight)
             self.learn(temperature=temperature, reliability=sound)
         elif self.calibration == "temperature":
-            self.learn(temperature=fit_temperature(log_p, y, there, weight=weight))
+            self.learn(temperature=fit_temperature(moved, y, there, weight=weight))
         elif self.calibration == "bias":
-            temperature, bias = fit_bias_temperature(log_p, y, there, weight=weight)
+            temperature, bias = fit_bias_temperature(moved, y, there, weight=weight)
             self.learn(temperature=temperature, bias=bias)
         if self.dependent:
             rho = None if reliability is None else torch.from_numpy(reliability)
@@ -245,6 +257,13 @@ class BayesRule(Learned):
         if not any(buffer.is_inference() for buffer in buffers):
             self._prepared = state, model
         return model
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Models of 0.1 were fitted as if y followed the experts' prior, and are kept as they were."""
+        if prefix + "prior" in state_dict and prefix + "shift" not in state_dict:
+            state_dict[prefix + "shift"] = torch.zeros_like(self.shift)
+            state_dict[prefix + "target"] = state_dict[prefix + "prior"].clone()
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles do not carry the factors along."""

@@ -14,8 +14,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from consilience.bayes.bayes_rule import BayesRule
-from consilience.bayes.opinion_inputs import read_distribution
-from consilience.bayes.priors import estimate_target_prior
+from consilience.bayes.opinion_inputs import read_distribution, read_prior
+from consilience.bayes.priors import estimate_expert_priors, estimate_target_prior
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
@@ -36,6 +36,9 @@ from consilience.estimators.sklearn_parameters import DeclaredParameters
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
+# The distance between an expert's mean probabilities and the shares of y, beyond that by chance, that is warned of.
+_OTHER_SHARES = 0.1
+
 
 class BayesFusion(ClassifierMixin, DeclaredParameters):
     """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
@@ -48,9 +51,11 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         calibration: Of each expert: "temperature"; "bias" (also a bias per class); "robust" (also a share of opinions
             that are independent of the class, which bounds the influence of an expert that is confident and wrong);
             or None.
-        prior: Class shares under which the experts were trained: "empirical" (those of y) or `[class]`.
-        target_prior: Class shares where the fusion is used: None (the same), `[class]`, or "em" (estimated from all
-            samples that are predicted together).
+        prior: Class shares under which the experts were trained: "empirical" (those of y), "experts" (estimated from
+            their opinions), `[class]`, or those of each expert, `[expert, class]` or a mapping.
+        target_prior: Class shares where the fusion is used: None (the same; the mean over experts with different
+            ones), `[class]`, or "em" (estimated from all samples that are predicted together, see
+            `estimate_target_prior`).
         reliability: None, or "auto": experts whose opinions look different from those in fitting get less weight.
             This can be harmful for experts that are wrong without looking different; there use calibration="robust".
         from_probabilities: Whether opinions are probabilities instead of logits.
@@ -97,12 +102,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
             raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
         opinion_set, y_index = (self._read_given if self.experts is None else self._train)(opinions, y, present)
         modalities, classes = opinion_set.logits.shape[1:]
-        prior = None if isinstance(self.prior, str) else read_distribution("prior", self.prior, classes)
-        if isinstance(self.prior, str) and self.prior != "empirical":
-            raise unknown_name("prior", self.prior, ["empirical"], "Or give the classes' shares [class]")
-        if prior is not None and (prior[y_index] == 0).any():
-            rows = np.flatnonzero(prior[y_index] == 0)
-            raise InputError(f"prior: class {self.classes_[y_index[rows[0]]].item()!r} has share 0, but occurs in y")
+        prior = self._expert_prior(opinion_set, y_index)
         self._check_target_prior(classes)
         rule = BayesRule(modalities, classes, kappa=self.kappa, calibration=self.calibration).double()  # type: ignore[arg-type]
         rho = None
@@ -112,6 +112,15 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         self.rule_ = rule.fit(opinion_set.logits, y_index, opinion_set.present, prior=prior, reliability=rho)
         self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
         return self
+
+    def estimate_target_prior(self, opinions: Any, present: Any = None) -> np.ndarray:
+        """Return the class shares of these samples, estimated by expectation maximisation: `[class]`.
+
+        With `target_prior="em"` these are the shares that predictions of the same samples use.
+        """
+        opinion_set = self._read(opinions, present)
+        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
+        return self._estimate_shares(self.rule_(logits, there, reliability=self._reliability(opinion_set)), there)
 
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
         """Return the log-posterior `[n, class]`, columns in the order of `classes_`."""
@@ -164,12 +173,32 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
             return posterior.numpy()
         target = self.target_prior
         if isinstance(target, str):
-            # Samples without any opinion would only pull the estimate back to the prior.
-            spoken = there.any(1)
-            prior = self.rule_.prior
-            target = estimate_target_prior(posterior[spoken], prior) if bool(spoken.any()) else prior
+            target = self._estimate_shares(posterior, there)
         shares = read_distribution("target_prior", target, len(self.classes_))
         return self.rule_(logits, there, torch.from_numpy(shares), rho).numpy()
+
+    def _estimate_shares(self, posterior: torch.Tensor, present: torch.Tensor) -> np.ndarray:
+        """The shares of the classes by expectation maximisation, from the posterior under the experts' prior."""
+        spoken = present.any(1)  # samples without any opinion would only pull the estimate back to the prior
+        prior = self.rule_.target.numpy()
+        return estimate_target_prior(posterior[spoken].numpy(), prior / prior.sum()) if bool(spoken.any()) else prior
+
+    def _expert_prior(self, opinion_set: OpinionSet, y: np.ndarray) -> np.ndarray | None:
+        """The class prior of the experts, `[class]` or `[modality, class]`; None for the shares of y."""
+        _, modalities, classes = opinion_set.logits.shape
+        if isinstance(self.prior, str):
+            if self.prior not in ("empirical", "experts"):
+                raise unknown_name("prior", self.prior, ["empirical", "experts"], "Or give the classes' shares [class]")
+            finite = _finite(np.where(opinion_set.present[:, :, None], opinion_set.logits, 0.0))
+            if self.prior == "experts":
+                return estimate_expert_priors(finite, y, opinion_set.present)
+            _warn_of_other_shares(finite, opinion_set, y)
+            return None
+        priors = read_prior(self.prior, modalities, classes, opinion_set.names)
+        if (priors[:, y] == 0).any():
+            rows = np.flatnonzero((priors[:, y] == 0).any(axis=0))
+            raise InputError(f"prior: class {self.classes_[y[rows[0]]].item()!r} has share 0, but occurs in y")
+        return priors[0] if len(priors) == 1 else priors
 
     def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
@@ -266,6 +295,30 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 def _finite(logits: np.ndarray) -> np.ndarray:
     """Logits with −inf replaced by the smallest probability in float64."""
     return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)
+
+
+def _warn_of_other_shares(logits: np.ndarray, opinion_set: OpinionSet, y: np.ndarray) -> None:
+    """Warn if an expert's mean probabilities are not the shares of the classes in y, which it is taken to know."""
+    p = np.exp(logits - logits.max(axis=2, keepdims=True))
+    p /= p.sum(axis=2, keepdims=True)
+    classes, far = logits.shape[2], []
+    for place, name in enumerate(opinion_set.names):
+        rows = opinion_set.present[:, place]
+        if not rows.any():
+            continue
+        shares = np.bincount(y[rows], minlength=classes) / rows.sum()
+        distance = 0.5 * np.abs(p[rows, place].mean(axis=0) - shares).sum()
+        if distance > _OTHER_SHARES + 0.5 * np.sqrt(classes / rows.sum()):
+            far.append(f"{name!r} ({distance:.2f})")
+    if far:
+        warnings.warn(
+            f"the mean probabilities of {', '.join(far)} are far from the shares of the classes in y (in brackets, half "
+            "of the sum of absolute differences). If the experts were trained with other shares, on balanced classes "
+            "for example, their prior would be counted wrongly: give these shares, prior=[…], or prior='experts' to "
+            "estimate them",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _warn_if_perfect(opinion_set: OpinionSet, y: np.ndarray) -> None:
