@@ -430,3 +430,41 @@ def test_the_estimated_shares_are_those_that_predictions_use():
     np.testing.assert_allclose(shares, 1 / 3, atol=0.08)
     em = model.predict_log_proba(shifted)
     np.testing.assert_allclose(model.set_params(target_prior=shares).predict_log_proba(shifted), em, atol=1e-9)
+
+
+def test_weights_count_as_repeated_samples_do():
+    opinions, y, _ = exact_experts(600, prior=np.tile(SHARES, (4, 1)))
+    weight = np.random.default_rng(0).integers(0, 4, 600)
+    for calibration in ("temperature", "bias"):
+        weighted = BayesFusion("none", calibration=calibration).fit(opinions, y, sample_weight=weight)
+        repeated = BayesFusion("none", calibration=calibration).fit(opinions.repeat(weight, axis=0), y.repeat(weight))
+        np.testing.assert_allclose(weighted.predict_proba(opinions), repeated.predict_proba(opinions), atol=1e-6)
+    dependent = BayesFusion().fit(opinions, y, sample_weight=weight > 0)
+    left_out = BayesFusion().fit(opinions[weight > 0], y[weight > 0])
+    np.testing.assert_allclose(dependent.predict_proba(opinions), left_out.predict_proba(opinions), atol=1e-9)
+
+
+def test_experts_are_weighted_and_cross_fitted_by_group():
+    rng = np.random.default_rng(0)
+    groups = np.arange(200) // 10
+    y = rng.integers(0, 2, 200)
+    X = {name: np.eye(20)[groups] * (2 * y[:, None] - 1) + rng.normal(size=(200, 20)) for name in ("a", "b")}
+    seen = []
+
+    class Watched(LogisticRegression):
+        def fit(self, values, labels, sample_weight=None):
+            seen.append((values, sample_weight))
+            return super().fit(values, labels, sample_weight)
+
+    weight = rng.random(200) + 0.5
+    BayesFusion(experts=Watched(), folds=4).fit(X, y, sample_weight=weight, groups=groups)
+    group_of = {row.tobytes(): group for row, group in zip(X["a"], groups)}
+    for values, counted in seen[:4]:
+        trained = {group_of[row.tobytes()] for row in values}
+        assert len(values) == 10 * len(trained) < 200
+        assert len(counted) == len(values)
+    with pytest.raises(InputError, match="LinearDiscriminantAnalysis, the expert of modality 'a', does not take it"):
+        BayesFusion(experts=LinearDiscriminantAnalysis()).fit(X, y, sample_weight=weight)
+    for given, message in (({"sample_weight": -weight}, "not negative"), ({"groups": groups[:3]}, r"shape \[200\]")):
+        with pytest.raises(InputError, match=message):
+            BayesFusion(experts=Watched()).fit(X, y, **given)

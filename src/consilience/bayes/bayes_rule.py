@@ -165,6 +165,7 @@ class BayesRule(Learned):
         prior: np.ndarray | None = None,
         weight: np.ndarray | None = None,
         reliability: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
     ) -> BayesRule:
         """Learn from opinions on samples that the experts were not trained on.
 
@@ -176,6 +177,7 @@ class BayesRule(Learned):
                 another prior are moved to the shares of y before anything is learned from them.
             weight: Sample weights `[n]` in prior, calibration and coefficients; the Gaussians ignore them.
             reliability: `[n, modality]`, if `forward` will be given one.
+            groups: Labels `[n]`; κ̂ of a sample is estimated without the samples of its group.
         """
         there = np.ones(opinions.shape[:2], dtype=bool) if present is None else present
         shares = empirical_prior(y, self.classes, weight=weight)
@@ -199,11 +201,19 @@ class BayesRule(Learned):
             self.learn(temperature=temperature, bias=bias)
         if self.dependent:
             rho = None if reliability is None else torch.from_numpy(reliability)
-            self._fit_dependence(torch.from_numpy(log_p), torch.from_numpy(y), torch.from_numpy(there), weight, rho)
+            self._fit_dependence(
+                torch.from_numpy(log_p), torch.from_numpy(y), torch.from_numpy(there), weight, rho, groups
+            )
         return self
 
     def _fit_dependence(
-        self, opinions: Tensor, y: Tensor, present: Tensor, weight: np.ndarray | None, reliability: Tensor | None
+        self,
+        opinions: Tensor,
+        y: Tensor,
+        present: Tensor,
+        weight: np.ndarray | None,
+        reliability: Tensor | None,
+        groups: np.ndarray | None,
     ) -> None:
         z = self.calibrated(opinions, present)
         scores = centred(z)
@@ -216,7 +226,7 @@ class BayesRule(Learned):
             model = fit_for_one_use(self.kappa, x[used], y[used], self.classes, self._widths, present[used])
             return lambda held_out: estimate(model, x[held_out], present[held_out])
 
-        estimated = cross_fit(fit_estimator, y.numpy())
+        estimated = cross_fit(fit_estimator, y.numpy(), groups)
         log_prior = self.prior.to(z).clamp(min=1e-300).log()
         evidence = z - log_prior
         if reliability is not None:  # as in `fuse` and `forward`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,9 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
     experts: Any = None
     folds: int = 5
 
-    def fit(self, opinions: Any, y: Any = None, present: Any = None) -> BayesFusion:
+    def fit(
+        self, opinions: Any, y: Any = None, present: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> BayesFusion:
         """Fit calibration and dependence.
 
         Args:
@@ -96,20 +99,39 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
                 name → values or `Samples`.
             y: Labels `[n]`.
             present: Booleans `[n, modality]`; False: missing.
+            sample_weight: Weights `[n]` of the samples in calibration, prior and coefficients, and in training the
+                experts; the Gaussians and copulas ignore them, but for samples of weight 0, which are left out.
+            groups: Labels `[n]`, such as patients or recordings; samples with the same one stay in the same fold.
         """
         self._forget()
         if self.reliability not in (None, "auto"):
             raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
-        opinion_set, y_index = (self._read_given if self.experts is None else self._train)(opinions, y, present)
+        if self.experts is None:
+            opinion_set, y_index = self._read_given(opinions, y, present)
+            weight, group_of = _read_rows(sample_weight, groups, len(y_index))
+        else:
+            opinion_set, y_index, weight, group_of = self._train(opinions, y, present, sample_weight, groups)
+        if weight is not None:
+            rows = np.flatnonzero(weight)
+            opinion_set = replace(opinion_set, logits=opinion_set.logits[rows], present=opinion_set.present[rows])
+            y_index, weight, group_of = y_index[rows], weight[rows], None if group_of is None else group_of[rows]
         modalities, classes = opinion_set.logits.shape[1:]
-        prior = self._expert_prior(opinion_set, y_index)
+        prior = self._expert_prior(opinion_set, y_index, weight)
         self._check_target_prior(classes)
         rule = BayesRule(modalities, classes, kappa=self.kappa, calibration=self.calibration).double()  # type: ignore[arg-type]
         rho = None
         if self.reliability == "auto":
             self.reliability_ = OpinionReliability(modalities).double()
             rho = self.reliability_.fit(_finite(opinion_set.logits), opinion_set.present)
-        self.rule_ = rule.fit(opinion_set.logits, y_index, opinion_set.present, prior=prior, reliability=rho)
+        self.rule_ = rule.fit(
+            opinion_set.logits,
+            y_index,
+            opinion_set.present,
+            prior=prior,
+            weight=weight,
+            reliability=rho,
+            groups=group_of,
+        )
         self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
         return self
 
@@ -183,7 +205,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         prior = self.rule_.target.numpy()
         return estimate_target_prior(posterior[spoken].numpy(), prior / prior.sum()) if bool(spoken.any()) else prior
 
-    def _expert_prior(self, opinion_set: OpinionSet, y: np.ndarray) -> np.ndarray | None:
+    def _expert_prior(self, opinion_set: OpinionSet, y: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
         """The class prior of the experts, `[class]` or `[modality, class]`; None for the shares of y."""
         _, modalities, classes = opinion_set.logits.shape
         if isinstance(self.prior, str):
@@ -191,8 +213,8 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
                 raise unknown_name("prior", self.prior, ["empirical", "experts"], "Or give the classes' shares [class]")
             finite = _finite(np.where(opinion_set.present[:, :, None], opinion_set.logits, 0.0))
             if self.prior == "experts":
-                return estimate_expert_priors(finite, y, opinion_set.present)
-            _warn_of_other_shares(finite, opinion_set, y)
+                return estimate_expert_priors(finite, y, opinion_set.present, weight=weight)
+            _warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
             return None
         priors = read_prior(self.prior, modalities, classes, opinion_set.names)
         if (priors[:, y] == 0).any():
@@ -227,19 +249,23 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         _warn_if_perfect(opinion_set, y_index)
         return opinion_set, y_index
 
-    def _train(self, X: Any, y: Any, present: Any) -> tuple[OpinionSet, np.ndarray]:
+    def _train(
+        self, X: Any, y: Any, present: Any, sample_weight: Any, groups: Any
+    ) -> tuple[OpinionSet, np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Out-of-fold opinions of the experts, which are then trained on all samples."""
         samples = Samples.of(X, present=present)
         labels = self._read_labels(samples.y if y is None else y, len(samples))
         self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
         y_index = encode_labels(labels, self.classes_)
         experts = self._experts_of(samples.names)
-        logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds)
+        weight, group_of = _read_rows(sample_weight, groups, len(y_index))
+        logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds, weight, group_of)
         self.experts_ = {}
         for name, expert in experts.items():
             there = np.flatnonzero(samples.present_in(name))
-            self.experts_[name] = fit_expert(name, clone(expert), samples[name][there], labels[there])
-        return OpinionSet(logits, samples.present, samples.names), y_index
+            counted = None if weight is None else weight[there]
+            self.experts_[name] = fit_expert(name, clone(expert), samples[name][there], labels[there], counted)
+        return OpinionSet(logits, samples.present, samples.names), y_index, weight, group_of
 
     def _experts_of(self, names: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(self.experts, Mapping):
@@ -292,12 +318,24 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         return tags
 
 
+def _read_rows(sample_weight: Any, groups: Any, n: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Sample weights and groups, `[n]` each, where given."""
+    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    group_of = None if groups is None else np.asarray(groups)
+    for name, values in (("sample_weight", weight), ("groups", group_of)):
+        if values is not None and values.shape != (n,):
+            raise InputError(f"{name} must have shape [{n}], one for each sample, got {list(values.shape)}")
+    if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
+        raise InputError("sample_weight must be finite, not negative, and positive for at least one sample")
+    return weight, group_of
+
+
 def _finite(logits: np.ndarray) -> np.ndarray:
     """Logits with −inf replaced by the smallest probability in float64."""
     return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)
 
 
-def _warn_of_other_shares(logits: np.ndarray, opinion_set: OpinionSet, y: np.ndarray) -> None:
+def _warn_of_other_shares(logits: np.ndarray, opinion_set: OpinionSet, y: np.ndarray, weight: np.ndarray) -> None:
     """Warn if an expert's mean probabilities are not the shares of the classes in y, which it is taken to know."""
     p = np.exp(logits - logits.max(axis=2, keepdims=True))
     p /= p.sum(axis=2, keepdims=True)
@@ -306,14 +344,15 @@ def _warn_of_other_shares(logits: np.ndarray, opinion_set: OpinionSet, y: np.nda
         rows = opinion_set.present[:, place]
         if not rows.any():
             continue
-        shares = np.bincount(y[rows], minlength=classes) / rows.sum()
-        distance = 0.5 * np.abs(p[rows, place].mean(axis=0) - shares).sum()
+        counted = weight[rows] / weight[rows].sum()
+        shares = np.bincount(y[rows], weights=counted, minlength=classes)
+        distance = 0.5 * np.abs(counted @ p[rows, place] - shares).sum()
         if distance > _OTHER_SHARES + 0.5 * np.sqrt(classes / rows.sum()):
             far.append(f"{name!r} ({distance:.2f})")
     if far:
         warnings.warn(
-            f"the mean probabilities of {', '.join(far)} are far from the shares of the classes in y (in brackets, half "
-            "of the sum of absolute differences). If the experts were trained with other shares, on balanced classes "
+            f"the mean probabilities of {', '.join(far)} are far from the shares of the classes in y (in brackets, "
+            "half of the sum of absolute differences). If the experts were trained with other shares, on balanced classes "
             "for example, their prior would be counted wrongly: give these shares, prior=[…], or prior='experts' to "
             "estimate them",
             UserWarning,
