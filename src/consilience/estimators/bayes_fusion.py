@@ -352,9 +352,9 @@ def _warn_of_other_shares(logits: np.ndarray, opinion_set: OpinionSet, y: np.nda
     if far:
         warnings.warn(
             f"the mean probabilities of {', '.join(far)} are far from the shares of the classes in y (in brackets, "
-            "half of the sum of absolute differences). If the experts were trained with other shares, on balanced classes "
-            "for example, their prior would be counted wrongly: give these shares, prior=[…], or prior='experts' to "
-            "estimate them",
+            "half of the sum of absolute differences). If the experts were trained with other shares, on balanced "
+            "classes for example, their prior would be counted wrongly: give these shares, prior=[…], or "
+            "prior='experts' to estimate them",
             UserWarning,
             stacklevel=4,
         )
