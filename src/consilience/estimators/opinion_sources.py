@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
 
 from consilience.bayes.kappa import spread_folds
 from consilience.bayes.opinion_inputs import read_opinions, read_present, to_logits
@@ -105,7 +106,13 @@ def expert_logits(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
 
 
 def cross_fit_experts(
-    experts: Mapping[str, Any], samples: Samples, y: np.ndarray, classes: np.ndarray, folds: int
+    experts: Mapping[str, Any],
+    samples: Samples,
+    y: np.ndarray,
+    classes: np.ndarray,
+    folds: int,
+    weight: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return logits of scikit-learn classifiers on samples they were not trained on, `[n, modality, class]`.
 
@@ -115,10 +122,12 @@ def cross_fit_experts(
         y: Indices into classes `[n]`.
         classes: Labels `[class]`.
         folds: Number of folds.
+        weight: Sample weights `[n]` in training the classifiers.
+        groups: Labels `[n]`; samples with the same one are in the same fold.
     """
     if not isinstance(folds, int) or not 2 <= folds <= len(y):
         raise InputError(f"cross-fitting: folds must be between 2 and {len(y)} (the samples), got {folds!r}")
-    fold_of = spread_folds(y, folds)
+    fold_of = spread_folds(y, folds, groups)
     logits = np.zeros((len(y), len(experts), len(classes)))
     for place, (name, expert) in enumerate(experts.items()):
         there, values = samples.present_in(name), samples[name]
@@ -126,15 +135,21 @@ def cross_fit_experts(
             tested = np.flatnonzero(there & (fold_of == fold))
             if len(tested):
                 trained = np.flatnonzero(there & (fold_of != fold))
-                fitted = fit_expert(name, clone(expert), values[trained], classes[y[trained]])
+                counted = None if weight is None else weight[trained]
+                fitted = fit_expert(name, clone(expert), values[trained], classes[y[trained]], counted)
                 logits[tested, place] = expert_logits(fitted, values[tested], classes)
     return logits
 
 
-def fit_expert(name: str, expert: Any, values: Any, labels: np.ndarray) -> Any:
+def fit_expert(name: str, expert: Any, values: Any, labels: np.ndarray, weight: np.ndarray | None = None) -> Any:
     """Fit a scikit-learn classifier; its errors are raised with the name of the modality."""
+    if weight is not None and not has_fit_parameter(expert, "sample_weight"):
+        raise InputError(
+            f"sample_weight: {type(expert).__name__}, the expert of modality {name!r}, does not take it; use another "
+            "expert, or leave sample_weight out"
+        )
     try:
-        return expert.fit(values, labels)
+        return expert.fit(values, labels) if weight is None else expert.fit(values, labels, sample_weight=weight)
     except ValueError as error:
         raise InputError(f"the expert of modality {name!r} failed on {len(labels)} samples: {error}") from error
 
