@@ -191,6 +191,8 @@ def test_relations_follow_the_stated_rule():
     assert relations[0].tolist() == ["", "redundant", "conflicting", "independent"]
     assert relations[1, 3] == "complementary"
     assert (relations == relations.T).all()
+    # What both of them lower is seen from below.
+    assert relate_pairs(-values, -interactions)[0].tolist() == relations[0].tolist()
     # An effect within its interval does not count.
     assert relate_pairs(values, interactions, interaction_errors=0.35)[0, 1] == "independent"
     assert relate_pairs(values, interactions, errors=0.3)[0, 2] == "complementary"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from consilience.bayes.priors import estimate_target_prior
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.targets import check_labels
+from consilience.core.targets import Task, check_labels
 from consilience.estimators.estimator_inputs import like_input
+from consilience.estimators.explaining import Explains, MaskedModel
 from consilience.estimators.opinion_sources import (
     OpinionSet,
     cross_fit_experts,
@@ -37,7 +39,7 @@ from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
 
-class BayesFusion(ClassifierMixin, DeclaredParameters):
+class BayesFusion(ClassifierMixin, Explains, DeclaredParameters):
     """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
     Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
@@ -157,19 +159,38 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
         opinion_set = self._read(opinions, present)
+        return self._fuse(opinion_set, self._target_shares(opinion_set))
+
+    def _fuse(self, opinion_set: OpinionSet, shares: torch.Tensor | None) -> np.ndarray:
+        """The log-posterior under class shares; None: those under which the experts were trained."""
         logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
-        rho = self._reliability(opinion_set)
-        posterior = self.rule_(logits, there, reliability=rho)
-        if self.target_prior is None:
-            return posterior.numpy()
+        return self.rule_(logits, there, shares, self._reliability(opinion_set)).numpy()
+
+    def _target_shares(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         target = self.target_prior
         if isinstance(target, str):
             # Samples without any opinion would only pull the estimate back to the prior.
-            spoken = there.any(1)
+            spoken = torch.from_numpy(opinion_set.present).any(1)
             prior = self.rule_.prior
+            posterior = torch.from_numpy(self._fuse(opinion_set, None))
             target = estimate_target_prior(posterior[spoken], prior) if bool(spoken.any()) else prior
-        shares = read_distribution("target_prior", target, len(self.classes_))
-        return self.rule_(logits, there, torch.from_numpy(shares), rho).numpy()
+        return (
+            None if target is None else torch.from_numpy(read_distribution("target_prior", target, len(self.classes_)))
+        )
+
+    def _masked(self, X: Any, present: Any) -> MaskedModel:
+        opinion_set = self._read(X, present)
+        # The shares of the classes are estimated from the samples as they are, not with modalities hidden.
+        shares = self._target_shares(opinion_set)
+
+        def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+            return self._fuse(replace(opinion_set, logits=opinion_set.logits[rows], present=masks), shares)
+
+        extra = {} if self.reliability is None else {"reliability": self._reliability(opinion_set)}
+        logits, weights = torch.from_numpy(opinion_set.logits), self._weights(opinion_set)
+        prediction = Prediction(logits[:, 0], opinions=logits, weights=weights, extra=extra)
+        task = Task("classification", len(self.classes_), classes=self.classes_)
+        return MaskedModel(self.modalities_, task, opinion_set.present, prediction, outputs)
 
     def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -90,6 +90,24 @@ class MeanContributions:
         if self.interactions is None or self.interaction_errors is None:
             return None
         return relate_pairs(self.values, self.interactions, self.errors, self.interaction_errors)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; the interval of a single sample is None."""
+
+        def plain(values: np.ndarray | None) -> Any:
+            return None if values is None else np.where(np.isfinite(values), values.astype(object), None).tolist()  # type: ignore[call-overload]
+
+        return {
+            "modalities": list(self.modalities),
+            "values": plain(self.values),
+            "errors": plain(self.errors),
+            "interactions": plain(self.interactions),
+            "interaction_errors": plain(self.interaction_errors),
+            "relations": None if self.relations is None else self.relations.tolist(),
+            "none": self.none,
+            "all": self.all,
+            "samples": self.samples,
+        }
 
 
 def all_masks(modalities: int) -> np.ndarray:
@@ -271,8 +289,8 @@ def relate_pairs(
     With the smallest effect τ, 5 % of the sum of all |φ|:
 
     - "conflicting": one modality lowers the value and the other raises it, φ_i < −τ and φ_j > τ;
-    - "redundant": together they add less than apart, I_ij < −τ;
-    - "complementary": together they add more than apart, I_ij > τ;
+    - "redundant": together they add less than apart, s·I_ij < −τ, where s is the sign of φ_i + φ_j;
+    - "complementary": together they add more than apart, s·I_ij > τ;
     - "independent" otherwise.
 
     Args:
@@ -293,12 +311,13 @@ def relate_pairs(
     lowers = values < -np.maximum(smallest, errors)
     least = np.maximum(smallest[..., None], interaction_errors)
     opposed = raises[..., :, None] & lowers[..., None, :]
+    synergy = interactions * np.where(values[..., :, None] + values[..., None, :] < 0, -1.0, 1.0)
     return np.select(
         [
             np.broadcast_to(np.eye(values.shape[-1], dtype=bool), interactions.shape),
             opposed | np.swapaxes(opposed, -1, -2),
-            interactions < -least,
-            interactions > least,
+            synergy < -least,
+            synergy > least,
         ],
         ["", "conflicting", "redundant", "complementary"],
         "independent",

@@ -104,11 +104,11 @@ def check_document_folder(folder: Path) -> None:
     check_report_folder(folder, (MARKDOWN, JSON, PAGE))
 
 
-def render_document(document: Document) -> str:
-    """The page as text."""
+def render_document(document: Document, kicker: str = "reproduction") -> str:
+    """The page as text; `kicker` says above the title what kind of page it is."""
     template = environment().get_template("document.html.jinja")
     quick = QUICK if "--quick" in document.command.split() else None
-    return template.render(document=document, title=document.title, quick=quick, version=__version__)
+    return template.render(document=document, title=document.title, kicker=kicker, quick=quick, version=__version__)
 
 
 def document_markdown(plain: Mapping[str, Any], figures: str = "figures/{}.png") -> str:
