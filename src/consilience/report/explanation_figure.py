@@ -13,13 +13,14 @@ from consilience.evaluation.contributions import MeanContributions
 from consilience.evaluation.explained_sample import ExplainedSample, ModalityPart, Value
 from consilience.report.drawing import INK, SERIES, Drawing, drawing_style
 from consilience.report.explanation_words import number, say_value, signed
-from consilience.report.wording import capital, one_line, shorten
+from consilience.report.wording import Scale, capital, one_line, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 RAISES, LOWERS, TRUST, RHO = SERIES[0], SERIES[1], SERIES[2], SERIES[5]
+PLAIN = Scale()
 _BOUNDED = ("probability", "accuracy")
 _NAME_WIDTH = 18
 _ROW = 0.27  # inches
@@ -85,7 +86,9 @@ def save_drawing(drawing: Drawing, path: str | Path) -> Path:
     return write_atomically(path, content)
 
 
-def plot_waterfall(bars: Sequence[Bar], none: float, total: float, value: Value, width: float) -> Figure:
+def plot_waterfall(
+    bars: Sequence[Bar], none: float, total: float, value: Value, width: float, scale: Scale = PLAIN
+) -> Figure:
     """Contributions one after the other, from the value with no modality to that with all."""
     from matplotlib.figure import Figure
 
@@ -94,12 +97,21 @@ def plot_waterfall(bars: Sequence[Bar], none: float, total: float, value: Value,
     with drawing_style():
         figure = Figure(figsize=(width, height), facecolor="none")
         axes = figure.add_axes((left / width, 0.42 / height, 1 - (left + 0.12) / width, body / height))
-        draw_waterfall(axes, bars, none, total, width - left - 0.12, bounded=value in _BOUNDED)
-        axes.set_xlabel(capital(say_value(value).removeprefix("the ")))
+        draw_waterfall(axes, bars, none, total, width - left - 0.12, bounded=value in _BOUNDED, scale=scale)
+        axes.set_xlabel(capital(say_value(value).removeprefix("the ")) + (", %" if scale.unit else ""))
     return figure
 
 
-def draw_waterfall(axes: Axes, bars: Sequence[Bar], none: float, total: float, width: float, *, bounded: bool) -> None:
+def draw_waterfall(
+    axes: Axes,
+    bars: Sequence[Bar],
+    none: float,
+    total: float,
+    width: float,
+    *,
+    bounded: bool,
+    scale: Scale = PLAIN,
+) -> None:
     """Draw the steps on axes that are `width` inches wide; bounded: the value lies between 0 and 1."""
     last = len(bars) + 1
     level, edges = none, [none, total]
@@ -127,13 +139,15 @@ def draw_waterfall(axes: Axes, bars: Sequence[Bar], none: float, total: float, w
             axes.text(level + gap, place, "missing", va="center_baseline", fontsize=7.5, alpha=0.6)
             continue
         right = max(level, level + bar.value) + (bar.error if bar.error < float("inf") else 0.0)
-        axes.text(right + gap, place, signed(bar.value), va="center_baseline", fontsize=7.5)
+        axes.text(right + gap, place, scale.signed(bar.value), va="center_baseline", fontsize=7.5)
         level += bar.value
     for place, value in ((0, none), (last, total)):
-        axes.text(value + 2 * gap, place, number(value), va="center_baseline", fontsize=7.5, fontweight="bold")
+        axes.text(value + 2 * gap, place, scale.number(value), va="center_baseline", fontsize=7.5, fontweight="bold")
     if bounded:  # a step may lead beyond the largest probability; its scale does not
         low, high = axes.get_xlim()
         axes.set_xticks([tick for tick in axes.get_xticks() if max(low, -1e-9) <= tick <= min(high, 1 + 1e-9)])
+    if scale.factor != 1:
+        axes.xaxis.set_major_formatter(lambda tick, _: f"{scale.factor * tick:g}")
     names = ["no modality", *(shorten(bar.name, _NAME_WIDTH) for bar in bars), "all present"]
     axes.set_yticks(range(last + 1), names)
     _style(axes, last)

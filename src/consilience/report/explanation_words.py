@@ -6,7 +6,7 @@ from typing import Any
 
 from consilience.evaluation.contributions import MeanContributions
 from consilience.evaluation.explained_sample import ExplainedSample, ModalityPart, Value
-from consilience.report.document import TextTable
+from consilience.report.text_table import TextTable
 from consilience.report.wording import NOTHING, capital, one_line, say_list, say_number
 
 # Experts are said to contradict each other above this total variation distance.
