@@ -23,13 +23,15 @@ class ContributionPart:
     table: TextTable
     pairs: TextTable | None
     seeds: int
+    samples: int
 
 
 def contribution_part(block: ContributionBlock) -> ContributionPart:
     """Return the words and tables of a set."""
     leader, scale = _leader(block), _scale(block)
     words = tuple(_words(block, leader, scale))
-    return ContributionPart(block.set, words, _table(block, scale), _pairs(block, scale), leader.seeds)
+    table, pairs = _table(block, scale), _pairs(block, scale)
+    return ContributionPart(block.set, words, table, pairs, leader.seeds, leader.mean.samples)
 
 
 def _leader(block: ContributionBlock) -> ContributionRow:
