@@ -185,6 +185,12 @@ def test_several_targets_need_a_choice():
     found = model.explain(X, of=1)
     np.testing.assert_allclose(found.contributions.all, model.predict(X)[:, 1], atol=1e-5)
     assert found.decision.shape == (60, 2)
+
+    def intervals(X, coverage):
+        return model.predict(X)[:, :, None] + np.array([-coverage, coverage])
+
+    model.predict_set = intervals
+    assert model.explain(X, of=1)[3].prediction_set == pytest.approx(found.contributions.all[3] + np.array([-0.9, 0.9]))
     assert "the prediction is" in found.text(3)
 
 

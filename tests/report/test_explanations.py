@@ -70,8 +70,19 @@ def test_a_regression_is_said_in_numbers():
     sentences = say_sample(sample)
     assert sentences[0] == "Row 0: the prediction is 3.500."
     assert "a (+1.500 ± 0.250) raises the prediction." in sentences
-    assert sentences[-1] == "The conformal interval with coverage 0.8 is {1.000 to 6.000}."
+    assert sentences[-1] == "The conformal interval with coverage 0.8 is 1.000 to 6.000."
     assert sample_table(sample).rows == (("a", "+1.500 ± 0.250", "3.000", "2.000"),)
+
+
+def test_sets_that_are_empty_infinite_or_absent():
+    assert say_sample(replace(SAMPLE, prediction_set=()))[-1] == "The conformal set with coverage 0.9 is empty."
+    absent = replace(SAMPLE, prediction_set=None, set_absence="no calibration\ndata")
+    assert say_sample(absent)[-1] == "There is no conformal set: no calibration data"
+    endless = ExplainedSample(
+        0, "output", 0, 3.5, None, 3.5, 3.5, (TEXT,), (), prediction_set=(-np.inf, np.inf), coverage=0.9
+    )
+    assert endless.to_json()["prediction_set"] == (None, None)
+    assert say_sample(endless)[-1] == "The conformal interval with coverage 0.9 is −inf to inf."
 
 
 def mean_of(values, interactions=None, errors=None):

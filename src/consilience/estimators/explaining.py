@@ -17,6 +17,7 @@ from consilience.core.targets import Task
 from consilience.estimators.explanation import Explanation
 from consilience.evaluation.contributions import explain_values
 from consilience.evaluation.explained_sample import OF_TARGETS, Value, check_value, opinion_conflict, sample_values
+from consilience.evaluation.metric_inputs import as_array
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
@@ -158,7 +159,7 @@ def explain_model(
         without_probability=np.exp(without.max(axis=2)) if task.classification else None,
         without_value=np.exp(shown) if task.classification else shown,
         **_experts(model, column),
-        sets=sets,
+        sets=sets if sets is None or sets.ndim == 2 else sets[rows, column],  # of one of several targets
         coverage=coverage,
         set_absence=set_absence,
     )
@@ -257,6 +258,6 @@ def _prediction_sets(estimator: Any, X: Any, present: Any, coverage: float) -> t
         return None, ""
     given = {} if present is None else {"present": present}
     try:
-        return np.asarray(estimator.predict_set(X, coverage=coverage, **given)), ""
+        return as_array(estimator.predict_set(X, coverage=coverage, **given)), ""
     except ConsilienceError as error:  # such as a model without calibration data; the explanation says why
         return None, str(error)

@@ -152,8 +152,11 @@ class ExplainedSample:
         return self.pairs is not None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the explanation as plain values."""
-        return asdict(self)
+        """Return the explanation as plain values; an infinite end of an interval is None."""
+        ends = self.prediction_set
+        if ends is not None and not self.classification:
+            ends = tuple(end if np.isfinite(end) else None for end in ends)
+        return {**asdict(self), "prediction_set": ends}
 
 
 def opinion_conflict(probabilities: np.ndarray, present: np.ndarray) -> np.ndarray:

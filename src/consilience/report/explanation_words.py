@@ -235,11 +235,12 @@ def _say_groups(found: dict[str, list[str]]) -> list[str]:
 
 def _say_set(sample: ExplainedSample) -> list[str]:
     if sample.prediction_set is None:
-        return [f"There is no conformal set: {sample.set_absence}"] if sample.set_absence else []
-    kind, members = "set", ", ".join(one_line(label) for label in sample.prediction_set)
+        return [f"There is no conformal set: {one_line(sample.set_absence)}"] if sample.set_absence else []
     if not sample.classification:
-        kind, members = "interval", " to ".join(number(end) for end in sample.prediction_set)
-    return [f"The conformal {kind} with coverage {sample.coverage:g} is {{{members}}}."]
+        ends = " to ".join(number(end) for end in sample.prediction_set)
+        return [f"The conformal interval with coverage {sample.coverage:g} is {ends}."]
+    members = ", ".join(one_line(label) for label in sample.prediction_set)
+    return [f"The conformal set with coverage {sample.coverage:g} is {f'{{{members}}}' if members else 'empty'}."]
 
 
 def _opinion(part: ModalityPart) -> str:
