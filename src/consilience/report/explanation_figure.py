@@ -138,7 +138,7 @@ def draw_waterfall(
         if bar.value is None:
             axes.text(level + gap, place, "missing", va="center_baseline", fontsize=7.5, alpha=0.6)
             continue
-        right = max(level, level + bar.value) + (bar.error if bar.error < float("inf") else 0.0)
+        right = max(level, level + bar.value + (bar.error if bar.error < float("inf") else 0.0))
         axes.text(right + gap, place, scale.signed(bar.value), va="center_baseline", fontsize=7.5)
         level += bar.value
     for place, value in ((0, none), (last, total)):

@@ -14,9 +14,9 @@ from consilience.report.wording import one_line
 METHOD = (
     "Contributions are Shapley values: the model predicts with every subset of the modalities, and each modality's "
     "contribution is what it adds, in the mean over all orders in which modalities become present. They sum to the "
-    "value with all modalities minus the value with none. A pair is redundant if both together add less than apart, "
-    "complementary if they add more, and conflicting if one lowers what the other raises; effects below 5 % of the "
-    "sum of all absolute contributions do not count."
+    "value with all modalities minus the value with none. With more than 10 modalities the orders are drawn at random. "
+    "A pair is redundant if both together add less than apart, complementary if they add more, and conflicting if one "
+    "lowers what the other raises; effects below 5 % of the sum of all absolute contributions do not count."
 )
 
 
