@@ -19,6 +19,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from consilience.core.errors import ConsilienceError, is_from_below
+from fuzz.fuzzers import Fuzzer, register
 from fuzz.hostile_values import hostile
 from fuzz.public_calls import DOORS, Door
 
@@ -178,6 +180,26 @@ def _place(error: BaseException) -> str:
         return "outside"
     last = frames[-1]
     return f"{last.filename[len(_SOURCE) + 1 :]}:{last.lineno} {last.name}: {last.line}"
+
+
+@cache
+def _by_name() -> dict[str, Call]:
+    return {str(call): call for call in calls()}
+
+
+def draw_call(random: random.Random) -> str:
+    """Draw a call by its name."""
+    return random.choice(list(_by_name()))
+
+
+def run_call(case: str) -> str:
+    """Make a call; raises an error if it may not end as it does."""
+    outcome = judge(_by_name()[case])
+    assert outcome.allowed, f"{outcome.kind}: {outcome.error} at {outcome.place}"
+    return outcome.kind
+
+
+register(Fuzzer("calls", "calls", draw_call, run_call, seconds=60, examples=100))
 
 
 def main() -> int:

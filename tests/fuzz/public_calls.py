@@ -136,8 +136,20 @@ def spec() -> methods.Spec:
 
 
 def state() -> cs.FusionState:
-    """A state with one opinion."""
-    return cs.FusionState(HALF).update(LOGITS["a"])
+    """A state with two opinions."""
+    return cs.FusionState(HALF).update(LOGITS["a"]).update(**opinion())
+
+
+def opinion() -> dict[str, Any]:
+    """The second opinion of `state`, as arguments."""
+    return {
+        "opinion": LOGITS["b"].copy(),
+        "prior": HALF.copy(),
+        "present": PRESENT[:, 0].copy(),
+        "weight": WEIGHT.copy(),
+        "reliability": WEIGHT.copy(),
+        "from_probabilities": False,
+    }
 
 
 def _method(kind: str, name: str, /, **valid: Any) -> Door:
@@ -217,14 +229,7 @@ DOORS: tuple[Door, ...] = (
         Door(
             f"FusionState.{name}",
             lambda name=name, **given: getattr(state(), name)(**given).log_posterior(),
-            lambda: {
-                "opinion": LOGITS["b"].copy(),
-                "prior": HALF.copy(),
-                "present": PRESENT[:, 0].copy(),
-                "weight": WEIGHT.copy(),
-                "reliability": WEIGHT.copy(),
-                "from_probabilities": False,
-            },
+            opinion,
         )
         for name in ("update", "retract")
     ),
@@ -587,10 +592,6 @@ DOORS: tuple[Door, ...] = (
         lambda **given: evaluation.step_features(**given),
         lambda: {"model": fitted("progressive"), "samples": samples(), "batch_size": 5, "device": "cpu"},
     ),
-)
-
-# Not yet refused at the door: `DataSet` compares what it is given with strings and reads its attributes.
-UNCHECKED_DOORS: tuple[Door, ...] = (
     _function(
         "DataSet",
         lambda **given: DataSet(**given).describe(),

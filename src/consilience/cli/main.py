@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from consilience.cli import compare, data, fuse, generate, methods, predict, report, reproduce, train
+from consilience.cli import compare, data, explain, fuse, generate, methods, predict, report, reproduce, train
 from consilience.core.errors import ConsilienceError, InputError, unknown_name
 from consilience.core.stop_signals import STOP
 from consilience.version import __version__
@@ -30,6 +30,7 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "train": train,
     "predict": predict,
+    "explain": explain,
     "generate": generate,
     "fuse": fuse,
     "report": report,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.comparison.modality_contributions import measure_contributions
 from consilience.comparison.plan import Job, Plan, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
 from consilience.core.errors import TrainingError, TrustWarning, WriteError
@@ -120,6 +121,7 @@ def examine(
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
+        "contributions": measure_contributions(model, data.test, plan.training.get("device", "auto")),
         "misplaced_trust": {name: found.r for name, found in model.misplaced_trust.items()},
         "device": device_name(next(model.method.parameters()).device),
     }

@@ -20,8 +20,9 @@ from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import checked
-from consilience.core.targets import check_labels
+from consilience.core.targets import Task, check_labels
 from consilience.estimators.estimator_inputs import like_input
+from consilience.estimators.explaining import Explains, MaskedModel
 from consilience.estimators.opinion_sources import (
     OpinionSet,
     cross_fit_experts,
@@ -41,7 +42,7 @@ from consilience.methods import Prediction
 _OTHER_SHARES = 0.1
 
 
-class BayesFusion(ClassifierMixin, DeclaredParameters):
+class BayesFusion(ClassifierMixin, Explains, DeclaredParameters):
     """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
     Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
@@ -200,16 +201,35 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
         opinion_set = self._read(opinions, present)
+        return self._fuse(opinion_set, self._target_shares(opinion_set))
+
+    def _fuse(self, opinion_set: OpinionSet, shares: torch.Tensor | None) -> np.ndarray:
+        """The log-posterior under class shares; None: those under which the experts were trained."""
         logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
-        rho = self._reliability(opinion_set)
-        posterior = self.rule_(logits, there, reliability=rho)
-        if self.target_prior is None:
-            return posterior.numpy()
+        return self.rule_(logits, there, shares, self._reliability(opinion_set)).numpy()
+
+    def _target_shares(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         target = self.target_prior
         if isinstance(target, str):
-            target = self._estimate_shares(posterior, there)
-        shares = read_distribution("target_prior", target, len(self.classes_))
-        return self.rule_(logits, there, torch.from_numpy(shares), rho).numpy()
+            posterior = torch.from_numpy(self._fuse(opinion_set, None))
+            target = self._estimate_shares(posterior, torch.from_numpy(opinion_set.present))
+        return (
+            None if target is None else torch.from_numpy(read_distribution("target_prior", target, len(self.classes_)))
+        )
+
+    def _masked(self, X: Any, present: Any) -> MaskedModel:
+        opinion_set = self._read(X, present)
+        # The shares of the classes are estimated from the samples as they are, not with modalities hidden.
+        shares = self._target_shares(opinion_set)
+
+        def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+            return self._fuse(replace(opinion_set, logits=opinion_set.logits[rows], present=masks), shares)
+
+        extra = {} if self.reliability is None else {"reliability": self._reliability(opinion_set)}
+        logits, weights = torch.from_numpy(opinion_set.logits), self._weights(opinion_set)
+        prediction = Prediction(logits[:, 0], opinions=logits, weights=weights, extra=extra)
+        task = Task("classification", len(self.classes_), classes=self.classes_)
+        return MaskedModel(self.modalities_, task, opinion_set.present, prediction, outputs)
 
     def _estimate_shares(self, posterior: torch.Tensor, present: torch.Tensor) -> np.ndarray:
         """The shares of the classes by expectation maximisation, from the posterior under the experts' prior."""

@@ -22,6 +22,7 @@ from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
+from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.saving import describe_fitted, restore_fitted
 from consilience.estimators.sklearn_parameters import TRAINING, check_fitted, draw_seed
@@ -47,7 +48,7 @@ def _gives_weights(estimator: Any) -> bool:
     return True
 
 
-class _FusionEstimator(ReadsSamples):
+class _FusionEstimator(Explains, ReadsSamples):
     """What the classifier and the regressor share."""
 
     first = "method"
@@ -170,10 +171,27 @@ class _FusionEstimator(ReadsSamples):
     def full_prediction(self, X: Any, present: Any = None) -> Prediction:
         """Return the output, and opinions and weights where the method has them, as CPU tensors.
 
-        `extra["present"]` is `[n, modality]`; modalities are in the order of `modalities_`.
+        `extra["present"]` is `[n, modality]`, and so is `extra["reliability"]` where the method estimates it;
+        modalities are in the order of `modalities_`.
         """
         samples, prediction = self._predict(X, present)
-        return replace(prediction, extra={"present": samples.present_among(self.modalities_)})
+        return replace(prediction, extra={**prediction.extra, "present": samples.present_among(self.modalities_)})
+
+    def _masked(self, X: Any, present: Any) -> MaskedModel:
+        check_is_fitted(self, "model_")
+        samples = self._read(X, present, known=self.model_.preparation.raw).without_targets()
+        prediction, task = self._predict(samples, None)[1], self.model_.task
+        columns = [self.modalities_.index(name) for name in samples.names]
+
+        def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+            hidden = samples.select(rows).replaced({}, present=masks[:, columns])
+            output = self._predict(hidden, None)[1].output.double()
+            if task.classification:
+                return output.log_softmax(dim=1).numpy()
+            return task.decode(output.numpy()).reshape(len(rows), -1)
+
+        there = samples.present_among(self.modalities_)
+        return MaskedModel(self.modalities_, task, there, prediction, outputs, rows_at_once(samples))
 
     @checked
     def read(self, path: str | Path) -> Samples:

@@ -33,6 +33,9 @@ from consilience.training.weight_averaging import WeightAveraging
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+# What is kept of the `extra` of predictions, `[batch, modality]`.
+_KEPT = ("reliability",)
+
 
 @dataclass
 class Trainer(TrainingSettings):
@@ -211,7 +214,10 @@ def check_set(role: str, samples: Samples, needs_targets: bool = True) -> None:
 
 @torch.no_grad()
 def predict(module: Method, loader: BatchLoader, batch_size: int) -> Prediction:
-    """Return output, opinions, weights and joint representation for every sample of a loader, on the CPU."""
+    """Return output, opinions, weights and joint representation for every sample of a loader, on the CPU.
+
+    Of `extra` only the reliability of each modality is kept.
+    """
     module.eval()
     parts = []
     for batch in loader.in_order(batch_size):
@@ -219,7 +225,8 @@ def predict(module: Method, loader: BatchLoader, batch_size: int) -> Prediction:
         values = (prediction.output, prediction.opinions, prediction.weights, prediction.joint)
         output, opinions, weights, joint = (None if value is None else _on_cpu(value) for value in values)
         assert output is not None
-        parts.append(Prediction(output, opinions, weights, joint=joint))
+        extra = {name: _on_cpu(prediction.extra[name]) for name in _KEPT if name in prediction.extra}
+        parts.append(Prediction(output, opinions, weights, joint=joint, extra=extra))
     return concatenate(parts)
 
 
@@ -244,7 +251,9 @@ def concatenate(parts: list[Prediction], order: torch.Tensor | None = None) -> P
         whole = torch.cat(pieces)
         return whole if order is None else whole[order]
 
-    return Prediction(joined("output"), joined("opinions"), joined("weights"), joint=joined("joint"))
+    kept = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
+    extra = {name: value if order is None else value[order] for name, value in kept.items()}
+    return Prediction(joined("output"), joined("opinions"), joined("weights"), joint=joined("joint"), extra=extra)
 
 
 def split_folds(samples: Samples, task: Task, folds: int, seed: int) -> np.ndarray:
