@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,15 @@ from consilience.estimators.opinion_sources import (
     read_classes,
     read_opinion_set,
 )
+from consilience.estimators.prediction_sets import PredictsSets
 from consilience.estimators.saving import write_bayes
 from consilience.estimators.sklearn_parameters import DeclaredParameters
+from consilience.evaluation.conformal_outputs import Outputs, Predict, mean_reliability
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
 
-class BayesFusion(ClassifierMixin, DeclaredParameters):
+class BayesFusion(ClassifierMixin, PredictsSets, DeclaredParameters):
     """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
     Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
@@ -156,7 +159,10 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         return self.classes_[chosen]
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
-        opinion_set = self._read(opinions, present)
+        return self._fused(self._read(opinions, present))
+
+    def _fused(self, opinion_set: OpinionSet) -> np.ndarray:
+        """The log-posterior `[n, class]` of opinions that have been read."""
         logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
         rho = self._reliability(opinion_set)
         posterior = self.rule_(logits, there, reliability=rho)
@@ -170,6 +176,25 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
             target = estimate_target_prior(posterior[spoken], prior) if bool(spoken.any()) else prior
         shares = read_distribution("target_prior", target, len(self.classes_))
         return self.rule_(logits, there, torch.from_numpy(shares), rho).numpy()
+
+    def _conformal_outputs(self, X: Any, present: Any) -> tuple[Outputs, np.ndarray]:
+        opinion_set = self._read(X, present)
+        return self._outputs(opinion_set), opinion_set.present
+
+    def _calibration_data(self, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray, Predict]:
+        opinion_set = self._read(X, present)
+        labels = self._read_labels(X.y if y is None and isinstance(X, Samples) else y, len(opinion_set.logits))
+
+        def predict(rows: np.ndarray, mask: np.ndarray) -> Outputs:
+            return self._outputs(replace(opinion_set, logits=opinion_set.logits[rows], present=mask))
+
+        return opinion_set.present, encode_labels(labels, self.classes_), predict
+
+    def _outputs(self, opinion_set: OpinionSet) -> Outputs:
+        """What conformal prediction needs."""
+        rho = self._reliability(opinion_set)
+        reliability = None if rho is None else mean_reliability(rho.double().numpy(), opinion_set.present)
+        return Outputs(self._fused(opinion_set), reliability)
 
     def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
