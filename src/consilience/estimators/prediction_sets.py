@@ -89,9 +89,10 @@ class PredictsSets(Calibrated):
             coverage: Above 0 and below 1.
             score: "aps" (adaptive), "raps" (adaptive, without long tails) or "lac" (smallest on average).
             present: Booleans `[n, modality]`; False: missing.
-            weigh_reliability: Multiply scores by the mean reliability of the present modalities, so that sets grow
-                where modalities seem broken. For methods that estimate it, such as `bayes-robust`. The guarantee is
-                the same; corrupted samples are not exchangeable with sound ones, so for them there is none.
+            weigh_reliability: Let sets grow where modalities seem broken: misses are shared out in proportion to the
+                squared mean reliability of the present modalities, see `weighed_quantiles`. For methods that estimate
+                it, such as `bayes-robust`. The coverage on average is the same; corrupted samples are not exchangeable
+                with sound ones, so for them nothing is guaranteed.
             allow_empty: Whether a set may be empty. If not, the most probable class is always in it, and the coverage
                 may be larger than asked for.
 
@@ -108,11 +109,9 @@ class PredictsSets(Calibrated):
                 "bayes-robust"
             )
         outputs, there = self._conformal_outputs(X, present)
-        scores = class_scores(outputs.values, score)
-        if weigh_reliability:
-            assert outputs.reliability is not None
-            scores = scores * outputs.reliability[:, None]
-        chosen = scores <= known.quantiles(score, there, coverage, weigh=weigh_reliability)[:, None]
+        reliability = outputs.reliability if weigh_reliability else None
+        most = known.quantiles(score, there, coverage, reliability)
+        chosen = class_scores(outputs.values, score) <= most[:, None]
         if not allow_empty:
             chosen[np.arange(len(chosen)), outputs.values.argmax(axis=1)] = True
         return like_input(X, chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,13 @@ import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.evaluation.availability_patterns import Availability, Group
-from consilience.evaluation.conformal_scores import check_coverage, conformal_quantile, least_samples, own_samples
+from consilience.evaluation.conformal_scores import (
+    check_coverage,
+    conformal_quantile,
+    least_samples,
+    own_samples,
+    weighed_quantiles,
+)
 from consilience.evaluation.selective_risk import least_accepted, risk_threshold
 
 # Called with rows `[k]` and what is present in them `[k, modality]`; returns name → values `[k, …]`.
@@ -58,14 +63,16 @@ class CalibrationScores:
                 table[slot, rows] = table[others, rows]
         return cls(availability, values, source)
 
-    def quantiles(self, score: str, present: np.ndarray, coverage: float, *, weigh: bool = False) -> np.ndarray:
+    def quantiles(
+        self, score: str, present: np.ndarray, coverage: float, reliability: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return the threshold of a score for each new sample, by its pattern of present modalities.
 
         Args:
             score: Name of the score.
             present: Booleans `[m, modality]`.
             coverage: Above 0 and below 1.
-            weigh: Whether the scores are multiplied by the samples' reliability.
+            reliability: ρ of the new samples `[m]`, by which thresholds are weighed, see `weighed_quantiles`.
 
         Returns:
             `[m, …]`; infinity for a sample without any modality.
@@ -74,14 +81,15 @@ class CalibrationScores:
             InputError: If there are too few calibration samples for the coverage.
         """
         coverage = check_coverage(coverage)
-        least, enough = least_samples(coverage), own_samples(coverage)
-        names = (score, "reliability") if weigh else (score,)
 
-        def quantile(*values: np.ndarray) -> np.ndarray:
-            return conformal_quantile(math.prod(values), coverage)  # type: ignore[arg-type]
+        def quantile(rows: np.ndarray, scores: np.ndarray, *rho: np.ndarray) -> np.ndarray:
+            if reliability is None:
+                return conformal_quantile(scores, coverage)
+            return weighed_quantiles(scores, rho[0], coverage, reliability[rows])
 
+        names = (score,) if reliability is None else (score, "reliability")
         try:
-            return self._by_pattern(present, least, enough, names, quantile, np.inf)
+            return self._by_pattern(present, least_samples(coverage), own_samples(coverage), names, quantile)
         except InputError as error:
             raise InputError(f"coverage={coverage:g}: {error}") from None
 
@@ -95,11 +103,11 @@ class CalibrationScores:
         """
         least = least_accepted(risk, confidence)
 
-        def threshold(tops: np.ndarray, right: np.ndarray) -> np.ndarray:
+        def threshold(rows: np.ndarray, tops: np.ndarray, right: np.ndarray) -> np.ndarray:
             return np.asarray(risk_threshold(tops, right == 1, risk, confidence))
 
         try:
-            return self._by_pattern(present, least, 2 * least, ("confidence", "right"), threshold, np.inf)
+            return self._by_pattern(present, least, 2 * least, ("confidence", "right"), threshold)
         except InputError as error:
             raise InputError(f"risk={risk:g} with confidence {confidence:g}: {error}") from None
 
@@ -109,23 +117,21 @@ class CalibrationScores:
         return [self.availability.group(pattern, least, enough) for pattern in present]
 
     def _by_pattern(
-        self,
-        present: np.ndarray,
-        least: int,
-        enough: int,
-        names: tuple[str, ...],
-        compute: Callable[..., np.ndarray],
-        empty: float,
+        self, present: np.ndarray, least: int, enough: int, names: tuple[str, ...], compute: Callable[..., np.ndarray]
     ) -> np.ndarray:
-        """`compute` of the named values of each sample's group, `[m, …]`; `empty` for samples without a modality."""
+        """`compute(rows, *values)` for the new samples of each pattern, from the values of their calibration samples.
+
+        Returns `[m, …]`, infinity for samples without a modality.
+        """
         patterns, which = np.unique(present, axis=0, return_inverse=True)
         tables = [self.values[name] for name in names]
-        found = np.full((len(patterns), *tables[0].shape[2:]), empty)
+        found = np.full((len(present), *tables[0].shape[2:]), np.inf)
         for place, pattern in enumerate(patterns):
             if pattern.any():
                 group = self.availability.group(pattern, least, enough)
-                found[place] = compute(*(table[group.slots, group.rows] for table in tables))
-        return found[which.reshape(-1)]
+                rows = np.flatnonzero(which.reshape(-1) == place)
+                found[rows] = compute(rows, *(table[group.slots, group.rows] for table in tables))
+        return found
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return arrays and JSON values, for `from_state`."""

@@ -115,6 +115,40 @@ def conformal_quantile(scores: np.ndarray, coverage: float) -> np.ndarray:
     return np.partition(scores, rank - 1, axis=0)[rank - 1]
 
 
+def weighed_quantiles(
+    scores: np.ndarray, reliability: np.ndarray, coverage: float, new_reliability: np.ndarray
+) -> np.ndarray:
+    """Return a threshold for each new sample, larger where its modalities are less reliable.
+
+    The permitted share of misses, 1 − coverage, is divided among samples in proportion to ρ²: a new sample's threshold
+    is the quantile of the scores at 1 − t·ρ². t is chosen by the same rule of ⌈(n + 1) · coverage⌉, applied to the share
+    of scores that are at least as large as a sample's own, divided by its ρ². As the shares come from the calibration
+    samples alone, the coverage is exact up to a term of order 1/n.
+
+    Args:
+        scores: Of calibration samples `[n]`.
+        reliability: ρ of calibration samples `[n]`.
+        coverage: Above 0 and below 1.
+        new_reliability: ρ of new samples `[m]`.
+
+    Returns:
+        `[m]`; infinity where ρ is so small that nothing may be left out.
+
+    Example:
+        >>> weighed_quantiles(np.arange(1.0, 20.0), np.ones(19), 0.9, np.array([1.0, 0.7, 0.1])).tolist()
+        [18.0, 19.0, inf]
+    """
+    n, ordered = len(scores), np.sort(scores)
+    share = 1 - np.searchsorted(ordered, scores, side="left") / n
+    t = -conformal_quantile(-share / _bounded(reliability) ** 2, coverage)
+    place = np.floor(np.round(n * (1 - t * _bounded(new_reliability) ** 2), 6)).astype(np.int64)
+    return np.where(place >= n, np.inf, np.where(place < 0, -np.inf, ordered[place.clip(0, n - 1)]))
+
+
+def _bounded(reliability: np.ndarray) -> np.ndarray:
+    return np.clip(reliability, 1e-6, 1.0)
+
+
 def least_samples(coverage: float) -> int:
     """Return the smallest number of calibration samples with a finite quantile: coverage / (1 − coverage), rounded up.
 

@@ -17,7 +17,6 @@ from consilience.core.registry import Registry
 from consilience.core.targets import TaskKind
 from consilience.evaluation import classification as c
 from consilience.evaluation import regression as r
-from consilience.evaluation.selective_risk import aurc
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,6 @@ for _metric in (
     _probabilities(
         "ece", function=c.ece, title="calibration error", terms=c.calibration_terms, combine=c.calibration_error
     ),
-    _probabilities("aurc", function=aurc, title="area under the risk curve", usual=False),
     _numbers("mse", function=r.mse, title="mean squared error", terms=r.squared_error, **_error),
     _numbers("mae", function=r.mae, title="mean absolute error", terms=r.absolute_error, **_error),
     _numbers("pearson", function=r.pearson, title="Pearson correlation", terms=r.moments, combine=r.from_moments),

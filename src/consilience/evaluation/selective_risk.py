@@ -85,7 +85,7 @@ def risk_threshold(certainty: Any, right: Any, risk: float, confidence: float = 
     Example:
         >>> certainty = np.linspace(1.0, 0.0, 1000)
         >>> round(risk_threshold(certainty, certainty > 0.5, risk=0.02), 2)
-        0.49
+        0.5
     """
     from scipy.stats import binom
 
