@@ -120,10 +120,11 @@ def weighed_quantiles(
 ) -> np.ndarray:
     """Return a threshold for each new sample, larger where its modalities are less reliable.
 
-    The permitted share of misses, 1 − coverage, is divided among samples in proportion to ρ²: a new sample's threshold
-    is the quantile of the scores at 1 − t·ρ². t is chosen by the same rule of ⌈(n + 1) · coverage⌉, applied to the share
-    of scores that are at least as large as a sample's own, divided by its ρ². As the shares come from the calibration
-    samples alone, the coverage is exact up to a term of order 1/n.
+    The permitted share of misses, 1 − coverage, is divided among samples in proportion to ρ²: the threshold of a new
+    sample is the quantile of the scores at 1 − t·ρ². t is chosen by the rule of ⌈(n + 1) · coverage⌉, applied to the
+    share of scores that are at least as large as a sample's own, divided by its ρ². As the shares come from the
+    calibration samples alone, the coverage is exact up to a term of order 1/n. With equal ρ, this is
+    `conformal_quantile`.
 
     Args:
         scores: Of calibration samples `[n]`.
@@ -141,7 +142,7 @@ def weighed_quantiles(
     n, ordered = len(scores), np.sort(scores)
     share = 1 - np.searchsorted(ordered, scores, side="left") / n
     t = -conformal_quantile(-share / _bounded(reliability) ** 2, coverage)
-    place = np.floor(np.round(n * (1 - t * _bounded(new_reliability) ** 2), 6)).astype(np.int64)
+    place = np.floor(np.round((n + 1) * (1 - t * _bounded(new_reliability) ** 2), 6)).astype(np.int64)
     return np.where(place >= n, np.inf, np.where(place < 0, -np.inf, ordered[place.clip(0, n - 1)]))
 
 
