@@ -76,7 +76,9 @@ def class_scores(log_p: np.ndarray, score: SetScore = "aps") -> np.ndarray:
 
 def tie_breaker(log_p: np.ndarray) -> np.ndarray:
     """Return u in 0 … 1 for each sample `[n]`, spread evenly, from its log-probabilities `[n, class]` alone."""
-    share = (np.arange(1, log_p.shape[1] + 1) * (math.sqrt(5) - 1) / 2) % 1 + 0.5
+    column = np.arange(log_p.shape[1])
+    # Of both signs: with two classes the sum then rises with the log-odds, and has no extremum where u would crowd.
+    share = ((column + 1) * (math.sqrt(5) - 1) / 2 % 1 + 0.5) * np.where(column % 2, -1, 1)
     return (np.maximum(log_p, _LOG_FLOOR) @ share * _TURNS) % 1.0
 
 
@@ -161,7 +163,7 @@ def least_samples(coverage: float) -> int:
 
 
 def own_samples(coverage: float) -> int:
-    """Return how many calibration samples a group needs for a quantile of its own: 10 / (1 − coverage), rounded up.
+    """Return how many calibration samples of its own a pattern needs for a quantile: 10 / (1 − coverage), rounded up.
 
     The coverage given n calibration samples varies with a standard deviation of √(coverage · (1 − coverage) / n): by
     0.03 with the 100 samples that a coverage of 0.9 needs.
