@@ -55,6 +55,9 @@ class CalibratesFusion(Calibrated):
             raise InputError(f"calibration: there are {len(samples)} samples and {len(true)} targets")
         return samples.present_among(self.modalities_), true, self._predicting(samples)
 
+    def _flat(self) -> bool:
+        return self.model_.task.flat
+
     def _encoded(self, y: np.ndarray) -> np.ndarray:
         """Targets as columns `[n]`, or as numbers in the user's units `[n, target]`."""
         encoded = self.model_.task.encode(y)  # also checks labels and the number of targets

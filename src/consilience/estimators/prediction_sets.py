@@ -29,6 +29,10 @@ class Calibrated:
         """Which modalities labelled samples have, their encoded targets, and a function that predicts them."""
         raise NotImplementedError
 
+    def _flat(self) -> bool:
+        """Whether there is one target, given as `[n]`."""
+        raise NotImplementedError
+
     def calibrate(self, X: Any, y: Any = None, present: Any = None) -> Any:
         """Score labelled samples for `predict_set`, `predict_interval` and `abstain`, in place of earlier ones.
 
@@ -180,7 +184,3 @@ class PredictsIntervals(Calibrated):
     def predict_set(self, X: Any, coverage: float = 0.9, score: IntervalScore = "absolute", present: Any = None) -> Any:
         """Return `predict_interval(X, coverage, score, present)`."""
         return self.predict_interval(X, coverage, score, present)
-
-    def _flat(self) -> bool:
-        """Whether there is one target, given as `[n]`."""
-        raise NotImplementedError

@@ -85,7 +85,7 @@ class Availability:
         """
         for slot, pattern in enumerate(self.patterns):
             rows = np.flatnonzero((self.present >= pattern).all(axis=1))
-            yield slot, rows, np.broadcast_to(pattern, (len(rows), len(pattern)))
+            yield slot, rows, np.tile(pattern, (len(rows), 1))
         for number, mask in enumerate(self.drawn):
             rows = np.flatnonzero(mask.any(axis=1) & (self._slot_of(mask) < 0))
             yield len(self.patterns) + number, rows, mask[rows]
