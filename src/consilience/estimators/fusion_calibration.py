@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
@@ -38,14 +39,20 @@ class CalibratesFusion(Calibrated):
             reliability = None
             if self.model_.method.weights_are_reliabilities and prediction.weights is not None:
                 reliability = mean_reliability(prediction.weights.double().numpy(), used)
-            outputs = Outputs(log_softmax(prediction.output), reliability)
+            outputs = self._as_outputs(prediction.output)._replace(reliability=reliability)
         else:
             spread = None
             if prediction.opinions is not None:
                 spread = expert_spread(prediction.opinions.double().numpy(), used, task)
-            numbers = task.decode(prediction.output.numpy())
-            outputs = Outputs(numbers.reshape(len(numbers), -1), spread=spread)
+            outputs = self._as_outputs(prediction.output)._replace(spread=spread)
         return outputs, samples.present_among(self.modalities_)
+
+    def _as_outputs(self, output: Tensor) -> Outputs:
+        """A method's output `[k, output]` as log-probabilities, or as numbers in the user's units."""
+        if self.model_.task.classification:
+            return Outputs(log_softmax(output))
+        numbers = self.model_.task.decode(output.numpy())
+        return Outputs(numbers.reshape(len(numbers), -1))
 
     def _calibration_data(self: Any, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray, Predict]:
         check_is_fitted(self, "model_")
@@ -89,7 +96,7 @@ class CalibratesFusion(Calibrated):
             def held_out(rows: np.ndarray, mask: np.ndarray) -> Outputs:
                 output = method.held_out_output(rows, mask)
                 assert output is not None
-                return Outputs(log_softmax(output))
+                return self._as_outputs(output)
 
             self._collect_weighted(train, held_out, "cross-fitting")
         elif validation is not None:
