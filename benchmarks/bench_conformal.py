@@ -4,7 +4,7 @@ Three tables, for each data set and method:
 
 1. Calibration by `calibrate` on a random half of the test samples, coverage on the other half: samples that are
    exchangeable, for which the guarantee is exact. Every pattern of present modalities (20 of them at most) is tried on
-   all samples of the other half; "drawn" hides each modality of both halves with probability 0.3 (up to six
+   all samples of the other half; "drawn" hides each modality of both halves with probability 0.3 (up to eight
    modalities) and counts the patterns that 100 or more test samples have. The mean is over seeds and random halves;
    the tolerance is 0.015.
 2. Calibration from fitting (`calibration="auto"`, and 5 folds for `late`), coverage on the whole test set. It is
@@ -29,7 +29,7 @@ from joblib import Parallel, delayed
 from consilience import FusionClassifier
 from consilience.core.errors import ConsilienceError
 from consilience.corruption import Corruptor
-from consilience.evaluation.availability_patterns import Availability
+from consilience.evaluation.availability_patterns import ALL_PATTERNS_UP_TO, Availability
 from consilience.evaluation.calibration_scores import CalibrationScores
 from consilience.evaluation.conformal_scores import class_scores
 
@@ -110,7 +110,7 @@ def measure(name, method, seed):
         halves = [(half_of(model.calibration_, known), rest) for known, rest in splits(len(test), seed)]
         found["clean"] = judge(model, test, None, column, halves)
         patterns = model.calibration_.availability.patterns
-        if len(model.modalities_) > 6:  # also patterns that have no quantile of their own
+        if len(model.modalities_) > ALL_PATTERNS_UP_TO:  # also patterns that have no quantile of their own
             patterns = random.random((200, len(model.modalities_))) < 0.5
             patterns = np.unique(patterns[patterns.any(1)], axis=0)
         chosen = patterns[np.sort(random.permutation(len(patterns))[:MOST_PATTERNS])]
@@ -125,7 +125,7 @@ def measure(name, method, seed):
                 found["noise ρ", sigma] = judge(model, noisy, None, column, halves, weigh=True)
         if method == "bayes-robust":
             found["clean ρ"] = judge(model, test, None, column, halves, weigh=True)
-        if len(model.modalities_) <= 6:
+        if len(model.modalities_) <= ALL_PATTERNS_UP_TO:
             found["drawn"] = drawn(model, test, random, seed)
     except ConsilienceError as error:
         found["stopped"] = str(error)

@@ -11,10 +11,10 @@ from hypothesis.extra.numpy import arrays
 from consilience.core.errors import InputError
 from consilience.evaluation.availability_patterns import Availability
 
-masks = arrays(np.bool_, st.tuples(st.integers(1, 30), st.integers(1, 8)))
+masks = arrays(np.bool_, st.tuples(st.integers(1, 20), st.integers(1, 10)))
 
 
-def test_up_to_six_modalities_have_every_pattern():
+def test_up_to_eight_modalities_have_every_pattern():
     known = Availability.of(np.ones((3, 4), dtype=bool))
     every = {pattern for pattern in itertools.product([False, True], repeat=4) if any(pattern)}
     assert {tuple(pattern) for pattern in known.patterns.tolist()} == every

@@ -15,8 +15,8 @@ import numpy as np
 
 from consilience.core.errors import InputError
 
-# With more modalities than this, not every pattern is computed: 2^7 − 1 predictions of each sample are too many.
-ALL_PATTERNS_UP_TO = 6
+# With more modalities than this, not every pattern is computed: 2^9 − 1 predictions of each sample are too many.
+ALL_PATTERNS_UP_TO = 8
 
 Rule = Literal["own", "hidden", "number", "all"]
 
@@ -48,7 +48,7 @@ class Availability:
 
     @classmethod
     def of(cls, present: np.ndarray) -> Availability:
-        """Choose the patterns: all of them with up to six modalities.
+        """Choose the patterns: all of them with up to eight modalities.
 
         With more: those that occur, all modalities, all but one, and each alone.
 
