@@ -54,6 +54,7 @@ PositiveFloat = Annotated[float, Interval(0, above=True)]
 NonNegativeFloat = Annotated[float, Interval(0)]
 Rate = Annotated[float, Interval(0, 1, below=True)]
 Fraction = Annotated[float, Interval(0, 1)]
+Share = Annotated[float, Interval(0, 1, above=True, below=True)]
 
 
 def check_value(name: str, value: Any, annotation: Any, where: str = "") -> Any:

@@ -33,8 +33,10 @@ from consilience.estimators.opinion_sources import (
     read_classes,
     read_opinion_set,
 )
+from consilience.estimators.prediction_sets import PredictsSets
 from consilience.estimators.saving import write_bayes
 from consilience.estimators.sklearn_parameters import DeclaredParameters, check_fitted
+from consilience.evaluation.conformal_outputs import Outputs, Predict, mean_reliability
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
@@ -42,7 +44,7 @@ from consilience.methods import Prediction
 _OTHER_SHARES = 0.1
 
 
-class BayesFusion(ClassifierMixin, Explains, DeclaredParameters):
+class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
     Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
@@ -253,6 +255,25 @@ class BayesFusion(ClassifierMixin, Explains, DeclaredParameters):
             rows = np.flatnonzero((priors[:, y] == 0).any(axis=0))
             raise InputError(f"prior: class {self.classes_[y[rows[0]]].item()!r} has share 0, but occurs in y")
         return priors[0] if len(priors) == 1 else priors
+
+    def _conformal_outputs(self, X: Any, present: Any) -> tuple[Outputs, np.ndarray]:
+        opinion_set = self._read(X, present)
+        return self._outputs(opinion_set), opinion_set.present
+
+    def _calibration_data(self, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray, Predict]:
+        opinion_set = self._read(X, present)
+        labels = self._read_labels(X.y if y is None and isinstance(X, Samples) else y, len(opinion_set.logits))
+
+        def predict(rows: np.ndarray, mask: np.ndarray) -> Outputs:
+            return self._outputs(replace(opinion_set, logits=opinion_set.logits[rows], present=mask))
+
+        return opinion_set.present, encode_labels(labels, self.classes_), predict
+
+    def _outputs(self, opinion_set: OpinionSet) -> Outputs:
+        """What conformal prediction needs."""
+        rho = self._reliability(opinion_set)
+        reliability = None if rho is None else mean_reliability(rho.double().numpy(), opinion_set.present)
+        return Outputs(self._fuse(opinion_set, self._target_shares(opinion_set)), reliability)
 
     def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from consilience.bayes.fuse import fuse
 from consilience.core.errors import ConsilienceError, InputError, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.settings import Interval, PositiveInt
-from consilience.core.settings import check_value as check_setting
+from consilience.core.settings import NonNegativeInt, PositiveInt, Share, checked
 from consilience.core.targets import Task
 from consilience.estimators.explanation import Explanation
 from consilience.evaluation.contributions import explain_values
@@ -21,7 +20,6 @@ from consilience.evaluation.metric_inputs import as_array
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
-Coverage = Annotated[float, Interval(0, 1, above=True, below=True)]
 # Memory for the copies of samples that are predicted at once with different masks.
 _MEMORY = 64 * 2**20
 _MOST_AT_ONCE = 8192
@@ -59,6 +57,7 @@ class Explains:
     def _masked(self, X: Any, present: Any) -> MaskedModel:
         raise NotImplementedError
 
+    @checked
     def explain(
         self,
         X: Any,
@@ -67,9 +66,9 @@ class Explains:
         present: Any = None,
         value: Value | None = None,
         of: Any = None,
-        coverage: float = 0.9,
-        permutations: int = 128,
-        random_state: int = 0,
+        coverage: Share = 0.9,
+        permutations: PositiveInt = 128,
+        random_state: NonNegativeInt = 0,
     ) -> Explanation:
         """Explain predictions: what each modality contributes, and what its expert says.
 
@@ -102,8 +101,6 @@ class Explains:
             >>> abs(sum(part.contribution for part in sample.parts) - (sample.all - sample.none)) < 1e-6
             True
         """
-        check_setting("coverage", coverage, Coverage, "explain")
-        check_setting("permutations", permutations, PositiveInt, "explain")
         model = self._masked(X, present)
         return explain_model(
             model,

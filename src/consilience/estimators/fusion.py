@@ -23,8 +23,16 @@ from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
+from consilience.estimators.fusion_calibration import CalibratesFusion, Calibration
 from consilience.estimators.multimodal_vae import MultimodalVAE
-from consilience.estimators.saving import describe_fitted, restore_fitted
+from consilience.estimators.prediction_sets import PredictsIntervals, PredictsSets
+from consilience.estimators.saving import (
+    describe_fitted,
+    restore_calibration,
+    restore_fitted,
+    split_calibration,
+    write_calibration,
+)
 from consilience.estimators.sklearn_parameters import TRAINING, check_fitted, draw_seed
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
@@ -48,7 +56,7 @@ def _gives_weights(estimator: Any) -> bool:
     return True
 
 
-class _FusionEstimator(Explains, ReadsSamples):
+class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
     """What the classifier and the regressor share."""
 
     first = "method"
@@ -60,6 +68,7 @@ class _FusionEstimator(Explains, ReadsSamples):
     encoders: Mapping[str, EncoderChoice] | None = None
     validation: Any = 0.1
     impute: Annotated[str | Mapping[str, Any] | None, OwnCheck] = None
+    calibration: Calibration = "auto"
 
     def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
         self._forget()
@@ -67,6 +76,7 @@ class _FusionEstimator(Explains, ReadsSamples):
         seed = draw_seed(self.random_state)
         train = self._read(X, present, sample_weight)
         train, validation = self._hold_out(Samples.of(train, self._targets(X, y)), seed)
+        observed = (train, validation)
         if self.impute is not None:
             self.imputer_ = fit_imputer(self.impute, self.get_params(deep=False), train, validation, seed)
             train, validation = self._filled(train), None if validation is None else self._filled(validation)
@@ -79,8 +89,13 @@ class _FusionEstimator(Explains, ReadsSamples):
             task=self._task_kind,
             class_weight=class_weight,
             trainer=self._trainer(seed),
+            keep_held_out=self.calibration == "auto" and self.impute is None,
         )
-        return self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
+        self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
+        if not any(log.interrupted for log in model.logs):
+            self._calibrate_fitted(*observed, seed, class_weight)
+        model.method.forget_held_out()
+        return self
 
     def _check_parameters(self) -> None:
         if not isinstance(self.method, str):
@@ -132,9 +147,13 @@ class _FusionEstimator(Explains, ReadsSamples):
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
-        check_fitted(self, "model_")
-        samples = self._filled(self._read(X, present, known=self.model_.preparation.raw).without_targets())
+        samples = self._filled(self._observed(X, present))
         return samples, self.model_.predict(samples, device=self.device)
+
+    def _observed(self, X: Any, present: Any) -> Samples:
+        """New samples, in which nothing is filled in."""
+        check_fitted(self, "model_")
+        return self._read(X, present, known=self.model_.preparation.raw).without_targets()
 
     def _decoded(self, X: Any, present: Any) -> np.ndarray:
         output = self._predict(X, present)[1].output.numpy()
@@ -178,8 +197,7 @@ class _FusionEstimator(Explains, ReadsSamples):
         return replace(prediction, extra={**prediction.extra, "present": samples.present_among(self.modalities_)})
 
     def _masked(self, X: Any, present: Any) -> MaskedModel:
-        check_is_fitted(self, "model_")
-        samples = self._read(X, present, known=self.model_.preparation.raw).without_targets()
+        samples = self._observed(X, present)
         prediction, task = self._predict(samples, None)[1], self.model_.task
         columns = [self.modalities_.index(name) for name in samples.names]
 
@@ -211,6 +229,7 @@ class _FusionEstimator(Explains, ReadsSamples):
         tensors: dict[str, Tensor] = {}
         if hasattr(self, "imputer_"):
             tensors, extra["imputer"] = self.imputer_.state()
+        tensors = tensors | write_calibration(self, extra)
         return self.model_.save(path, extra, tensors)
 
     def __sklearn_tags__(self) -> Any:
@@ -222,7 +241,7 @@ class _FusionEstimator(Explains, ReadsSamples):
         return hasattr(self, "model_")
 
 
-class FusionClassifier(ClassifierMixin, _FusionEstimator):
+class FusionClassifier(ClassifierMixin, PredictsSets, _FusionEstimator):
     """Train a fusion method on several modalities; predict also where some are missing.
 
     Args:
@@ -234,6 +253,10 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         kinds: Modality → kind, where the shape does not show it.
         validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y).
         class_weight: "balanced" or class → weight.
+        calibration: Where the calibration samples of `predict_set` and `abstain` come from. "validation": the
+            validation samples, which early stopping has seen. A number of folds: the training samples, cross-fitted by
+            that many further trainings of the whole method. "auto": out-of-fold opinions of the training samples if
+            the method has them (`bayes`), else the validation samples. None: only from `calibrate`.
         impute: Fill in missing modalities, in training and in prediction, with a latent model: an objective of
             `MultimodalVAE` such as "m2vae", or a mapping of its parameters.
         training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
@@ -283,7 +306,7 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         return float(accuracy_score(true, predicted, sample_weight=weight))
 
 
-class FusionRegressor(RegressorMixin, _FusionEstimator):
+class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     """Train a fusion method to predict numbers.
 
     The parameters are those of `FusionClassifier` without `class_weight`.
@@ -323,7 +346,11 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
         estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
         estimator._adopt(model, gives_weights=learned["gives_weights_"])
         if "imputer" in extra:
-            estimator.imputer_ = TrainedLatent.from_state(read_extra_tensors(path), extra["imputer"])
+            tensors, _ = split_calibration(read_extra_tensors(path))
+            estimator.imputer_ = TrainedLatent.from_state(tensors, extra["imputer"])
+        if "calibration" in extra:
+            _, tensors = split_calibration(read_extra_tensors(path))
+            learned["calibration_"] = restore_calibration(tensors, extra["calibration"])
     for name, value in learned.items():
         setattr(estimator, name, value)
     return estimator

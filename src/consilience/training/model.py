@@ -97,6 +97,7 @@ class Model:
         task: TaskKind | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         trainer: Trainer | None = None,
+        keep_held_out: bool = False,
     ) -> Model:
         """Learn the task, prepare, build the method by name, and train it.
 
@@ -112,6 +113,7 @@ class Model:
             task: Classification or regression. None: as the targets are.
             class_weight: Weight of each class, or "balanced".
             trainer: How to train.
+            keep_held_out: Whether a method that cross-fits keeps its out-of-fold opinions, for `held_out_output`.
         """
         check_set("training", train)
         if validation is not None:
@@ -128,6 +130,8 @@ class Model:
             method = build(name, spec, settings)
         method.fit(train, validation, trainer)
         trainer.forget()
+        if not keep_held_out:
+            method.forget_held_out()
         model = cls(name, dict(settings or {}), dict(encoders or {}), method, preparation, trainer.logs)
         if not trainer.interrupted:
             model.misplaced_trust = misplaced_trust(model, validation or train, device=trainer.device)
