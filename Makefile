@@ -4,9 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Two processes share the tests; one thread each avoids contention within torch.
 WORKERS ?= 2
+# How long `make fuzz` runs.
+FUZZ_SECONDS ?= 3600
 STAMP := $(VENV)/.installed
 
-.PHONY: help compare test test-fast faults lint audit format docs bench clean
+.PHONY: help compare test test-fast fuzz faults lint audit format docs bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -26,6 +28,9 @@ test: $(STAMP)  ## run every test and doctest
 
 test-fast: $(STAMP)  ## run the tests that are not marked slow
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m 'not slow'
+
+fuzz: $(STAMP)  ## fuzz for FUZZ_SECONDS (an hour) in child processes; failing cases go to tests/fuzz/corpus
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 faults: $(STAMP)  ## kill comparisons a hundred times and continue them; memory over a thousand fits
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/kill_runs.py --kills 100

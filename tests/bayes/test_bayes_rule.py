@@ -1,6 +1,8 @@
 """Bayes' rule with what is learned in it: exact where it can be, better than the theorem alone where it must be."""
 
+import copy
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience import load_data
+from consilience.bayes import bayes_rule, class_gaussians, copula, dependence_models
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.calibration import fit_robust_temperature, fit_temperature
 from consilience.core.errors import InputError, UnknownNameError
@@ -177,8 +180,8 @@ def test_bad_settings_are_named():
         BayesRule(2, 2, kappa="gausian")
     with pytest.raises(UnknownNameError, match="calibration"):
         BayesRule(2, 2, calibration="platt")
-    with pytest.raises(InputError, match="use kappa='none'"):
-        BayesRule(4, 1000)
+    with pytest.raises(InputError, match="use kappa='gaussian', whose covariances then have low rank, or kappa='none'"):
+        BayesRule(4, 1000, kappa="copula")
     BayesRule(4, 1000, kappa="none")
 
 
@@ -220,3 +223,86 @@ def test_a_reliability_that_is_given_in_fitting_is_the_one_that_counts_in_decidi
         plain = BayesRule(3, 3, calibration=calibration).double().fit(opinions, y)
         sound = BayesRule(3, 3, calibration=calibration).double().fit(opinions, y, reliability=all_sound)
         torch.testing.assert_close(sound(logits, reliability=torch.from_numpy(all_sound)), plain(logits))
+
+
+@pytest.fixture(params=["gaussian", "copula", "low rank"])
+def any_form(request, monkeypatch):
+    """A fitted rule of each form of the dependence model, and opinions to ask it about."""
+    if request.param == "low rank":
+        monkeypatch.setattr(dependence_models, "_MAX_ENTRIES", 0)
+    opinions, y, _ = dependent(400)
+    kappa = "copula" if request.param == "copula" else "gaussian"
+    rule = BayesRule(3, 3, kappa=kappa).double().fit(opinions, y)
+    assert hasattr(rule, "factors") == (request.param == "low rank")
+    return rule, torch.from_numpy(opinions), y
+
+
+def test_rows_in_pieces_are_the_rows_at_once(any_form, monkeypatch):
+    rule, z, _ = any_form
+    present = torch.from_numpy(np.random.default_rng(0).random((400, 3)) < 0.8)
+    expected = rule(z, present)
+    for module, name in ((bayes_rule, "_PIECE"), (class_gaussians, "PIECE"), (copula, "PIECE")):
+        monkeypatch.setattr(module, name, 100)
+    torch.testing.assert_close(rule(z, present), expected, rtol=0, atol=1e-10)
+    asked = z.clone().requires_grad_()
+    rule(asked, present)[:, 0].sum().backward()
+    pieces = asked.grad
+    monkeypatch.undo()
+    asked = z.clone().requires_grad_()
+    rule(asked, present)[:, 0].sum().backward()
+    torch.testing.assert_close(pieces, asked.grad, rtol=0, atol=1e-9)
+
+
+def test_what_is_kept_for_the_next_call_follows_what_was_learned(any_form):
+    rule, z, y = any_form
+    expected = rule(z)
+    other = copy.deepcopy(rule).fit(2 * z[::2].numpy(), (y[::2] + 1) % 3)
+    there = other(z)
+    assert not torch.allclose(there, expected, atol=1e-3)
+    assert torch.equal(rule(z), expected)
+    state = {name: value.clone() for name, value in rule.state_dict().items()}
+    rule.load_state_dict(other.state_dict())
+    assert torch.equal(rule(z), there)
+    rule.load_state_dict(state)
+    assert torch.equal(rule(z), expected)
+    with torch.no_grad():
+        rule.mean += 1.0
+    changed = rule(z)
+    assert not torch.allclose(changed, expected, atol=1e-6)
+    rounded = rule.float()(z)
+    assert not torch.equal(rounded, changed)
+    torch.testing.assert_close(rounded, changed, rtol=1e-3, atol=1e-3)
+
+
+def test_a_first_call_in_inference_mode_does_not_hinder_gradients(any_form):
+    rule, z, _ = any_form
+    with torch.inference_mode():
+        expected = rule(z)
+    asked = z.clone().requires_grad_()
+    found = rule(asked)
+    found[:, 0].sum().backward()
+    torch.testing.assert_close(found.detach(), expected.clone())
+    assert torch.isfinite(asked.grad).all()
+
+
+def test_threads_share_a_rule(any_form):
+    rule, z, _ = any_form
+    masks = [torch.from_numpy(np.random.default_rng(seed).random((400, 3)) < 0.6) for seed in range(8)]
+    expected = [copy.deepcopy(rule)(z, mask) for mask in masks]
+    with ThreadPoolExecutor(4) as pool:
+        for found, wanted in zip(pool.map(lambda mask: rule(z, mask), masks), expected, strict=True):
+            assert torch.equal(found, wanted)
+
+
+@pytest.mark.slow
+def test_a_thousand_classes_are_served():
+    rng = np.random.default_rng(0)
+    y = np.arange(2500) % 1000
+    common = rng.normal(size=(8, 2, 1000)) / 2
+    opinions = np.einsum("nr,rmc->nmc", rng.normal(size=(2500, 8)), common) + rng.normal(size=(2500, 2, 1000))
+    opinions[np.arange(2500), :, y] += 4
+    losses = {}
+    for kappa in ("none", "gaussian"):
+        rule = BayesRule(2, 1000, kappa=kappa).double().fit(opinions[:2000], y[:2000])
+        losses[kappa] = log_loss(rule(torch.from_numpy(opinions[2000:])), y[2000:])
+    assert losses["gaussian"] < losses["none"]

@@ -28,9 +28,10 @@ def by_hand(z, prior, target, present, weights, rho, kappa):
     answer, conflict = np.full((rows, classes), -np.inf), np.zeros(rows, bool)
     for row in range(rows):
         scores = []
+        heard = sum(present[row, j] and weights[row, j] != 0 and rho[row, j] != 0 for j in range(experts))
         for c in range(classes):
             score = math.log(target[c]) if target[c] > 0 else -math.inf
-            score += kappa[row, c]
+            score += kappa[row, c] if heard > 1 else 0.0
             for j in range(experts):
                 w, r = weights[row, j], rho[row, j]
                 if not present[row, j] or w == 0 or r == 0:
@@ -609,3 +610,20 @@ def test_infinite_against_a_negative_weight_is_refused():
         fuse(logits, weights=[-1.0, 1.0])
     logits[1, 0, 2] = -np.inf  # a class that an expert rules out is ruled out at any weight but 0
     assert np.isneginf(fuse(logits, weights=[-1.0, 1.0])).tolist() == [[False] * 3, [False, False, True]]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_kappa_counts_only_where_two_experts_are_active(kind):
+    opinions = np.log(np.array([[[0.7, 0.3], [0.4, 0.6]]] * 4))
+    present = np.array([[False, False], [True, False], [False, True], [True, True]])
+    opinions[~present] = np.nan
+    kappa = np.array([[2.0, 0.0]] * 4)
+    found = np.exp(np.asarray(fuse(kind(opinions), [0.5, 0.5], present=kind(present), log_kappa=kind(kappa))))
+    np.testing.assert_allclose(found[:3], [[0.5, 0.5], [0.7, 0.3], [0.4, 0.6]])
+    odds = 0.7 / 0.3 * 0.4 / 0.6 * np.exp(2)
+    np.testing.assert_allclose(found[3, 0], odds / (1 + odds))
+    for silent in ({"weights": kind(np.array([[1.0, 0.0]]))}, {"reliability": kind(np.array([[1.0, 0.0]]))}):
+        alone = fuse(kind(opinions[3:]), [0.5, 0.5], log_kappa=kind(kappa[3:]), **silent)
+        np.testing.assert_allclose(np.exp(np.asarray(alone)), [[0.7, 0.3]])
+    one = fuse(kind(opinions[3:, :1]), [0.5, 0.5], log_kappa=kind(np.array([[-np.inf, 0.0]])))
+    np.testing.assert_allclose(np.exp(np.asarray(one)), [[0.7, 0.3]])

@@ -161,7 +161,7 @@ def test_a_refused_opinion_changes_nothing():
         (lambda: FusionState(PRIOR).update(np.zeros(4), reliability=2), "reliability must be probabilities"),
         (lambda: FusionState(PRIOR).update(np.zeros((3, 4)), weight=[1, 2]), "weights must have shape"),
         (lambda: FusionState(PRIOR).merge(FusionState(TARGET)), "different target priors cannot be merged"),
-        (lambda: FusionState(PRIOR).merge(np.zeros(4)), "only a FusionState can be merged, got ndarray"),
+        (lambda: FusionState(PRIOR).merge(np.zeros(4)), "other must be a FusionState, got array"),
         (lambda: FusionState(PRIOR).update(np.zeros((3, 4))).log_posterior(np.zeros((2, 4))), "log_kappa must have"),
     ],
 )
@@ -174,3 +174,57 @@ def test_bad_input_is_named(call, message):
 def test_the_arguments_are_spelt_out(method):
     names = ["self", "opinion", "prior", "present", "weight", "reliability", "from_probabilities"]
     assert list(inspect.signature(method).parameters) == names
+
+
+def test_kappa_counts_only_where_two_experts_are_active():
+    opinions = np.log(np.array([[[0.7, 0.3], [0.4, 0.6]]] * 4))
+    present = np.array([[False, False], [True, False], [False, True], [True, True]])
+    kappa = np.array([[2.0, 0.0]] * 4)
+    np.testing.assert_allclose(np.exp(FusionState([0.5, 0.5]).log_posterior([2.0, 0.0])), [0.5, 0.5])
+    state, other = FusionState([0.5, 0.5]), FusionState([0.5, 0.5])
+    state.update(opinions[:, 0], present=present[:, 0])
+    np.testing.assert_allclose(np.exp(state.log_posterior(kappa))[3], [0.7, 0.3])
+    state.merge(other.update(opinions[:, 1], present=present[:, 1]))
+    expected = fuse(opinions, [0.5, 0.5], present=present, log_kappa=kappa)
+    np.testing.assert_allclose(state.log_posterior(kappa), expected)
+    np.testing.assert_allclose(np.exp(expected)[:3], [[0.5, 0.5], [0.7, 0.3], [0.4, 0.6]])
+    state.retract(opinions[:, 1], present=present[:, 1])
+    np.testing.assert_allclose(np.exp(state.log_posterior(kappa))[3], [0.7, 0.3])
+
+
+def test_priors_of_their_own_give_the_target_of_fuse():
+    opinions = np.log(np.array([[[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]]]))
+    priors = np.array([[0.6, 0.2, 0.2], [0.2, 0.3, 0.5], [0.1, 0.8, 0.1]])
+    state, other = FusionState(priors[0]), FusionState(priors[0])
+    state.update(opinions[:, 0]).update(opinions[:, 1], prior=priors[1])
+    np.testing.assert_allclose(state.log_posterior(), fuse(opinions[:, :2], priors[:2]))
+    state.merge(other.update(opinions[:, 2], prior=priors[2]))
+    np.testing.assert_allclose(state.log_posterior(), fuse(opinions, priors))
+    state.retract(opinions[:, 1], prior=priors[1])
+    np.testing.assert_allclose(state.log_posterior(), fuse(opinions[:, [0, 2]], priors[[0, 2]]))
+    state.retract(opinions[:, 2], prior=priors[2])
+    np.testing.assert_allclose(state.log_posterior(), fuse(opinions[:, :1], priors[:1]))
+    assert np.array_equal(state.target_prior, priors[0])
+
+
+def test_what_was_never_added_cannot_be_withdrawn():
+    opinion, certain = np.log([[0.7, 0.3], [0.4, 0.6]]), np.array([[0.0, 0.0], [0.0, -np.inf]])
+    state = FusionState([0.5, 0.5])
+    with pytest.raises(InputError, match="never added: the state has none"):
+        state.retract(opinion)
+    state.update(opinion, present=[True, False])
+    with pytest.raises(InputError, match=r"no expert was active there \(row 1\)"):
+        state.retract(opinion)
+    with pytest.raises(InputError, match="none was added with a prior of its own"):
+        state.retract(opinion, present=[True, False], prior=[0.2, 0.8])
+    state.update(opinion)
+    with pytest.raises(InputError, match=r"excludes classes that none excluded \(row 1\)"):
+        state.retract(certain)
+    before = state.log_posterior()
+    assert state.count == 2
+    state.update(certain).retract(certain)
+    np.testing.assert_allclose(state.log_posterior(), before)
+    state.retract(opinion).retract(opinion, present=[True, False])
+    assert state.count == 0
+    with pytest.raises(InputError, match="the state has none"):
+        state.retract(opinion)

@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 
 from consilience import load_data
 from consilience.bayes.kappa import coefficient_share, combine_terms, cross_fit, fit_coefficients, spread_folds
+from consilience.core.errors import InputError
 
 
 def problem(n=400, modalities=3, classes=3, seed=0, missing=0.0):
@@ -141,3 +142,16 @@ def test_folds_hold_their_share_of_every_class():
     y = np.random.default_rng(0).integers(0, 4, 103)
     counts = np.stack([np.bincount(y[spread_folds(y, 5) == fold], minlength=4) for fold in range(5)])
     assert np.ptp(counts, axis=0).max() <= 1
+
+
+def test_groups_stay_together_and_classes_are_spread():
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 40, 600)
+    y = (groups + rng.integers(0, 2, 600)) % 3
+    fold_of = spread_folds(y, 5, groups)
+    assert all(len(np.unique(fold_of[groups == group])) == 1 for group in range(40))
+    counts = np.stack([np.bincount(y[fold_of == fold], minlength=3) for fold in range(5)])
+    assert (counts > 0.5 * counts.mean(axis=0)).all()
+    assert set(spread_folds(y, 5, groups % 3)) == {0, 1, 2}
+    with pytest.raises(InputError, match="at least 2 groups"):
+        spread_folds(y, 5, np.zeros(600))

@@ -21,6 +21,18 @@ def test_a_csv_of_ones_own(run, table, finished):
     assert (finished / "report.html").exists()
 
 
+def test_training_with_corruptions(run, table, tmp_path):
+    words = ("compare", table, *COLUMNS, "--methods", "late", "late@noisy", *QUICK, "--out", tmp_path / "run")
+    noisy = ("--setting", "late@noisy.augment=gaussian:0..2", "--augment", "drop:0..1", "heat=missing:10@0.5")
+    assert run(*words, *noisy).code == 0
+    asked = json.loads((tmp_path / "run" / "plan.json").read_text())["asked"]
+    assert asked["training"]["augment"] == ["drop:0..1", "heat=missing:10@0.5"]
+    assert asked["settings"] == {"late@noisy": {"augment": "gaussian:0..2"}}
+    refused = run(*words[:-1], tmp_path / "other", "--setting", "late@noisy.augment=blur:3")
+    assert refused.code == 2
+    assert "unknown corruption 'blur'" in refused.err
+
+
 def test_an_npz_of_ones_own(run, arrays, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run("compare", arrays, "--methods", "late", "--levels", "5", "--seeds", "1", "--epochs", "2")

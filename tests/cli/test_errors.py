@@ -133,6 +133,27 @@ def test_ctrl_c(run, monkeypatch, tmp_path, command, resumes):
     assert ("the same command continues from there" in done.err) == resumes
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"epochs: \xff\xfe\n",
+        b"\0\0",
+        b"levels: &a [*a]\n",
+        b"levels: " + b"[" * 5000,
+        b"a0: &a0 [x, x]\n" + b"".join(b"a%d: &a%d [*a%d, *a%d]\n" % (i, i, i - 1, i - 1) for i in range(1, 40)),
+        b"epochs: !!python/object/apply:os.system [ls]\n",
+    ],
+    ids=["no UTF-8", "null", "itself", "deep", "doubled", "tag"],
+)
+def test_a_damaged_file_of_options_is_one_line(run, tmp_path, content):
+    (tmp_path / "bad.yaml").write_bytes(content)
+    for words in (("--config", tmp_path / "bad.yaml"), (f"--config={tmp_path / 'bad.yaml'}",)):
+        done = run("compare", "digits", *words)
+        assert done.code == 2
+        assert done.err.startswith(f"consilience: error: --config: {tmp_path / 'bad.yaml'}")
+        assert len(done.err.splitlines()) == 1
+
+
 def test_an_unknown_key_of_a_config_file_is_named_with_the_nearest(run, tmp_path):
     (tmp_path / "options.yaml").write_text("epohcs: 3\n", encoding="utf-8")
     done = run("compare", "digits", "--config", tmp_path / "options.yaml")

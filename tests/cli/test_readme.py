@@ -40,7 +40,7 @@ def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
     monkeypatch.setattr("consilience.reproduction.papers.run_paper", lambda path, **how: begun.append(how["quick"]))
     monkeypatch.setattr("consilience.cli.reproduce.print_document", lambda done, format: None)
     commands = [line[0] for line in lines]
-    assert {"compare", "fuse", "train", "predict", "data", "methods", "report", "reproduce"} == set(commands)
+    assert {"compare", "explain", "fuse", "train", "predict", "data", "methods", "report", "reproduce"} == set(commands)
     for line in lines:
         done = run(*line, *SMALLER.get(line[0], ()))
         assert done.code == 0, f"{shlex.join(line)}: {done.err}"

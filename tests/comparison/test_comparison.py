@@ -110,6 +110,24 @@ def test_variants_of_a_method_are_compared_under_their_labels(small, tmp_path):
         compare(small, ["late"], settings={"late@wide": {}}, **QUICK)
 
 
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_a_variant_may_have_its_own_training(small, tmp_path, side_by_side):
+    chosen = {"late@noisy": {"augment": "gaussian:0..1", "epochs": 1, "expert_loss": 0.5}}
+    further = {"seeds": 2, "levels": (2,), **NOISE, "verbose": 0, "side_by_side": side_by_side}
+    training = {"epochs": 2, "augment": "gaussian:0..1"}
+    both = compare(
+        small, ["late", "late@noisy"], settings=chosen, training={"epochs": 2}, out=tmp_path / "both", **further
+    )
+    assert "of late@noisy were corrupted too, by the setting augment" in both.report().read_text()
+    own = {"late": {"expert_loss": 0.5}}
+    alone = compare(small, ["late"], settings=own, training=training | {"epochs": 1}, out=tmp_path / "alone", **further)
+    columns = ["seed", "level", "metric", "value"]
+    variant = both.findings.values.filter(method="late@noisy").select(columns)
+    assert variant.equals(alone.findings.values.select(columns))
+    saved = {(load(path).augment, load(path).epochs) for path in (tmp_path / "both" / "models").iterdir()}
+    assert saved == {(None, 2), ("gaussian:0..1", 1)}
+
+
 def test_too_few_seeds_are_said(finished):
     assert "3 seeds cannot reach significance here" in finished.findings.notes[0]
     assert not finished.findings.best
@@ -338,6 +356,11 @@ def test_what_would_fail_in_every_job_is_said_at_once(small, tmp_path):
         ({"training": {"device": "gpuu"}}, "unknown device 'gpuu'"),
         ({"encoders": {"heat": "conv"}}, "cannot read modality heat"),
         ({"settings": {"late": {"expert_loss": "abc"}}}, "expert_loss|settings"),
+        ({"settings": {"late": {"lr": -1}}}, "training: lr must be a number > 0"),
+        ({"settings": {"late": {"seed": 3}}}, "unknown setting 'seed'"),
+        ({"training": {"augment": "gausian:1"}}, "did you mean 'gaussian'"),
+        ({"settings": {"late": {"augment": "haet=gaussian:1"}}}, "unknown modality 'haet'"),
+        ({"training": {"augment": "heat=multibench-series:1"}}, r"does not apply to heat \(vector"),
     ):
         with pytest.raises(InputError, match=said):
             compare(small, ["late"], seeds=1, levels=(), out=tmp_path / "run", **{"verbose": 0, **wrong})

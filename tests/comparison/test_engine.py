@@ -150,5 +150,5 @@ def test_ray_that_is_not_there_is_asked_for(small, tmp_path, monkeypatch):
 def test_other_clusters_and_no_processes_are_refused(small, tmp_path):
     with pytest.raises(InputError, match="unknown cluster 'slurm'; 'ray' is served"):
         compare(small, out=tmp_path / "run", cluster="slurm", **QUICK)
-    with pytest.raises(InputError, match="jobs must be ≥ 1, got 0"):
+    with pytest.raises(InputError, match="jobs must be a whole number ≥ 1, got 0"):
         compare(small, out=tmp_path / "run", jobs=0, **QUICK)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pytest
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, show
 from consilience.core.settings import (
     DeclaredSettings,
     Interval,
@@ -106,7 +106,7 @@ def test_unions_and_containers_are_accepted(annotation, value, plain):
 def test_unions_and_containers_are_refused(annotation, value, allowed):
     with pytest.raises(InputError) as raised:
         check_value("it", value, annotation)
-    assert str(raised.value) == f"it must be {allowed}, got {value!r}"
+    assert str(raised.value) == f"it must be {allowed}, got {show(value)}"
 
 
 def test_other_refusals_name_setting_value_and_choice():

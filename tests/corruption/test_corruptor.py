@@ -275,12 +275,12 @@ X = {"a": np.ones((4, 2)), "words": ["x y"] * 4}
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"level": -1}, InputError, "level must be finite and ≥ 0, got -1"),
-        ({"level": float("nan")}, InputError, "level must be finite"),
-        ({"level": float("inf")}, InputError, "level must be finite"),
+        ({"level": -1}, InputError, "level must be a number ≥ 0, got -1"),
+        ({"level": float("nan")}, InputError, "level must be a number ≥ 0, got nan"),
+        ({"level": float("inf")}, InputError, "level must be a number ≥ 0, got inf"),
         ({"level": "high"}, InputError, "level must be a number"),
-        ({"probability": 1.5}, InputError, "probability must be between 0 and 1, got 1.5"),
-        ({"probability": "often"}, InputError, "probability must be between 0 and 1"),
+        ({"probability": 1.5}, InputError, "probability must be a number ≥ 0 and ≤ 1, got 1.5"),
+        ({"probability": "often"}, InputError, "probability must be a number ≥ 0 and ≤ 1"),
         ({"random_state": None}, InputError, "random_state must be a whole number, got None"),
         ({"corruption": "gausian"}, UnknownNameError, "did you mean 'gaussian'"),
         ({"corruption": {"b": "drop"}}, UnknownNameError, "unknown modality 'b'"),

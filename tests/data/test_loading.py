@@ -106,7 +106,7 @@ def test_arguments_for_files_are_refused_for_named_sets():
     ],
 )
 def test_options_out_of_range_are_named(name, option, value):
-    with pytest.raises(InputError, match=f"(data set '{name}': |^){option} must be"):
+    with pytest.raises(InputError, match=f"(data set '{name}': |load_data: |^){option} must be"):
         load_data(name, **{option: value})
 
 

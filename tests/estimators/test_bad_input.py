@@ -206,7 +206,7 @@ def test_weights_and_masks_that_cannot_be(sample_weight, present, message):
 def test_nothing_before_fit(ask):
     model = FusionClassifier()
     with pytest.raises(NotFittedError):
-        getattr(model, ask) if ask == "reference_" else getattr(model, ask)(X)
+        getattr(model, ask) if ask == "reference_" else getattr(model, ask)("model" if ask == "save" else X)
 
 
 @pytest.fixture(scope="module")

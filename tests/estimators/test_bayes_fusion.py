@@ -1,6 +1,7 @@
 """`BayesFusion`: on opinions in every form, on scikit-learn experts, and what it says to bad input."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas
@@ -20,6 +21,7 @@ from sklearn.svm import LinearSVC
 
 from consilience import BayesFusion, Samples, load_data
 from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.priors import estimate_expert_priors, estimate_target_prior
 from consilience.core.errors import InputError, UnknownNameError
 
 
@@ -356,3 +358,113 @@ def test_prediction_wants_what_was_fitted(fitted):
         fitted.predict(np.zeros((5, 2, 3)))
     with pytest.raises(InputError, match="label 5"):
         fitted.score(OPINIONS, np.where(Y == 2, 5, Y))
+
+
+SHARES = np.array([0.9, 0.08, 0.02])
+
+
+def exact_experts(n=4000, seed=0, prior=None):
+    """Opinions of four exact experts that are independent given the class, under a prior; labels with other shares."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(3, size=n, p=SHARES)
+    x = 1.5 * np.eye(3)[y][:, None] + rng.normal(size=(n, 4, 3))
+    prior = np.full((4, 3), 1 / 3) if prior is None else np.asarray(prior)
+    log_p = 1.5 * x + np.log(prior)
+    truth = np.log(SHARES) + (1.5 * x).sum(axis=1)
+    return log_p, y, truth - np.logaddexp.reduce(truth, axis=1, keepdims=True)
+
+
+def loss(log_p, y):
+    return -log_p[np.arange(len(y)), y].mean()
+
+
+@pytest.mark.parametrize("calibration", ["temperature", "bias", "robust"])
+@pytest.mark.parametrize("prior", ["given", "experts"])
+def test_opinions_under_another_prior_are_moved_to_the_shares_of_y_before_fitting(calibration, prior):
+    opinions, y, _ = exact_experts()
+    test, y_test, truth = exact_experts(seed=1)
+    given = np.full(3, 1 / 3) if prior == "given" else "experts"
+    model = BayesFusion(calibration=calibration, prior=given, target_prior=SHARES).fit(opinions, y)
+    np.testing.assert_allclose(model.rule_.temperature, 1, atol=0.15)
+    assert loss(model.predict_log_proba(test), y_test) < loss(truth, y_test) + 0.02
+    uniform = truth - np.log(SHARES)
+    uniform -= np.logaddexp.reduce(uniform, axis=1, keepdims=True)
+    if prior == "given":
+        assert np.abs(model.set_params(target_prior=None).predict_proba(test) - np.exp(uniform)).mean() < 0.05
+
+
+def test_experts_of_different_priors():
+    priors = np.array([[0.6, 0.2, 0.2], [0.1, 0.1, 0.8], [1 / 3, 1 / 3, 1 / 3], [0.9, 0.08, 0.02]])
+    opinions, y, _ = exact_experts(prior=priors)
+    test, y_test, truth = exact_experts(seed=1, prior=priors)
+    model = BayesFusion(prior=priors, target_prior=SHARES).fit(opinions, y)
+    assert loss(model.predict_log_proba(test), y_test) < loss(truth, y_test) + 0.02
+    names = ["a", "b", "c", "d"]
+    named = {name: opinions[:, place] for place, name in enumerate(names)}
+    again = BayesFusion(prior=dict(zip(names, priors)), target_prior=SHARES).fit(named, y)
+    np.testing.assert_allclose(again.rule_.weights, model.rule_.weights)
+    np.testing.assert_allclose(estimate_expert_priors(opinions, y), priors, atol=0.08)
+    shares = estimate_target_prior(test, priors)
+    np.testing.assert_allclose(shares, np.bincount(y_test) / len(y_test), atol=0.02)
+    with pytest.raises(InputError, match="class 1 has share 0"):
+        BayesFusion(prior=np.array([[0.5, 0, 0.5]] * 4)).fit(opinions, y)
+
+
+def test_experts_trained_on_balanced_classes_are_warned_of():
+    opinions, y, _ = exact_experts()
+    with pytest.warns(UserWarning, match="far from the shares of the classes in y.*prior='experts'"):
+        BayesFusion().fit(opinions, y)
+    matching, y, _ = exact_experts(prior=np.tile(SHARES, (4, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BayesFusion().fit(matching, y)
+        BayesFusion(prior="experts").fit(opinions, y)
+
+
+def test_the_estimated_shares_are_those_that_predictions_use():
+    opinions, y, _ = exact_experts(prior=np.tile(SHARES, (4, 1)))
+    model = BayesFusion(target_prior="em").fit(opinions, y)
+    shifted = opinions[np.concatenate([np.flatnonzero(y == label)[:60] for label in range(3)])]
+    shares = model.estimate_target_prior(shifted)
+    assert shares.sum() == pytest.approx(1)
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.08)
+    em = model.predict_log_proba(shifted)
+    np.testing.assert_allclose(model.set_params(target_prior=shares).predict_log_proba(shifted), em, atol=1e-9)
+
+
+def test_weights_count_as_repeated_samples_do():
+    opinions, y, _ = exact_experts(600, prior=np.tile(SHARES, (4, 1)))
+    weight = np.random.default_rng(0).integers(0, 4, 600)
+    for calibration in ("temperature", "bias"):
+        weighted = BayesFusion("none", calibration=calibration).fit(opinions, y, sample_weight=weight)
+        repeated = BayesFusion("none", calibration=calibration).fit(opinions.repeat(weight, axis=0), y.repeat(weight))
+        np.testing.assert_allclose(weighted.predict_proba(opinions), repeated.predict_proba(opinions), atol=1e-6)
+    dependent = BayesFusion().fit(opinions, y, sample_weight=weight > 0)
+    left_out = BayesFusion().fit(opinions[weight > 0], y[weight > 0])
+    np.testing.assert_allclose(dependent.predict_proba(opinions), left_out.predict_proba(opinions), atol=1e-9)
+
+
+def test_experts_are_weighted_and_cross_fitted_by_group():
+    rng = np.random.default_rng(0)
+    groups = np.arange(200) // 10
+    y = rng.integers(0, 2, 200)
+    X = {name: np.eye(20)[groups] * (2 * y[:, None] - 1) + rng.normal(size=(200, 20)) for name in ("a", "b")}
+    seen = []
+
+    class Watched(LogisticRegression):
+        def fit(self, values, labels, sample_weight=None):
+            seen.append((values, sample_weight))
+            return super().fit(values, labels, sample_weight)
+
+    weight = rng.random(200) + 0.5
+    BayesFusion(experts=Watched(), folds=4).fit(X, y, sample_weight=weight, groups=groups)
+    group_of = {row.tobytes(): group for row, group in zip(X["a"], groups)}
+    for values, counted in seen[:4]:
+        trained = {group_of[row.tobytes()] for row in values}
+        assert len(values) == 10 * len(trained) < 200
+        assert len(counted) == len(values)
+    with pytest.raises(InputError, match="LinearDiscriminantAnalysis, the expert of modality 'a', does not take it"):
+        BayesFusion(experts=LinearDiscriminantAnalysis()).fit(X, y, sample_weight=weight)
+    for given, message in (({"sample_weight": -weight}, "not negative"), ({"groups": groups[:3]}, r"shape \[200\]")):
+        with pytest.raises(InputError, match=message):
+            BayesFusion(experts=Watched()).fit(X, y, **given)

@@ -271,7 +271,7 @@ def test_wrong_questions(pair):
         model.generate(["c"], given=X)
     with pytest.raises(InputError, match="given=X"):
         model.generate(["a"])
-    with pytest.raises(InputError, match="got the string 'a'"):
+    with pytest.raises(InputError, match="of must be a list, each a string or None, got 'a'"):
         model.log_likelihood(X, "a")
     with pytest.raises(InputError, match="beside those given"):
         model.log_likelihood(X, ["a"], ["a"])

@@ -186,8 +186,8 @@ def test_what_does_not_fit_is_refused(qmf, data):
     for call, said in (
         (lambda: trust_diagnostics(qmf, X), "need the targets of X, and the samples carry none"),
         (lambda: trust_diagnostics(qmf, X, y[:-1]), "there are 239 targets but 240 samples"),
-        (lambda: trust_diagnostics(qmf, X, y, level=-1), "level must be finite and ≥ 0, got -1"),
-        (lambda: trust_diagnostics(qmf, X, y, confidence=95), "confidence must be between 0 and 1, got 95"),
+        (lambda: trust_diagnostics(qmf, X, y, level=-1), "level must be a number ≥ 0, got -1"),
+        (lambda: trust_diagnostics(qmf, X, y, confidence=95), "confidence must be a number > 0 and < 1, got 95"),
         (lambda: trust_diagnostics(qmf, X, y, clip=True), "clip belongs to a corruption; give a level above 0"),
         (lambda: trust_diagnostics(LogisticRegression(), X, y), "read a fitted FusionClassifier.*LogisticRegression"),
         (lambda: trust_diagnostics(qmf, {"image": np.full((3, 3), np.nan)}, y[:3]), "at least one modality"),

@@ -82,7 +82,7 @@ def test_what_cannot_be_measured_is_refused():
         evaluate("classification", Y, PREDICTION, metrics=["nll"])
     with pytest.raises(InputError, match="'accuracy' needs predictions"):
         evaluate("classification", Y, None, P, metrics=["accuracy"])
-    with pytest.raises(UnknownNameError, match="unknown task 'ranking'"):
+    with pytest.raises(UnknownNameError, match="unknown task_kind 'ranking'"):
         evaluate("ranking", Y, PREDICTION)
 
 

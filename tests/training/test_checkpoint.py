@@ -32,11 +32,12 @@ def straight(dropout=0.3):
     [
         {"schedule": "plateau", "patience": 4, "lr": 0.5},
         {"schedule": "cosine", "warmup": 1.5, "optimizer": "sgd", "momentum": 0.9, "modality_dropout": 0.3},
+        {"augment": ["gaussian:0..1@0.5", "b=missing:10@0.5", "b=structured-drop:0..10"], "average": "mean"},
         {"precision": "64", "accumulate": 2, "clip": 0.5},
         {"precision": "bf16-true"},
         {"average": 0.9, "lr": 0.5},
     ],
-    ids=["plateau", "cosine", "64", "bf16", "average"],
+    ids=["plateau", "cosine", "augment", "64", "bf16", "average"],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, where, settings):
     settings = {"batch_size": 8, "checkpoint_seconds": 0, **settings}

@@ -58,6 +58,19 @@ def test_a_copy_has_the_same_shape_and_memory_of_its_own():
 
 
 @on_cuda
+@pytest.mark.parametrize("augment", ["gaussian:0..1", ["drop:0..3@0.5", "swapped:10@0.2"]], ids=str)
+def test_augmented_steps_are_recorded_as_well(augment):
+    data = load_data("digits")
+    how = {"epochs": 3, "batch_size": 50, "optimizer": "sgd", "lr": 1e-2, "augment": augment, "device": "cuda"}
+    logs = [
+        Model.fit("concat", data.train[:520], data.validation, trainer=Trainer(**how, cuda_graphs=asked)).logs[0].rows
+        for asked in (False, True)
+    ]
+    for one, other in zip(*logs, strict=True):
+        assert one["validation_loss"] == pytest.approx(other["validation_loss"], rel=1e-3)
+
+
+@on_cuda
 @pytest.mark.parametrize("average", [None, "mean"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop"])
 @pytest.mark.parametrize("method", ["concat", "qmf", "tmc", "pro:lowrank"])

@@ -6,6 +6,8 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+import torch
+from torch import nn
 
 from consilience.core.errors import InputError
 from consilience.methods import Spec
@@ -147,3 +149,17 @@ def test_it_decides_no_number_and_must_be_yes_or_no():
     assert Trainer(keep_memory=True).settings() == Trainer(keep_memory=False).settings()
     with pytest.raises(InputError, match="keep_memory"):
         Trainer(keep_memory="perhaps")
+
+
+def test_a_module_that_is_there_already_is_not_touched(monkeypatch):
+    module = nn.LSTM(2, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(nn.Module, "to", None)  # would set the weights of the layer anew under another thread's call
+        assert devices.moved_to(module, torch.device("cpu")) is module
+    assert next(devices.moved_to(module, torch.device("meta")).parameters()).device.type == "meta"
+
+
+@pytest.mark.parametrize("device", ["gpu", {}, None, 0.5])
+def test_unknown_devices(device):
+    with pytest.raises(InputError, match="unknown device"):
+        devices.resolve_device(device)

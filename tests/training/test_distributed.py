@@ -17,6 +17,7 @@ from consilience.training.devices import _call
 from training.toys import Explosive, NoteEveryRank, NoteRank, Witness, make, make_samples, prepare, trainer, weights
 
 pytestmark = pytest.mark.slow
+AUGMENT = ["a=gaussian:0..1", "a=swapped:10@0.2", "b=missing:10@0.3"]
 
 
 def close(first, second):
@@ -34,7 +35,9 @@ def test_two_processes_match_one_on_uneven_weighted_batches():
             validation,
             settings={"dropout": 0.0},
             encoders={name: {"name": "mlp", "hidden": [150], "dropout": 0.0} for name in samples.names},
-            trainer=Trainer(epochs=3, batch_size=15, accumulate=2, device="cpu", devices=devices, clip=0.5),
+            trainer=Trainer(
+                epochs=3, batch_size=15, accumulate=2, device="cpu", devices=devices, clip=0.5, augment=AUGMENT
+            ),
         )
         for devices in (1, 2)
     )

@@ -6,6 +6,7 @@ from sklearn.utils.class_weight import compute_class_weight, compute_sample_weig
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.core.samples import Samples
 from consilience.core.targets import Task
+from consilience.methods import Prediction
 from consilience.training import Model, Trainer
 from consilience.training.model import weigh_classes
 from training.toys import make_samples
@@ -132,3 +133,25 @@ def test_the_reference_is_the_training_sets_spread():
     np.testing.assert_allclose(statistics.std, SAMPLES["a"].std(axis=0), rtol=1e-6)
     np.testing.assert_allclose(statistics.low, SAMPLES["a"].min(axis=0))
     np.testing.assert_allclose(statistics.high, SAMPLES["a"].max(axis=0))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_output_that_is_not_finite_is_an_error(value):
+    model = Model.fit("late", SAMPLES, None, trainer=Trainer(epochs=1, device="cpu"))
+    with torch.no_grad():
+        for expert in model.method.parameters():
+            expert.fill_(value)
+    with pytest.raises(
+        InputError, match=r"prediction: the output of method 'late' is not finite in rows 0, 1, .*too large"
+    ):
+        model.predict(SAMPLES[:3], device="cpu")
+
+
+def test_a_class_may_be_excluded_but_not_all_of_them():
+    class Excludes(torch.nn.Module):
+        def forward(self, batch):
+            return Prediction(torch.tensor([[0.0, -torch.inf]] * len(batch.present)))
+
+    model = Model.fit("late", SAMPLES, None, trainer=Trainer(epochs=1, device="cpu"))
+    model.method = Excludes()
+    assert model.predict(SAMPLES[:2], device="cpu").output.isneginf().sum() == 2

@@ -10,20 +10,29 @@ import torch
 from torch import Tensor
 
 from consilience.bayes.calibration import calibrate, fit_bias_temperature, fit_robust_temperature, fit_temperature
-from consilience.bayes.class_gaussians import ClassGaussian, contrasts, fit_gaussian
-from consilience.bayes.copula import ClassCopula, fit_copula, normal_quantiles
+from consilience.bayes.class_gaussians import contrasts
+from consilience.bayes.dependence_models import (
+    DependenceModel,
+    estimate,
+    fit_dependence,
+    fit_for_one_use,
+    initial_tensors,
+    model_of,
+    tensors_of,
+)
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import Estimate, Kappa, centred, combine_terms, cross_fit, expert_weights, fit_coefficients
+from consilience.bayes.kappa import Kappa, centred, combine_terms, cross_fit, expert_weights, fit_coefficients
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
-from consilience.core.errors import InputError, unknown_name
+from consilience.bayes.row_pieces import in_pieces
+from consilience.core.errors import unknown_name
 
 Calibration = Literal["temperature", "robust", "bias"]
 # The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
 _MIN_LOG = -745.0
-# The most entries of the covariances of all classes: a gigabyte.
-_MAX_ENTRIES = 2**27
+# The most logits that are computed at a time: 8 MB in float64.
+_PIECE = 2**20
 
 
 class BayesRule(Learned):
@@ -42,6 +51,8 @@ class BayesRule(Learned):
     """
 
     prior: Tensor
+    target: Tensor
+    shift: Tensor
     temperature: Tensor
     bias: Tensor
     reliability: Tensor
@@ -51,9 +62,6 @@ class BayesRule(Learned):
     beta: Tensor
     low: Tensor
     high: Tensor
-    mean: Tensor
-    covariance: Tensor
-    knots: Tensor
 
     def __init__(
         self,
@@ -70,8 +78,11 @@ class BayesRule(Learned):
             raise unknown_name("calibration", calibration, get_args(Calibration), "None leaves opinions as they are")
         self.kappa, self.calibration = kappa, calibration
         self.modalities, self.classes = modalities, classes
+        self._prepared: tuple[list[tuple[Tensor, int]], DependenceModel] | None = None
         self.learn(
             prior=torch.full((classes,), 1 / classes),
+            target=torch.full((classes,), 1 / classes),
+            shift=torch.zeros(modalities, classes),
             temperature=torch.ones(modalities),
             bias=torch.zeros(modalities, classes),
             reliability=torch.ones(modalities),
@@ -80,22 +91,15 @@ class BayesRule(Learned):
         )
         if not self.dependent:
             return
-        features = modalities * (classes - 1)
-        if classes * features**2 > _MAX_ENTRIES:
-            raise InputError(
-                f"kappa={kappa!r} needs a covariance of {features} features for each of {classes} classes, more than "
-                f"{_MAX_ENTRIES:.1e} numbers: use kappa='none'"
-            )
+        tensors = initial_tensors(kappa, modalities, classes)
+        self._dependence = tuple(tensors)
         self.learn(
             alpha=torch.tensor(0.0),
             beta=torch.tensor(0.0),
             low=torch.zeros(modalities, classes),
             high=torch.zeros(modalities, classes),
-            mean=torch.zeros(classes, features),
-            covariance=torch.eye(features).repeat(classes, 1, 1),
+            **tensors,
         )
-        if kappa == "copula":
-            self.learn(knots=normal_quantiles(torch.float32).repeat(classes, features, 1))
 
     @property
     def dependent(self) -> bool:
@@ -114,7 +118,7 @@ class BayesRule(Learned):
         Args:
             opinions: `[n, modality, class]`.
             present, reliability: `[n, modality]`.
-            target_prior: The class prior `[class]` where the posterior is used, if it differs from the learned one.
+            target_prior: The class prior `[class]` where the posterior is used. None: that of the experts.
         """
         if present is None:
             present = torch.ones(opinions.shape[:2], dtype=torch.bool, device=opinions.device)
@@ -124,10 +128,11 @@ class BayesRule(Learned):
             # A joint estimate holds as far as the least reliable expert does.
             log_kappa = log_kappa * torch.where(present, reliability.to(z.dtype), 1.0).amin(1, keepdim=True)
         prior = self.prior.to(z.dtype)
+        target = self.target.to(z.dtype)
         return fuse(
             z,
             prior / prior.sum(),
-            target_prior=None if target_prior is None else target_prior.to(z),
+            target_prior=target / target.sum() if target_prior is None else target_prior.to(z),
             present=present,
             weights=weights,
             reliability=None if reliability is None else reliability.to(z.dtype),
@@ -136,9 +141,12 @@ class BayesRule(Learned):
 
     def calibrated(self, opinions: Tensor, present: Tensor) -> Tensor:
         """Each expert's calibrated log-probabilities, finite everywhere; computed from zeros where missing."""
+        return in_pieces(self._calibrate, self._rows_of_a_piece, opinions, present)
+
+    def _calibrate(self, opinions: Tensor, present: Tensor) -> Tensor:
         logits = opinions.to(_precise_dtype(opinions))
         logits = torch.where(present[:, :, None], logits, 0.0)
-        log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None])
+        log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None]) + self.shift.to(logits)
         z = calibrate(log_p, self.temperature.to(logits), self.bias.to(logits)).log_softmax(2)
         sound = self.reliability.to(logits)[:, None]
         return torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
@@ -157,6 +165,7 @@ class BayesRule(Learned):
         prior: np.ndarray | None = None,
         weight: np.ndarray | None = None,
         reliability: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
     ) -> BayesRule:
         """Learn from opinions on samples that the experts were not trained on.
 
@@ -164,83 +173,124 @@ class BayesRule(Learned):
             opinions: `[n, modality, class]`.
             y: Class indices `[n]`.
             present: `[n, modality]`.
-            prior: `[class]`. None: the shares of y.
+            prior: The experts' class prior, `[class]` or `[modality, class]`. None: the shares of y. Opinions under
+                another prior are moved to the shares of y before anything is learned from them.
             weight: Sample weights `[n]` in prior, calibration and coefficients; the Gaussians ignore them.
             reliability: `[n, modality]`, if `forward` will be given one.
+            groups: Labels `[n]`; κ̂ of a sample is estimated without the samples of its group.
         """
         there = np.ones(opinions.shape[:2], dtype=bool) if present is None else present
-        self.learn(prior=empirical_prior(y, self.classes, weight=weight) if prior is None else prior)
+        shares = empirical_prior(y, self.classes, weight=weight)
+        priors = np.broadcast_to(shares if prior is None else prior, (self.modalities, self.classes))
+        # A class that an expert takes for impossible has no evidence to move.
+        shift = np.where(priors > 0, np.log(shares) - np.log(np.where(priors > 0, priors, 1.0)), 0.0)
+        target = shares if prior is None else prior if np.ndim(prior) == 1 else priors.mean(axis=0)
+        self.learn(prior=shares, target=target, shift=shift)
         log_p = torch.from_numpy(np.where(there[:, :, None], opinions, 0.0).astype(np.float64)).log_softmax(2).numpy()
         self.learn(floor=_find_floor(log_p, there))
         log_p = np.maximum(log_p, self.floor.double().cpu().numpy()[:, None])
+        moved = log_p + self.shift.double().cpu().numpy()
         if self.calibration == "robust":
             shares = self.prior.double().cpu().numpy()
-            temperature, sound = fit_robust_temperature(log_p, y, shares, there, weight=weight)
+            temperature, sound = fit_robust_temperature(moved, y, shares, there, weight=weight)
             self.learn(temperature=temperature, reliability=sound)
         elif self.calibration == "temperature":
-            self.learn(temperature=fit_temperature(log_p, y, there, weight=weight))
+            self.learn(temperature=fit_temperature(moved, y, there, weight=weight))
         elif self.calibration == "bias":
-            temperature, bias = fit_bias_temperature(log_p, y, there, weight=weight)
+            temperature, bias = fit_bias_temperature(moved, y, there, weight=weight)
             self.learn(temperature=temperature, bias=bias)
         if self.dependent:
             rho = None if reliability is None else torch.from_numpy(reliability)
-            self._fit_dependence(torch.from_numpy(log_p), torch.from_numpy(y), torch.from_numpy(there), weight, rho)
+            self._fit_dependence(
+                torch.from_numpy(log_p), torch.from_numpy(y), torch.from_numpy(there), weight, rho, groups
+            )
         return self
 
     def _fit_dependence(
-        self, opinions: Tensor, y: Tensor, present: Tensor, weight: np.ndarray | None, reliability: Tensor | None
+        self,
+        opinions: Tensor,
+        y: Tensor,
+        present: Tensor,
+        weight: np.ndarray | None,
+        reliability: Tensor | None,
+        groups: np.ndarray | None,
     ) -> None:
         z = self.calibrated(opinions, present)
         scores = centred(z)
         # A Gaussian extrapolates quadratically: opinions outside the range seen in fitting are clipped to it.
         self.learn(low=scores.amin(0), high=scores.amax(0))
         x = self._coordinates(z)
-        widths = [self.classes - 1] * self.modalities
-        fit_model = fit_gaussian if self.kappa == "gaussian" else fit_copula
-
-        def fit_rows(rows: np.ndarray) -> ClassGaussian | ClassCopula:
-            used = torch.from_numpy(rows)
-            return fit_model(x[used], y[used], self.classes, widths, present[used])
 
         def fit_estimator(rows: np.ndarray) -> Any:
-            model = fit_rows(rows)
-            return lambda held_out: _estimate(model, x[held_out], present[held_out])
+            used = torch.from_numpy(rows)
+            model = fit_for_one_use(self.kappa, x[used], y[used], self.classes, self._widths, present[used])
+            return lambda held_out: estimate(model, x[held_out], present[held_out])
 
-        estimate = cross_fit(fit_estimator, y.numpy())
+        estimated = cross_fit(fit_estimator, y.numpy(), groups)
         log_prior = self.prior.to(z).clamp(min=1e-300).log()
         evidence = z - log_prior
         if reliability is not None:  # as in `fuse` and `forward`
             evidence = log_mixture(z, log_prior, reliability.to(z))
             least = torch.where(present, reliability.to(z), 1.0).amin(1, keepdim=True)
-            estimate = (least * estimate[0], None if estimate[1] is None else least * estimate[1])
-        fitted = fit_coefficients(evidence, y, log_prior, present, estimate, weight)
+            estimated = (least * estimated[0], None if estimated[1] is None else least * estimated[1])
+        fitted = fit_coefficients(evidence, y, log_prior, present, estimated, weight)
         self.learn(weights=fitted.weights, alpha=fitted.alpha, beta=fitted.beta)
-        model = fit_rows(np.arange(len(y)))
-        gaussian = model if isinstance(model, ClassGaussian) else model.gaussian
-        self.learn(mean=gaussian.mean, covariance=gaussian.covariance)
-        if isinstance(model, ClassCopula):
-            self.learn(knots=model.knots)
+        model = fit_dependence(self.kappa, x, y, self.classes, self._widths, present)
+        self.learn(**tensors_of(model))
 
     def _terms(self, z: Tensor, present: Tensor) -> tuple[Tensor | None, Tensor | None]:
         if not self.dependent:
             return None, None
-        gaussian = ClassGaussian(self.mean.to(z), self.covariance.to(z), (self.classes - 1,) * self.modalities)
-        model = gaussian if self.kappa == "gaussian" else ClassCopula(self.knots.to(z), gaussian)
-        estimate = _estimate(model, self._coordinates(z), present)
-        return combine_terms(self.weights.to(z), self.alpha.to(z), self.beta.to(z), present, estimate)
+        model = self._model(z)
+        coefficients = self.weights.to(z), self.alpha.to(z), self.beta.to(z)
+
+        def terms(some: Tensor, there: Tensor) -> Tensor:
+            return combine_terms(*coefficients, there, estimate(model, self._coordinates(some), there))[1]
+
+        return expert_weights(coefficients[0], present), in_pieces(terms, self._rows_of_a_piece, z, present)
+
+    def _model(self, like: Tensor) -> DependenceModel:
+        """The dependence model in the type of a tensor, kept with its factors for as long as no buffer changes.
+
+        What is kept is a function of the buffers alone, and is replaced in one step, so that threads may share it.
+        """
+        buffers = [self.get_buffer(name) for name in self._dependence]
+        # The version of a tensor rises when it is changed in place; one made in inference mode has none.
+        state = [(buffer, 0 if buffer.is_inference() else buffer._version) for buffer in buffers]
+        kept = self._prepared
+        if kept is not None and kept[1].mean.dtype == like.dtype and kept[1].mean.device == like.device:
+            same = (now is then and version == before for (now, version), (then, before) in zip(state, kept[0]))
+            if all(same):
+                return kept[1]
+        with torch.inference_mode(False), torch.no_grad():
+            model = model_of({name: buffer.to(like) for name, buffer in zip(self._dependence, buffers)}, self._widths)
+        if not any(buffer.is_inference() for buffer in buffers):
+            self._prepared = state, model
+        return model
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Models of 0.1 were fitted as if y followed the experts' prior, and are kept as they were."""
+        if prefix + "prior" in state_dict and prefix + "shift" not in state_dict:
+            state_dict[prefix + "shift"] = torch.zeros_like(self.shift)
+            state_dict[prefix + "target"] = state_dict[prefix + "prior"].clone()
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles do not carry the factors along."""
+        return {**self.__dict__, "_prepared": None}
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        return (self.classes - 1,) * self.modalities
+
+    @property
+    def _rows_of_a_piece(self) -> int:
+        return max(_PIECE // (self.modalities * self.classes), 1)
 
     def _coordinates(self, z: Tensor) -> Tensor:
         """Opinions as the features of the dependence models: `[n, modality·(class − 1)]`, without offsets."""
         inside = torch.maximum(torch.minimum(centred(z), self.high.to(z)), self.low.to(z))
         return (inside @ contrasts(self.classes, z.dtype).to(z.device)).flatten(1)
-
-
-def _estimate(model: ClassGaussian | ClassCopula, x: Tensor, present: Tensor) -> Estimate:
-    """ln κ̂ and ln p̂; a copula models dependence alone and has no density."""
-    if isinstance(model, ClassCopula):
-        return model.log_kappa(x, present), None
-    log_density, log_kappa = model.log_density_and_kappa(x, present)
-    return log_kappa, log_density
 
 
 def _find_floor(log_p: np.ndarray, present: np.ndarray) -> np.ndarray:

@@ -7,25 +7,29 @@ independent given the class.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import InputError, unknown_name
 
 Covariance = Literal["tied", "class", "half"]
 # The smallest variance of a direction, as a share of the mean variance: a smaller one is a rounding error.
 _MIN_VARIANCE = 1e-6
+# The most numbers of [row, class, feature] that are computed at a time: 16 MB in float64.
+PIECE = 2**21
 
 
 @dataclass(frozen=True, eq=False)
 class ClassGaussian:
     """One Gaussian for each class over the concatenated features of all modalities.
 
-    A missing modality is integrated out: densities are those of the blocks of the present modalities.
+    A missing modality is integrated out: densities are those of the blocks of the present modalities. Rows are computed
+    in pieces, and Cholesky factors are kept for the next call, so the tensors must not be changed afterwards.
 
     Attributes:
         mean: `[class, feature]`.
@@ -36,13 +40,14 @@ class ClassGaussian:
     mean: Tensor
     covariance: Tensor
     widths: tuple[int, ...]
+    _factors: dict[tuple[int, ...], tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def log_density(self, x: Tensor, present: Tensor | None = None) -> Tensor:
         """ln p(present modalities | c): x `[n, feature]`, present `[n, modality]` → `[n, class]`; 0 if none is present.
 
         x may also be `[n, class, feature]`, where each class has features of its own.
         """
-        return self._both(x, present)[0]
+        return self.log_density_and_kappa(x, present)[0]
 
     def log_kappa(self, x: Tensor, present: Tensor | None = None) -> Tensor:
         """ln κ = ln p(x_1, …, x_N | c) − Σ_j ln p(x_j | c) over the present modalities: `[n, class]`."""
@@ -50,34 +55,80 @@ class ClassGaussian:
 
     def log_density_and_kappa(self, x: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both at the cost of one."""
-        joint, own = self._both(x, present)
-        return joint, joint - own
+        classes, features = self.mean.shape
+        size = max(PIECE // (classes * features), 1)
+        return densities_by_pattern(x, present, self.widths, classes, self._block, size)
 
-    def _both(self, x: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The joint log-density of the present modalities, and the sum of those of each modality alone."""
-        if x.shape[-1] != self.mean.shape[1]:
-            raise InputError(f"the Gaussian has {self.mean.shape[1]} features, got {list(x.shape)}")
-        present = x.new_ones((len(x), len(self.widths)), dtype=torch.bool) if present is None else present
-        x = x[:, None] if x.ndim == 2 else x
-        starts = [sum(self.widths[:number]) for number in range(len(self.widths))]
-        blocks = [torch.arange(start, start + width, device=x.device) for start, width in zip(starts, self.widths)]
-        own = x.new_zeros(len(x), len(self.mean))
-        for number, block in enumerate(blocks):
-            rows = present[:, number].nonzero()[:, 0]
-            own = own.index_add(0, rows, self._block(x[rows], block))
-        joint = x.new_zeros(len(x), len(self.mean))
-        for rows, seen in patterns(present):
-            block = torch.cat([blocks[number] for number in seen])
-            joint = joint.index_add(0, rows, self._block(x[rows], block))
-        return joint, own
-
-    def _block(self, x: Tensor, block: Tensor) -> Tensor:
-        """Log-density of some features together: `[rows, 1 or class, feature]` → `[rows, class]`."""
-        lower = torch.linalg.cholesky(self.covariance[:, block[:, None], block])
-        away = (x[:, :, block] - self.mean[:, block]).permute(1, 2, 0)
+    def _block(self, x: Tensor, seen: tuple[int, ...], columns: Tensor) -> Tensor:
+        """Log-density of some modalities together: `[rows, feature]` or `[rows, class, feature]` → `[rows, class]`."""
+        lower, constant = self._factor(seen, columns)
+        x = x if x.ndim == 3 else x[:, None]
+        away = (x - self.mean[:, columns]).permute(1, 2, 0)
         white = torch.linalg.solve_triangular(lower, away, upper=False)
-        log_determinant = lower.diagonal(dim1=1, dim2=2).log().sum(1)
-        return (-0.5 * white.square().sum(1) - log_determinant[:, None] - 0.5 * len(block) * math.log(2 * math.pi)).T
+        return (constant[:, None] - 0.5 * white.square().sum(1)).T
+
+    def _factor(self, seen: tuple[int, ...], columns: Tensor) -> tuple[Tensor, Tensor]:
+        """The Cholesky factors `[class, feature, feature]` of some modalities' covariances, and ln p at the means.
+
+        Factors are kept up to twice the size of the covariances. Threads that compute the same factor at the same time
+        compute the same numbers, and either may be kept.
+        """
+        kept = self._factors.get(seen)
+        if kept is not None:
+            return kept
+        with torch.inference_mode(False), torch.no_grad():  # a factor made in inference mode could not be used outside
+            whole = len(columns) == self.mean.shape[1]
+            lower = torch.linalg.cholesky(self.covariance if whole else self.covariance[:, columns[:, None], columns])
+            log_determinant = lower.diagonal(dim1=1, dim2=2).log().sum(1)
+            factor = lower, -log_determinant - 0.5 * len(columns) * math.log(2 * math.pi)
+        size = sum(other.numel() for other, _ in list(self._factors.values())) + lower.numel()
+        if size <= 2 * self.covariance.numel():
+            self._factors[seen] = factor
+        return factor
+
+
+def densities_by_pattern(
+    x: Tensor,
+    present: Tensor | None,
+    widths: Sequence[int],
+    classes: int,
+    log_density: Callable[[Tensor, tuple[int, ...], Tensor], Tensor],
+    piece: int,
+) -> tuple[Tensor, Tensor]:
+    """ln p of the present modalities together, and ln κ, its difference to the sum of those of each alone.
+
+    Args:
+        x: `[n, feature]` or `[n, class, feature]`.
+        present: `[n, modality]`. None: all.
+        widths: The number of features of each modality.
+        classes: The number of classes.
+        log_density: From some rows of some features of x, the numbers of their modalities and those of the features to
+            ln p `[rows, class]`.
+        piece: The most rows it takes at a time.
+
+    Returns:
+        `[n, class]` each; 0 where no modality is present, and ln κ = 0 where one is.
+    """
+    if x.shape[-1] != sum(widths):
+        raise InputError(f"the Gaussian has {sum(widths)} features, got {list(x.shape)}")
+    present = x.new_ones((len(x), len(widths)), dtype=torch.bool) if present is None else present
+    blocks = torch.arange(x.shape[-1], device=x.device).split(list(widths))
+
+    def density(rows: Tensor, seen: tuple[int, ...]) -> Tensor:
+        columns = torch.cat([blocks[number] for number in seen])
+        return in_pieces(lambda some: log_density(x[some][..., columns], seen, columns), piece, rows)
+
+    zeros = x.new_zeros(len(x), classes)
+    joint = own = zeros
+    for number in range(len(widths)):
+        rows = present[:, number].nonzero()[:, 0]
+        if len(rows):
+            own = own.index_add(0, rows, density(rows, (number,)))
+    several = present & (present.sum(1, keepdim=True) > 1)
+    for rows, seen in patterns(several):
+        joint = joint.index_add(0, rows, density(rows, tuple(seen)))
+    joint = torch.where(several.any(1, keepdim=True), joint, own)
+    return joint, joint - own
 
 
 def fit_gaussian(
@@ -105,49 +156,95 @@ def fit_gaussian(
     if sum(widths) != x.shape[-1]:
         raise InputError(f"widths {list(widths)} sum to {sum(widths)}, the features are {x.shape[-1]}")
     present = x.new_ones((len(x), len(widths)), dtype=torch.bool) if present is None else present
+    mean, away, scale = class_residuals(x, y, classes, widths, present)
+    outer = scale[:, None] * scale
+    tied = None if covariance == "class" else shrunk_covariance(away, present, widths)
+    if covariance == "tied":
+        assert tied is not None
+        return ClassGaussian(mean, (tied * outer).repeat(classes, 1, 1), tuple(widths))
+    covariances = x.new_empty(classes, x.shape[-1], x.shape[-1])
+    for number in range(classes):
+        rows = (y == number).nonzero()[:, 0]
+        shrunk = shrunk_covariance(away[rows], present[rows], widths)
+        torch.mul(shrunk if tied is None else shrunk.add_(tied).div_(2), outer, out=covariances[number])
+    return ClassGaussian(mean, covariances, tuple(widths))
+
+
+def class_residuals(
+    x: Tensor, y: Tensor, classes: int, widths: Sequence[int], present: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Means of each class, and what is left without them at a root mean square of 1; arguments as for `fit_gaussian`.
+
+    Returns:
+        Means `[class, feature]`; residuals over their scale `[n, feature]`, 0 where absent; the scale `[feature]`.
+    """
     mask = present.repeat_interleave(torch.tensor(list(widths), device=x.device), dim=1).to(x.dtype)
     own = x if x.ndim == 2 else x[torch.arange(len(x), device=x.device), y]
     own = torch.where(mask > 0, own, 0.0)
-    member = torch.nn.functional.one_hot(y, classes).to(x.dtype)
     overall = own.sum(0) / mask.sum(0).clamp(min=1)
-    seen = member.T @ mask
+    sums, seen = (x.new_zeros(classes, own.shape[1]).index_add(0, y, values) for values in (own, mask))
     # A class without samples gets the overall mean: it is neither preferred nor excluded.
-    mean = torch.where(seen > 0, (member.T @ own) / seen.clamp(min=1), overall)
+    mean = torch.where(seen > 0, sums / seen.clamp(min=1), overall)
     away = (own - mean[y]) * mask
     # Shrinkage is towards equal variances, so that features are scaled first.
     scale = (away.square().sum(0) / mask.sum(0).clamp(min=1)).sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
-    away = away / scale
-    covariances = torch.zeros(classes, x.shape[-1], x.shape[-1], dtype=x.dtype, device=x.device)
-    if covariance != "tied":
-        for number in range(classes):
-            rows = (y == number).nonzero()[:, 0]
-            covariances[number] = _shrunk(away[rows], mask[rows])
-    if covariance != "class":
-        tied = _shrunk(away, mask)
-        covariances = tied.repeat(classes, 1, 1) if covariance == "tied" else (covariances + tied) / 2
-    return ClassGaussian(mean, covariances * scale[:, None] * scale, tuple(widths))
+    return mean, away / scale, scale
 
 
-def _shrunk(away: Tensor, mask: Tensor) -> Tensor:
+def shrinkage(diagonal: Tensor, squares: Tensor, fourth: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The share s and the variance v of Ledoit and Wolf's estimate (1 − s) C + s v I, never less than a rounding error.
+
+    Args:
+        diagonal: The diagonal of the empirical covariance C.
+        squares: The sum of the squares of all entries of C.
+        fourth: The sum over samples of the fourth power of their lengths.
+        n: The number of samples.
+    """
+    variance = diagonal.mean().clamp(min=_MIN_VARIANCE)
+    noise = (fourth / n - squares) / n
+    signal = squares - diagonal.square().sum() + (diagonal - variance).square().sum()
+    return (noise.clamp(min=0) / signal.clamp(min=1e-300)).clamp(max=1), variance
+
+
+def least_variance(diagonal: Tensor) -> Tensor:
+    """The smallest variance of any direction that a covariance with this diagonal is allowed."""
+    return _MIN_VARIANCE * diagonal.mean().clamp(min=_MIN_VARIANCE)
+
+
+def shrunk_covariance(away: Tensor, present: Tensor, widths: Sequence[int]) -> Tensor:
     """The covariance of rows of zero mean `[n, feature]`, absent entries 0, shrunk towards equal variances."""
     n, features = away.shape
     if n == 0:
         return torch.eye(features, dtype=away.dtype, device=away.device)
-    pairs = mask.T @ mask
-    empirical = (away.T @ away) / pairs.clamp(min=1)
-    level = empirical.diagonal().mean()
-    target = level.clamp(min=_MIN_VARIANCE) * torch.eye(features, dtype=away.dtype, device=away.device)
-    # Entries with fewer samples get more weight each; where all are present this is the usual form.
-    square = away.square() * (n / mask.sum(0).clamp(min=1))
-    noise = ((square.T @ square).sum() / n - empirical.square().sum()) / n
-    signal = (empirical - target).square().sum()
-    share = (noise.clamp(min=0) / signal.clamp(min=1e-300)).clamp(max=1)
-    shrunk = (1 - share) * empirical + share * target
+    complete = bool(present.all())
+    empirical = away.T @ away
+    square = away.square()
+    if complete:
+        empirical /= n
+    else:
+        # Counts are the same for all features of a modality.
+        repeats = torch.tensor(list(widths), device=away.device)
+        there = present.to(away.dtype)
+        pairs = (there.T @ there).clamp(min=1)
+        empirical /= pairs.repeat_interleave(repeats, 0).repeat_interleave(repeats, 1)
+        # Entries with fewer samples get more weight each; where all are present this is the usual form.
+        square *= (n / there.sum(0).clamp(min=1)).repeat_interleave(repeats)
+    diagonal = empirical.diagonal()
+    share, target = shrinkage(diagonal, empirical.square().sum(), square.sum(1).square().sum(), n)
+    empirical *= 1 - share
+    diagonal += share * target
     # Covariances over different samples need not be positive definite together, and constant features have variance 0.
-    values, vectors = torch.linalg.eigh(shrunk)
-    least = _MIN_VARIANCE * values.mean().clamp(min=_MIN_VARIANCE)
-    return shrunk if values[0] >= least else (vectors * values.clamp(min=least)) @ vectors.T
+    least = least_variance(diagonal)
+    if complete and bool(share * target >= 2 * least):
+        return empirical  # the empirical part has no negative eigenvalues
+    diagonal -= least
+    definite = not bool(torch.linalg.cholesky_ex(empirical).info)
+    diagonal += least
+    if definite:
+        return empirical
+    values, vectors = torch.linalg.eigh(empirical)
+    return empirical if values[0] >= least else (vectors * values.clamp(min=least)) @ vectors.T
 
 
 def contrasts(classes: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.class_gaussians import ClassGaussian, fit_gaussian
+from consilience.bayes.class_gaussians import PIECE, ClassGaussian, fit_gaussian
+from consilience.bayes.row_pieces import in_pieces
 
 # Quantiles that are kept of each margin, so that the model does not grow with the samples.
 KNOTS = 33
@@ -30,8 +31,19 @@ class ClassCopula:
     knots: Tensor
     gaussian: ClassGaussian
 
+    @property
+    def mean(self) -> Tensor:
+        """The means of the scores, `[class, feature]`."""
+        return self.gaussian.mean
+
     def log_kappa(self, x: Tensor, present: Tensor | None = None) -> Tensor:
         """ln κ over the present modalities: x `[n, feature]`, present `[n, modality]` → `[n, class]`."""
+        if present is None:
+            present = x.new_ones((len(x), len(self.gaussian.widths)), dtype=torch.bool)
+        size = max(PIECE // self.gaussian.mean.numel(), 1)
+        return in_pieces(self._log_kappa, size, x, present)
+
+    def _log_kappa(self, x: Tensor, present: Tensor) -> Tensor:
         return self.gaussian.log_kappa(normal_scores(x, self.knots), present)
 
 
@@ -40,7 +52,11 @@ def fit_copula(
 ) -> ClassCopula:
     """Fit margins and dependence of each class; arguments as for `fit_gaussian`."""
     knots = fit_margins(x, y, classes, widths, present)
-    return ClassCopula(knots, fit_gaussian(normal_scores(x, knots), y, classes, widths, present, **options))
+    own = torch.empty_like(x)
+    for number in range(classes):
+        rows = (y == number).nonzero()[:, 0]
+        own[rows] = normal_scores(x[rows], knots[number : number + 1])[:, 0]
+    return ClassCopula(knots, fit_gaussian(own, y, classes, widths, present, **options))
 
 
 def fit_margins(x: Tensor, y: Tensor, classes: int, widths: Sequence[int], present: Tensor | None = None) -> Tensor:

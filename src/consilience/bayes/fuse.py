@@ -29,10 +29,12 @@ from consilience.bayes.opinion_inputs import (
     read_weights_and_reliability,
     to_logits,
 )
-from consilience.bayes.posterior import active_experts, expert_evidence, log_posterior
+from consilience.bayes.posterior import active_experts, expert_evidence, kappa_of_several, log_posterior
 from consilience.core.errors import InputError
+from consilience.core.settings import checked
 
 
+@checked
 def fuse(
     opinions: Any,
     prior: Any = None,
@@ -66,7 +68,8 @@ def fuse(
         weights: Weights w_j in the same forms; 1 where left out.
         reliability: The probability ρ that an expert is sound, in the same forms; 1 where left out. ln(ρ p + (1 − ρ) π)
             takes the place of ln p: 1 changes nothing, 0 is the same as missing.
-        log_kappa: ln κ `[..., class]`, the experts' dependence. None: independent given the class.
+        log_kappa: ln κ `[..., class]`, the experts' dependence; ignored where fewer than two are active. None: they are
+            independent given the class.
         from_probabilities: Whether opinions are probabilities instead of logits.
         return_conflict: Whether to return the conflicts too.
         out: An array or tensor for the result, where no gradient is needed.
@@ -101,7 +104,7 @@ def fuse(
     by_kernel = reliability is None and gpu_fuse.supports(given)
     check = check or not by_kernel
     w, rho = read_weights_and_reliability(given, present, weights, reliability, check=check, keep_mask=by_kernel)
-    kappa = read_log_kappa(log_kappa, given, check=check)
+    kappa = kappa_of_several(read_log_kappa(log_kappa, given, check=check), active_experts(w, rho), given.experts)
     if from_probabilities:
         given = to_logits(given, active_experts(w, rho), check=check)
     needs_grad = given.requires_grad or any(value is not None and value.requires_grad for value in (w, rho, kappa))

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from consilience.bayes import opinion_inputs as inputs
 from consilience.bayes.posterior import active_experts, expert_evidence, log_posterior
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, name_rows
+from consilience.core.settings import checked
 
 
 class FusionState:
@@ -22,7 +23,8 @@ class FusionState:
 
     Args:
         prior: The experts' class prior `[class]`, for opinions that come without their own.
-        target_prior: The class prior `[class]` where the posterior will be used. None: `prior`.
+        target_prior: The class prior `[class]` where the posterior will be used. None: the mean of the priors of the
+            opinions, as in `fuse`; `prior`, if none has a prior of its own.
 
     Example:
         >>> state = FusionState([0.5, 0.25, 0.25])
@@ -34,19 +36,33 @@ class FusionState:
         array([0.5, 0.1, 0.4])
     """
 
+    @checked
     def __init__(self, prior: Any, target_prior: Any = None):
         size = np.shape(prior)
         if len(size) != 1:
             raise InputError(f"prior must have shape [class], got {list(size)}")
         self.prior = inputs.read_distribution("prior", prior, size[0])
-        self.target_prior = self.prior
+        self._target: np.ndarray | None = None
         if target_prior is not None:
-            self.target_prior = inputs.read_distribution("target_prior", target_prior, size[0])
+            self._target = inputs.read_distribution("target_prior", target_prior, size[0])
         self.count = 0
+        # How many opinions came with a prior of their own, and the sum of those.
+        self._own_count, self._own_priors = 0, np.zeros(size[0])
         self._like: inputs.Opinions | None = None
         # The sum and its rounding error, so that a value that is added and withdrawn leaves nothing behind.
         self._sum = self._error = self._excluded = torch.zeros(())
+        self._heard = torch.zeros((), dtype=torch.int64)  # active experts, [row]
 
+    @property
+    def target_prior(self) -> np.ndarray:
+        """The class prior `[class]` of the posterior."""
+        if self._target is not None:
+            return self._target
+        if not self._own_count:
+            return self.prior
+        return ((self.count - self._own_count) * self.prior + self._own_priors) / self.count
+
+    @checked
     def update(
         self,
         opinion: Any,
@@ -70,6 +86,7 @@ class FusionState:
         """
         return self._combine(1, opinion, prior, (present, weight, reliability), from_probabilities)
 
+    @checked
     def retract(
         self,
         opinion: Any,
@@ -80,36 +97,46 @@ class FusionState:
         reliability: Any = None,
         from_probabilities: bool = False,
     ) -> FusionState:
-        """Withdraw an opinion, given as in `update` with the same arguments; in any order."""
+        """Withdraw an opinion, given as in `update` with the same arguments; in any order.
+
+        Raises:
+            InputError: If it cannot have been added: there is no opinion left, or more active experts, excluded classes
+                or priors would be withdrawn than were added. Other values are not compared with those that were added.
+        """
         return self._combine(-1, opinion, prior, (present, weight, reliability), from_probabilities)
 
+    @checked
     def merge(self, other: FusionState) -> FusionState:
         """Add all opinions of another state, which must have the same target prior."""
-        if not isinstance(other, FusionState):
-            raise InputError(f"only a FusionState can be merged, got {type(other).__name__}")
-        if not np.array_equal(self.target_prior, other.target_prior):
+        mine, others = (state.prior if state._target is None else state._target for state in (self, other))
+        if (self._target is None) != (other._target is None) or not np.array_equal(mine, others):
             raise InputError(
-                f"states with different target priors cannot be merged: {self.target_prior.tolist()} and "
-                f"{other.target_prior.tolist()}"
+                f"states with different target priors cannot be merged: {mine.tolist()} and {others.tolist()}"
             )
         if other._like is not None:
             self._check_like(other._like)
             self._add(other._sum, other._excluded)
             self._error = self._error + other._error
+            self._heard = self._heard + other._heard
         self.count += other.count
+        self._own_count, self._own_priors = self._own_count + other._own_count, self._own_priors + other._own_priors
         return self
 
+    @checked
     def log_posterior(self, log_kappa: Any = None, *, return_conflict: bool = False) -> Any:
         """Return the log-posterior `[..., class]` of the opinions so far; without any, the target prior.
 
         Args:
-            log_kappa: ln κ `[..., class]` of the observations together.
+            log_kappa: ln κ `[..., class]` of the observations together; ignored where fewer than two are active.
             return_conflict: Whether to return also booleans `[...]`, True where every class is excluded; the answer
                 there is the target prior.
         """
-        like = self._like or inputs.read_opinions(np.zeros((1, len(self.prior))))
+        # A state of no rows is empty, but it has rows to be like.
+        like = self._like if self._like is not None else inputs.read_opinions(np.zeros((1, len(self.prior))))
         rows = torch.zeros(len(like), like.classes, dtype=like.compute_dtype, device=like.device)
         kappa = inputs.read_log_kappa(log_kappa, like)
+        if kappa is not None:
+            kappa = kappa.masked_fill((self._heard.to(kappa.device).expand(len(like)) < 2)[:, None], 0)
         posterior, conflict = log_posterior(
             rows + self._sum + self._error, (rows + self._excluded) > 0, inputs.log_of(self.target_prior, like), kappa
         )
@@ -141,10 +168,34 @@ class FusionState:
         evidence, excluded = expert_evidence(
             logits, inputs.log_of(base, given), weights, rho, label=lambda _: "the expert"
         )
+        active = active_experts(weights, rho)
+        heard = torch.ones_like(logits[:, 0, 0], dtype=torch.int64) if active is None else active[:, 0].to(torch.int64)
+        if sign < 0:
+            self._check_added(excluded[:, 0], heard, prior)
         self._check_like(given)
         self._add(sign * evidence[:, 0], sign * excluded[:, 0].to(torch.int64))
+        self._heard = self._heard + sign * heard
         self.count += sign
+        if prior is not None:
+            self._own_count += sign
+            self._own_priors = self._own_priors + sign * base[0]
         return self
+
+    def _check_added(self, excluded: Tensor, heard: Tensor, prior: Any) -> None:
+        """Check that an opinion that is withdrawn can be one of those that were added."""
+        if self._like is None or self.count < 1:
+            reason = "the state has none"
+        elif prior is not None and self._own_count < 1:
+            reason = "none was added with a prior of its own"
+        elif heard.shape == self._heard.shape and bool((self._heard < heard).any()):
+            rows = (self._heard < heard).nonzero().flatten().cpu().numpy()
+            reason = f"no expert was active there ({name_rows(rows)})"
+        elif excluded.shape == self._excluded.shape and bool((self._excluded < excluded).any()):
+            rows = (self._excluded < excluded).any(1).nonzero().flatten().cpu().numpy()
+            reason = f"it excludes classes that none excluded ({name_rows(rows)})"
+        else:
+            return
+        raise InputError(f"retract: this opinion was never added: {reason}")
 
     def _check_like(self, given: inputs.Opinions) -> None:
         """Check that rows, kind and device are those of the first opinion."""

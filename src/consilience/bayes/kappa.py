@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from consilience.core.errors import InputError
+
 # Penalties on coefficients of features scaled to a root mean square of 1, as if on a sum over samples.
 _RIDGE, _RIDGE_COMMON = 3.0, 0.01
 _FOLDS = 5
@@ -131,14 +133,17 @@ def fit_coefficients(
     return Coefficients(coefficients[:modalities], float(coefficients[-2]), float(coefficients[-1]))
 
 
-def cross_fit(fit: Callable[[np.ndarray], Callable[[np.ndarray], Estimate]], y: np.ndarray) -> Estimate:
+def cross_fit(
+    fit: Callable[[np.ndarray], Callable[[np.ndarray], Estimate]], y: np.ndarray, groups: np.ndarray | None = None
+) -> Estimate:
     """Compute estimates of all samples, each by a model fitted without it.
 
     Args:
         fit: Takes the rows to learn from; returns a function from other rows to their ln κ̂ and ln p̂.
         y: Class indices `[n]`.
+        groups: Labels `[n]`; samples with the same one stay together.
     """
-    fold_of = spread_folds(y, min(_FOLDS, len(y)))
+    fold_of = spread_folds(y, min(_FOLDS, len(y)), groups)
     parts, order = [], []
     for fold in np.unique(fold_of):
         held_out = np.flatnonzero(fold_of == fold)
@@ -150,17 +155,46 @@ def cross_fit(fit: Callable[[np.ndarray], Callable[[np.ndarray], Estimate]], y: 
     return log_kappa, torch.cat(densities)[back] if densities else None
 
 
-def spread_folds(y: np.ndarray, folds: int) -> np.ndarray:
+def spread_folds(y: np.ndarray, folds: int, groups: np.ndarray | None = None) -> np.ndarray:
     """Each sample's fold `[n]`, every class spread evenly over the folds.
+
+    Args:
+        y: Class indices `[n]`.
+        folds: The number of folds; with fewer groups, as many as groups.
+        groups: Labels `[n]`; samples with the same one are in the same fold, and classes are spread as evenly as that
+            allows.
 
     >>> spread_folds(np.array([0, 0, 1, 1]), 2)
     array([0, 1, 0, 1])
+    >>> spread_folds(np.array([0, 1, 0, 1, 0, 1]), 2, np.array(["a", "a", "b", "b", "c", "c"]))
+    array([0, 0, 1, 1, 0, 0])
     """
+    if groups is not None:
+        return _spread_groups(y, folds, groups)
     shuffled = np.random.default_rng(0).permutation(len(y))
     shuffled = shuffled[np.argsort(y[shuffled], kind="stable")]
     fold_of = np.empty(len(y), dtype=np.int64)
     fold_of[shuffled] = np.arange(len(y)) % folds
     return fold_of
+
+
+def _spread_groups(y: np.ndarray, folds: int, groups: np.ndarray) -> np.ndarray:
+    """The largest groups first, each to the fold whose classes are the fewest of the group's own."""
+    names, group_of = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise InputError(f"groups: cross-fitting needs at least 2 groups, all samples are of {names.tolist()}")
+    classes, class_of = np.unique(y, return_inverse=True)
+    counts = np.zeros((len(names), len(classes)))
+    np.add.at(counts, (group_of, class_of), 1)
+    shares = counts / counts.sum(axis=0)
+    held = np.zeros((min(folds, len(names)), len(classes)))
+    fold_of_group = np.empty(len(names), dtype=np.int64)
+    for group in np.argsort(-counts.sum(axis=1), kind="stable"):
+        empty = ~held.any(axis=1)
+        fold = int(np.argmin(np.where(empty, -1.0, held @ shares[group])))
+        fold_of_group[group] = fold
+        held[fold] += shares[group]
+    return fold_of_group[group_of]
 
 
 def centred(scores: Any) -> Any:

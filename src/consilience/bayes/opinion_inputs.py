@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.modalities import to_numpy
 
 # Rounding errors of 32-bit softmaxes and of printed tables are smaller; those of unnormalised scores are larger.
 SUM_TOLERANCE = 1e-3
@@ -129,13 +130,11 @@ def read_opinions(opinions: Any) -> Opinions:
 def as_floats(what: str, values: Any) -> Tensor:
     """Any array, list, table or tensor of numbers as a floating-point tensor, copied only if necessary."""
     if isinstance(values, Tensor):
-        if values.is_complex():
-            raise InputError(f"{what} must be real numbers, got {values.dtype}")
+        if values.is_complex() or values.is_quantized or values.layout != torch.strided or values.is_meta:
+            form = "without memory" if values.is_meta else f"{values.dtype}, {values.layout}"
+            raise InputError(f"{what} must be a dense tensor of real numbers, got {form}")
         return values if values.is_floating_point() else values.to(torch.get_default_dtype())
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # rows of different lengths
-        raise InputError(f"{what} must be an array of numbers: {error}") from None
+    array = to_numpy(what, values)
     if array.dtype.kind not in "biuf":
         raise InputError(f"{what} must be numbers, got {array.dtype} of shape {list(array.shape)}")
     if array.dtype not in (np.float16, np.float32, np.float64):

@@ -25,6 +25,20 @@ def active_experts(weights: Tensor | None, reliability: Tensor | None) -> Tensor
     return (weights != 0) & (reliability != 0)
 
 
+def kappa_of_several(log_kappa: Tensor | None, active: Tensor | None, experts: int) -> Tensor | None:
+    """ln κ `[row, class]`, 0 where fewer than two experts are active: there is no dependence between fewer.
+
+    Args:
+        log_kappa: `[row, class]`.
+        active: `[row, expert]`. None: all of them.
+        experts: The number of experts.
+    """
+    if log_kappa is None or (active is None and experts > 1):
+        return log_kappa
+    few = log_kappa.new_ones((), dtype=torch.bool) if active is None else active.sum(1, keepdim=True) < 2
+    return log_kappa.masked_fill(few, 0)
+
+
 def expert_evidence(
     logits: Tensor,
     log_prior: Tensor,

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from consilience.bayes.calibration import fit_bias_temperature
 from consilience.bayes.fuse import fuse
-from consilience.bayes.opinion_inputs import as_floats, read_distribution
+from consilience.bayes.opinion_inputs import as_floats, read_opinions, read_prior
 from consilience.core.errors import InputError
+from consilience.core.settings import checked
 
 
 def empirical_prior(
@@ -37,6 +39,7 @@ def empirical_prior(
     return counts / counts.sum()
 
 
+@checked
 def estimate_target_prior(
     opinions: Any,
     prior: Any,
@@ -57,7 +60,7 @@ def estimate_target_prior(
     Args:
         opinions: A posterior `[n, class]` as logits, or the opinions of several experts as `fuse` takes them, which are
             fused first.
-        prior: The shares `[class]` under which the opinions were learned.
+        prior: The shares under which the opinions were learned, `[class]`, or those of each expert, as for `fuse`.
         present, weights, log_kappa: As for `fuse`.
         from_probabilities: Whether opinions are probabilities instead of logits.
         iterations: The most iterations.
@@ -87,9 +90,36 @@ def estimate_target_prior(
     if posterior.ndim != 2 or not len(posterior):
         raise InputError(f"target prior: the posterior must have shape [n, class], got {list(posterior.shape)}")
     posterior = posterior[_as_float(conflict) == 0]  # there the answer is the prior
-    start = read_distribution("prior", prior, posterior.shape[1])
+    given = read_opinions(opinions)
+    start = read_prior(prior, given.experts, given.classes, given.names).mean(axis=0)
     estimate = maximise_likelihood(posterior, start, iterations, tolerance)
     return fused.new_tensor(estimate) if hasattr(fused, "new_tensor") else estimate
+
+
+def estimate_expert_priors(
+    opinions: np.ndarray, y: np.ndarray, present: np.ndarray | None = None, *, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """Estimate the class prior of each expert from its own opinions on labelled samples: `[modality, class]`.
+
+    With the right prior π_j, the opinions z − ln π_j + ln π_y, moved to the shares of y, need no bias per class. The
+    bias b and the temperature T of z / T + b that have the smallest log-loss therefore give π_j ∝ π_y exp(−T b).
+
+    Args:
+        opinions: Finite logits `[n, modality, class]`.
+        y: Class indices `[n]`.
+        present: `[n, modality]`.
+        weight: Sample weights `[n]`.
+
+    >>> says = np.repeat([0, 1, 0, 1], [640, 160, 40, 160])  # right four times in five, whichever class
+    >>> y = np.repeat([0, 1], [800, 200])
+    >>> estimate_expert_priors(np.log([[0.8, 0.2], [0.2, 0.8]])[says][:, None], y).round(1)
+    array([[0.5, 0.5]])
+    """
+    temperature, bias = fit_bias_temperature(opinions, y, present, weight=weight)
+    shares = empirical_prior(y, opinions.shape[2], weight=weight)
+    scores = np.log(shares) - temperature[:, None] * bias
+    odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
 
 
 def maximise_likelihood(log_posterior: np.ndarray, prior: np.ndarray, iterations: int, tolerance: float) -> np.ndarray:

@@ -13,12 +13,14 @@ from argparse import Action, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from consilience.cli import compare, data, fuse, generate, methods, predict, report, reproduce, train
+from consilience.cli import compare, data, explain, fuse, generate, methods, predict, report, reproduce, train
 from consilience.core.errors import ConsilienceError, InputError, unknown_name
 from consilience.core.stop_signals import STOP
 from consilience.version import __version__
@@ -28,6 +30,7 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "train": train,
     "predict": predict,
+    "explain": explain,
     "generate": generate,
     "fuse": fuse,
     "report": report,
@@ -187,11 +190,26 @@ def parse(given: Sequence[str]) -> tuple[str, Namespace]:
     if named is not None and named not in COMMANDS:
         raise unknown_name("command", named, COMMANDS, "See consilience --help")
     parser = build_parser(named)
+    _check_configs(given)
     try:
         chosen = parser.parse_args(list(given))
     except (ArgumentError, ArgumentTypeError) as error:
         raise InputError(_message(str(error), named)) from error
     return chosen.command, chosen[chosen.command]
+
+
+def _check_configs(given: Sequence[str]) -> None:
+    """Refuse files of options that are not UTF-8, not YAML, or too large once their aliases are replaced."""
+    named = [word.partition("=")[2] for word in given if word.startswith("--config=")]
+    named += [after for word, after in pairwise(given) if word == "--config"]
+    for path in map(Path, named):
+        if path.is_file():
+            from consilience.reproduction.yaml_lines import read_yaml
+
+            try:
+                read_yaml(path)
+            except InputError as error:
+                raise InputError(f"--config: {error}") from error
 
 
 def _message(error: str, command: str | None) -> str:

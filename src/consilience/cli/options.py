@@ -96,11 +96,17 @@ def add_training(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("training")
     encoder = "encoder of a modality: name, name:value or JSON; repeatable"
     group.add_argument("--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help=encoder)
-    group.add_argument("--setting", **_REPEATABLE, metavar="METHOD.NAME=VALUE", help="setting of a method; repeatable")
+    group.add_argument(
+        "--setting",
+        **_REPEATABLE,
+        metavar="METHOD.NAME=VALUE",
+        help="setting of a method, or of its training; repeatable",
+    )
     for name, setting in training_settings().items():
         default = "none" if setting.default is None else str(setting.default).lower()
         help = setting.help.replace("None:", "none:")  # as it is written here
-        add_option(group, name, setting.annotation, f"{help} (default: {default})")
+        several: dict[str, Any] = {"nargs": "+", "metavar": "WHAT"} if accepts(setting.annotation, ["", ""]) else {}
+        add_option(group, name, setting.annotation, f"{help} (default: {default})", **several)
 
 
 def add_passed_encoders(parser: ArgumentParser) -> None:
@@ -190,7 +196,7 @@ def columns(option: str, given: Sequence[str], command: str = "") -> dict[str, l
 def training(chosen: Namespace) -> dict[str, Any]:
     """Return the settings of training that were given."""
     given = {name: chosen[name] for name in training_settings() if chosen[name] is not None}
-    return {name: None if value == "none" else value for name, value in given.items()}
+    return {name: None if value in ("none", ["none"]) else value for name, value in given.items()}
 
 
 def encoders(chosen: Namespace) -> dict[str, Any]:

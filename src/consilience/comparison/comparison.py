@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.gather_results import Finished, differences_to, gather_findings, merits
@@ -15,8 +15,9 @@ from consilience.comparison.sources import digest_of_file
 from consilience.comparison.stacked_jobs import train_together
 from consilience.comparison.store import Store, StoreError, writing
 from consilience.comparison.summary import trust_over_seeds
-from consilience.core.errors import InputError, TrainingError, unknown_name
+from consilience.core.errors import ConsilienceError, InputError, TrainingError, unknown_name
 from consilience.core.file_names import file_name
+from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt, PositiveInt, checked
 from consilience.evaluation import find_metric
 from consilience.version import __version__
 
@@ -62,13 +63,15 @@ class Comparison:
             raise InputError(f"{len(self.bests)} sets have a best model: see bests, which is by set")
         return next(iter(self.bests.values()))
 
+    @checked
     def table(self, format: TableFormat = "console", *, worst: bool = False) -> Any:
         """Return the table: "console" for rich to print, "markdown" or "latex" as text; worst: add the worst seed."""
         from consilience.report.result_tables import main_table
 
         return main_table(self.findings, format, worst=worst)
 
-    def statistics(self, reference: str | None = None, methods: Sequence[str] | None = None) -> polars.DataFrame:
+    @checked
+    def statistics(self, reference: str | None = None, methods: Iterable[str] | None = None) -> polars.DataFrame:
         """Return differences to the reference with intervals and corrected p-values, one row per condition.
 
         Args:
@@ -95,6 +98,7 @@ class Comparison:
         """
         return trust_over_seeds(self.findings)
 
+    @checked
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report page and its figures into a folder, by default the run folder, and return its path."""
         from consilience.report.page import write_report
@@ -104,26 +108,28 @@ class Comparison:
             return write_report(self.findings, folder)
 
 
+@checked
 def compare(
     data: Any,
-    methods: Sequence[str] | None = None,
+    methods: Iterable[str] | None = None,
     *,
     corruption: str | Mapping[str, str] | Iterable[Any] | None = None,
-    levels: Sequence[float] = (0, 5, 10),
-    seeds: int = 10,
-    repeats: int = 1,
-    probability: float = 0.5,
+    levels: Iterable[NonNegativeFloat] = (0, 5, 10),
+    seeds: PositiveInt = 10,
+    repeats: PositiveInt = 1,
+    # Whole numbers stay what they are: the names of results depend on them.
+    probability: Annotated[int | float, Interval(0, 1)] = 0.5,
     metric: str | None = None,
     reference: str | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     encoders: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
-    tune: int = 0,
+    tune: NonNegativeInt = 0,
     out: str | Path | None = None,
-    jobs: int = 1,
+    jobs: PositiveInt = 1,
     side_by_side: bool = False,
     cluster: str | None = None,
-    verbose: int = 1,
+    verbose: bool | NonNegativeInt = 1,
     command: str | None = None,
     **loading: Any,
 ) -> Comparison:
@@ -191,6 +197,7 @@ def compare(
     return conclude(store, written)
 
 
+@checked
 def reopen(folder: str | Path) -> Comparison:
     """Return the comparison in a run folder, with the jobs that are finished."""
     store = Store(folder)
@@ -212,6 +219,18 @@ def reopen(folder: str | Path) -> Comparison:
 
 def conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
     """Read the results, and write the report unless it shows these results already."""
+    try:
+        return _conclude(store, written)
+    except (ConsilienceError, OSError):
+        raise
+    except Exception as error:  # a plan or a result that was changed may hold anything
+        raise InputError(
+            f"the results in {store.folder} cannot be shown ({type(error).__name__}: {error}): its plan or a result "
+            "was changed after it was written. If it is a copy, copy it again; or run the comparison in another folder"
+        ) from error
+
+
+def _conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
     finished = read_finished(store, written)
     if not finished:
         raise InputError(f"{store.folder} holds no finished result yet: run the comparison first")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
@@ -161,9 +162,13 @@ def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
 
 
 def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables with a row for each condition of each job; results of an earlier version have no diagnostics."""
-    rows: dict[str, list[dict[str, Any]]] = {"values": [], "trust": [], "diagnostics": []}
+    """The tables of what jobs measured; results of earlier versions have no diagnostics or contributions."""
+    names = ("values", "trust", "diagnostics", "contributions", "interactions")
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for job, result in good:
+        contributions = result.about.get("contributions")
+        rows["contributions"] += contribution_rows(_key(job), contributions)
+        rows["interactions"] += interaction_rows(_key(job), contributions)
         for corruption, condition in conditions(result, plan):
             key = {**_key(job), "corruption": corruption, "level": condition["level"]}
             rows["values"] += [{**key, "metric": name, "value": value} for name, value in condition["metrics"].items()]

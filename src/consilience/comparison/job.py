@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.comparison.modality_contributions import measure_contributions
 from consilience.comparison.plan import Job, Plan, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
 from consilience.core.errors import TrainingError, TrustWarning, WriteError
@@ -120,13 +121,15 @@ def examine(
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
+        "contributions": measure_contributions(model, data.test, plan.training.get("device", "auto")),
         "misplaced_trust": {name: found.r for name, found in model.misplaced_trust.items()},
         "device": device_name(next(model.method.parameters()).device),
     }
     model.recipe = data.recipe()
     store.drop_models([job])  # of a folder that was copied in part
     with writing(store.folder):
-        model.save(store.model(job), _as_estimator(model, plan, gives_weights=trust is not None))
+        training = plan.training_of(job.method, data.modalities)
+        model.save(store.model(job), _as_estimator(model, training, gives_weights=trust is not None))
     return result
 
 
@@ -135,14 +138,15 @@ def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
     from consilience.training import Model, Trainer
 
     def fit(chosen: Mapping[str, Any]) -> Model:
-        trainer = Trainer(**{**plan.training, **chosen, "seed": job.seed, "on_interrupt": "raise"})
+        training = {**plan.training_of(job.method, data.modalities), **chosen}
+        trainer = Trainer(**{**training, "seed": job.seed, "on_interrupt": "raise"})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # the report has it, once for all seeds
             return Model.fit(
                 registered_name(job.method),
                 data.train,
                 data.validation,
-                settings=plan.settings.get(job.method),
+                settings=plan.settings_of(job.method),
                 encoders={name: choice for name, choice in plan.encoders.items() if name in data.modalities},
                 task=data.task,
                 trainer=trainer,
@@ -314,9 +318,9 @@ def _validation_loss(model: Model) -> float:
     return min(losses)
 
 
-def _as_estimator(model: Model, plan: Plan, gives_weights: bool) -> dict[str, Any]:
+def _as_estimator(model: Model, training: Mapping[str, Any], gives_weights: bool) -> dict[str, Any]:
     """What makes the saved model readable by `consilience.load`."""
     kind = "FusionClassifier" if model.task.classification else "FusionRegressor"
     learned = {"gives_weights_": gives_weights, "n_iter_": max(1, sum(len(log.rows) for log in model.logs))}
-    parameters = {"method": model.name, "settings": model.settings, "columns": None, **plan.training}
+    parameters = {"method": model.name, "settings": model.settings, "columns": None, **training}
     return {"estimator": kind, "parameters": parameters, "learned": learned}

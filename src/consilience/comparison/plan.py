@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ import numpy as np
 from consilience.comparison.sources import Source, digest, tell_apart, to_json
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.file_names import check_text
+from consilience.core.settings import settings_of
+from consilience.corruption.augmentation import choose_augmentations, read_augment, within_modalities
 from consilience.data import DataSet
 from consilience.evaluation import find_metric
 from consilience.version import __version__
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 # What may grow between two calls on one run folder: finished jobs stay valid.
 EXTENDABLE = ("methods", "seeds", "reference", "metric", "registered")
+
+# Settings of training that a comparison sets itself.
+DECIDED_BY_COMPARISON = frozenset({"seed", "on_interrupt"})
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class Plan:
         levels: 0, the clean set, is always among them.
         seeds: How many; a seed varies initial weights, shuffling, noise, and the split if the data have none.
         repeats: How often noise is drawn for each seed's model.
-        settings: Method → its settings.
-        training: Settings of `Trainer`.
+        settings: Method → its settings; settings of training among them, such as `augment`, are for this method only.
+        training: Settings of `Trainer` for every method.
         tune: Random draws of learning rate and optimizer.
     """
 
@@ -77,6 +82,17 @@ class Plan:
             check_text("compare: method", name)
             if name != registered_name(name) and name not in self.settings:
                 raise InputError(f"compare: {name!r} is a variant of a method, and has no settings of its own")
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """Return the settings that a method is built with."""
+        return split_settings(method, self.settings.get(method, {}))[0]
+
+    def training_of(self, method: str, modalities: Collection[str]) -> dict[str, Any]:
+        """Return the settings of `Trainer` for a method, without augmentations of modalities that a set lacks."""
+        training = {**self.training, **split_settings(method, self.settings.get(method, {}))[1]}
+        if "augment" in training:
+            training["augment"] = within_modalities(training["augment"], modalities)
+        return training
 
     def asked(self) -> dict[str, Any]:
         """Return the plan in JSON values, with the data identified by its content.
@@ -123,6 +139,30 @@ def registered_name(method: str) -> str:
     ('qmf', 'pro:concat')
     """
     return method.partition("@")[0]
+
+
+def split_settings(method: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell the settings of a method from settings of its training; a name that both have is the method's.
+
+    >>> split_settings("lowrank@noisy", {"rank": 4, "augment": "gaussian:0..1"})
+    ({'rank': 4}, {'augment': 'gaussian:0..1'})
+    """
+    from consilience.methods import find
+    from consilience.training.training_settings import TrainingSettings
+
+    if not given.keys() & settings_of(TrainingSettings).keys():
+        return dict(given), {}
+    cls, _ = find(registered_name(method))
+    own = settings_of(cls)
+    training = {
+        name
+        for name in settings_of(TrainingSettings)
+        if name in given and name not in own and name not in DECIDED_BY_COMPARISON
+    }
+    return (
+        {name: value for name, value in given.items() if name not in training},
+        {name: value for name, value in given.items() if name in training},
+    )
 
 
 def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[str, str]) -> list[Job]:
@@ -207,12 +247,16 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
         labels = [label_of(corruption, data.modalities) for corruption in plan.corruptions]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: two of the corruptions are the same: {', '.join(labels)}")
-    fields = TrainingSettings.__dataclass_fields__.keys() - {"seed", "on_interrupt"}
+    fields = TrainingSettings.__dataclass_fields__.keys() - DECIDED_BY_COMPARISON
     for name in plan.training:
         if name not in fields:
             raise unknown_name("training setting", name, fields)
     resolve_device(TrainingSettings(**plan.training).device)
     modalities = {name for data in loaded.values() for name in data.modalities}
+    for given in (plan.training, *(split_settings(*pair)[1] for pair in plan.settings.items())):
+        for modality in read_augment(given.get("augment")):
+            if modality is not None and modality not in modalities:
+                raise unknown_name("modality", modality, modalities, "An augmentation was given for it")
     for name in plan.encoders:
         if name not in modalities:
             raise unknown_name("modality", name, modalities, "It was given in encoders")
@@ -222,11 +266,15 @@ def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
     """Build every method once as it will be trained, so that settings and encoders that do not fit raise at once."""
     from consilience import methods as room
     from consilience.core.seeding import seeded
+    from consilience.training import TrainingSettings
 
     spec = spec_of(data, plan.encoders)
+    for name in names:
+        augment = TrainingSettings(**plan.training_of(name, data.modalities)).augment
+        choose_augmentations(augment, data.modalities)
     with seeded(0):  # whose weights are not used
         for name in names:
-            room.build(registered_name(name), spec, plan.settings.get(name))
+            room.build(registered_name(name), spec, plan.settings_of(name))
 
 
 def check_members(names: Sequence[str], loaded: Mapping[str, DataSet]) -> None:

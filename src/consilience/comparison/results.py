@@ -1,7 +1,8 @@
 """The results of a comparison as plain data: every table, figure and page is drawn from these.
 
 `Findings` holds the long tables, `Block` the main table of one set over seeds, `TrustBlock` what was measured of trust,
-`Standing` the mean ranks over several sets. `comparison.gather_results` and `comparison.summary` compute them.
+`ContributionBlock` what modalities contribute, `Standing` the mean ranks over several sets. They are computed by
+`comparison.gather_results`, `comparison.summary` and `comparison.modality_contributions`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.correlation import fisher_interval
 from consilience.core.errors import InputError
+from consilience.evaluation.contributions import MeanContributions
 
 if TYPE_CHECKING:
     import polars
@@ -26,14 +28,15 @@ _COLUMNS = {
     "differences": "set corruption level method reference difference low high p p_holm significant",
     "ranks": "corruption level method rank sets",
     "timings": "set method seed training_seconds prediction_seconds parameters epochs device",
+    "contributions": "set method seed metric modality contribution half_width none all samples",
+    "interactions": "set method seed first second interaction half_width",
     "skipped": "set method reason",
     "failed": "set method seed error",
 }
 # The type of a column by the names polars gives them; the others are Float64.
 _TYPES = {
-    **dict.fromkeys(
-        ["set", "method", "corruption", "metric", "modality", "reference", "device", "reason", "error"], "String"
-    ),
+    **dict.fromkeys(["set", "method", "corruption", "metric", "modality", "first", "second"], "String"),
+    **dict.fromkeys(["reference", "device", "reason", "error"], "String"),
     **dict.fromkeys(["seed", "samples", "bin", "sets", "parameters", "epochs"], "Int64"),
     **dict.fromkeys(["static", "significant"], "Boolean"),
 }
@@ -68,6 +71,9 @@ class Findings:
                  of the main metric, method − reference, positive is better; low, high: 95 % interval
     ranks        corruption, level, method, rank, sets       mean rank over sets, 1 is best; empty for one set
     timings      set, method, seed, training_seconds, prediction_seconds, parameters, epochs, device
+    contributions  set, method, seed, metric, modality, contribution, half_width, none, all, samples
+                 Shapley values of the metric on clean test samples; half_width: of the 95 % interval over samples
+    interactions set, method, seed, first, second, interaction, half_width    of pairs of modalities
     skipped      set, method, reason            methods that cannot serve a set
     failed       set, method, seed, error       jobs that raised
 
@@ -95,6 +101,8 @@ class Findings:
     skipped: polars.DataFrame
     failed: polars.DataFrame
     diagnostics: polars.DataFrame = field(default_factory=lambda: empty_table("diagnostics"))
+    contributions: polars.DataFrame = field(default_factory=lambda: empty_table("contributions"))
+    interactions: polars.DataFrame = field(default_factory=lambda: empty_table("interactions"))
     best: dict[tuple[str, str, float], str] = field(default_factory=dict)
     standings: list[Standing] = field(default_factory=list)
     papers: dict[str, str] = field(default_factory=dict)  # method → paper, where it has one
@@ -284,6 +292,27 @@ class TrustBlock:
     set: str
     conditions: tuple[Condition, ...]
     rows: tuple[TrustRow, ...]
+
+
+@dataclass(frozen=True)
+class ContributionRow:
+    """What each modality contributes to one method, over seeds; `stds` are None for one seed."""
+
+    method: str
+    seeds: int
+    mean: MeanContributions
+    stds: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ContributionBlock:
+    """What each modality contributes on one set; `leader` is the best method on clean data by its mean."""
+
+    set: str
+    metric: str
+    modalities: tuple[str, ...]
+    rows: tuple[ContributionRow, ...]
+    leader: str
 
 
 @dataclass(frozen=True)

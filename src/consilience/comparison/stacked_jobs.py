@@ -75,7 +75,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
     from consilience.training.stacked_seeds import fit_together
 
     name = registered_name(jobs[0].method)
-    settings: dict[str, Any] = {**plan.training, "on_interrupt": "raise"}
+    settings: dict[str, Any] = {**plan.training_of(jobs[0].method, data[0].modalities), "on_interrupt": "raise"}
     trainer = Trainer(**settings)
     parts = [(split.train, split.validation) for split in data]
     try:
@@ -85,7 +85,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
                 name,
                 parts,
                 [job.seed for job in jobs],
-                settings=plan.settings.get(jobs[0].method),
+                settings=plan.settings_of(jobs[0].method),
                 encoders={name: choice for name, choice in plan.encoders.items() if name in data[0].modalities},
                 task=data[0].task,
                 trainer=trainer,

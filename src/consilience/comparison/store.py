@@ -173,8 +173,12 @@ class Store:
             about = json.loads(arrays.pop(_ABOUT).tobytes())
             if about.keys() == {_ABOUT, "arrays"}:  # else a file of an earlier version, which does not list its arrays
                 names, about = about["arrays"], about[_ABOUT]
-                return Result(about, arrays) if names == sorted(arrays) else None
-            return Result(about, arrays)
+                whole = names == sorted(arrays)
+            else:
+                whole = True
+            # What NumPy does not recognise as an array, it returns as bytes.
+            whole = whole and all(isinstance(array, np.ndarray) for array in arrays.values())
+            return Result(about, arrays) if whole and isinstance(about, dict) else None
         except Exception:  # whatever a damaged file raises: beside zipfile's errors those of zlib, NumPy's parser, …
             return None
 

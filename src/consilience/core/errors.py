@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -10,11 +11,22 @@ import numpy as np
 
 
 class ConsilienceError(Exception):
-    """Base class of all errors of this library."""
+    """Base class of all errors of this library. A message can always be printed, whatever names it quotes."""
+
+    def __str__(self) -> str:
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
 
 
 class InputError(ConsilienceError, ValueError):
     """An argument is wrong: a shape, a value, a label, a combination of arguments."""
+
+
+class WrongTypeError(InputError, TypeError):
+    """An argument is of a type that cannot be used."""
+
+
+class RowError(InputError, IndexError):
+    """A row that the samples do not have."""
 
 
 class UnknownNameError(InputError):
@@ -37,6 +49,14 @@ class WriteError(ConsilienceError, OSError):
     """A file or folder cannot be written: the disk is full, or writing is not permitted. What was there is kept."""
 
 
+class FileError(ConsilienceError, OSError):
+    """The system refuses to open, read or find a file or folder."""
+
+
+class OperationError(ConsilienceError, RuntimeError):
+    """Another library failed while an operation ran; `__cause__` is its error."""
+
+
 class TrainingError(ConsilienceError, RuntimeError):
     """Training failed: a loss is not finite, or memory is exhausted."""
 
@@ -47,6 +67,73 @@ class TrustWarning(UserWarning):
 
 class CollapseWarning(UserWarning):
     """The latent variables of a trained model carry no information about the data; the message says what to do."""
+
+
+# Whose errors are wrapped. Those of a user's own classes, such as the one by which a callback stops a search, pass.
+_BELOW = {
+    "joblib",
+    "lightning_fabric",
+    "matplotlib",
+    "narwhals",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyo3_runtime",
+    "safetensors_rust",
+    "scipy",
+    "sklearn",
+    "skops",
+    "torch",
+    "transformers",
+    *sys.stdlib_module_names,
+}
+
+
+def is_from_below(error: BaseException) -> bool:
+    """Whether an error is one of Python or of a library that we call. Exhausted memory and warnings are not wrapped."""
+    if isinstance(error, MemoryError | Warning):
+        return False
+    of = type(error).__module__.partition(".")[0]
+    # A panic of polars is not an Exception, like KeyboardInterrupt and SystemExit.
+    return of in _BELOW if isinstance(error, Exception) else of == "pyo3_runtime"
+
+
+def wrapped(error: BaseException, operation: str) -> ConsilienceError:
+    """Return an error of ours for one from below: the operation, its message on one line, and its type.
+
+    It is also of the built-in type that the error has: ValueError, TypeError, OSError or RuntimeError.
+
+    >>> wrapped(KeyError("a"), "fuse")
+    OperationError("fuse: 'a' (KeyError)")
+    """
+    kinds: tuple[tuple[type[BaseException], type[ConsilienceError]], ...] = (
+        (TypeError, WrongTypeError),
+        (ValueError, InputError),
+        (OSError, FileError),
+    )
+    ours = next((kind for type_, kind in kinds if isinstance(error, type_)), OperationError)
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an object that raises where it is printed
+        text = ""
+    if len(text) > 600:  # the end often says what to do
+        text = f"{text[:300]} … {text[-300:]}"
+    return ours(f"{operation}: {text}{' ' if text else ''}({type(error).__name__})")
+
+
+def show(value: object, limit: int = 80) -> str:
+    """Return a value for a message: its representation on one line, shortened, or its type where it has none.
+
+    >>> show([1] * 100, limit=20)
+    '[1, 1, 1, 1, 1, 1,…'
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        return f"a {type(value).__name__}"
+    # Lone surrogates and control characters would break the terminal or the file that the message is written to.
+    text = "".join(letter if letter.isprintable() else "�" for letter in text[: limit + 1])
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def unknown_name(what: str, name: object, known: Iterable[str], advice: str = "") -> UnknownNameError:
@@ -61,13 +148,13 @@ def unknown_name(what: str, name: object, known: Iterable[str], advice: str = ""
     """
     names = sorted({str(known_name) for known_name in known})
     by_lower = {known_name.lower(): known_name for known_name in names}
-    wanted = str(name).lower()
+    wanted = str(name).lower() if isinstance(name, str | int | float) else ""
     close = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.6)
     close = close or [lower for lower in by_lower if wanted and lower.startswith(wanted)]
     hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
     listing = f"Known: {', '.join(_without_families(names))}" if names else "There are none"
     return UnknownNameError(
-        f"unknown {what} {name!r}{': ' if hint else '. '}{hint}{listing}" + (f". {advice}" if advice else "")
+        f"unknown {what} {show(name)}{': ' if hint else '. '}{hint}{listing}" + (f". {advice}" if advice else "")
     )
 
 

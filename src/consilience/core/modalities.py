@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.errors import InputError, name_rows, unknown_name, wrapped
 
 Kind = Literal["vector", "image", "sequence", "tokens", "text"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -117,21 +117,25 @@ def to_numpy(what: str, values: Any) -> np.ndarray:
         cells = np.array(values.data, dtype=object)
         cells[np.ma.getmaskarray(values)] = None  # a masked value is missing
         return cells
-    if isinstance(values, np.ndarray):  # a memory-mapped array stays one
-        return values
+    if isinstance(values, np.ndarray):  # a memory-mapped array stays one; a matrix would keep two dimensions for ever
+        return values.view(np.ndarray) if isinstance(values, np.matrix) else values
     if hasattr(values, "toarray"):
         raise InputError(f"{what}: sparse matrices are not supported; convert with .toarray()")
-    if hasattr(values, "detach"):  # a tensor, recognised without importing torch
-        values = values.detach().cpu()
-        values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()  # numpy has no bfloat16
-    elif hasattr(values, "to_numpy"):  # a pandas or polars column or table
-        values = values.to_numpy()
-    strings = sum(isinstance(value, str) for value in values) if isinstance(values, list | tuple) else 0
     try:
+        if hasattr(values, "detach"):  # a tensor, recognised without importing torch
+            values = values.detach().cpu()
+            # numpy has no bfloat16
+            values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+        elif hasattr(values, "to_numpy"):  # a pandas or polars column or table
+            values = values.to_numpy()
+        strings = sum(isinstance(value, str) for value in values) if isinstance(values, list | tuple) else 0
         # Without a dtype, numpy would convert numbers and NaNs among strings to strings.
         return np.asarray(values, dtype=object if 0 < strings < len(values) else None)
-    except ValueError as error:
-        raise InputError(f"{what}: rows of different lengths do not make an array ({error})") from None
+    except Exception as error:
+        # Besides ragged lists: tensors without memory or of a type of torch alone, 128-bit columns, foreign objects.
+        if isinstance(error, ValueError) and isinstance(values, list | tuple):
+            raise InputError(f"{what}: rows of different lengths do not make an array ({error})") from None
+        raise wrapped(error, f"{what}: a {type(values).__name__} cannot be read as an array") from error
 
 
 def unbox(values: np.ndarray) -> np.ndarray:
@@ -145,7 +149,10 @@ def unbox(values: np.ndarray) -> np.ndarray:
     cells = [np.nan if is_missing(cell) else cell for cell in values.ravel().tolist()]
     if not all(isinstance(cell, Real | np.bool_) for cell in cells):
         return values
-    return np.array(cells, dtype=np.float64).reshape(values.shape)
+    try:
+        return np.array(cells, dtype=np.float64).reshape(values.shape)
+    except OverflowError:  # a whole number beyond the largest float
+        return values
 
 
 def read_modality(name: str, given: Any, kind: Kind | None, length: Any) -> tuple[Modality, Values, np.ndarray | None]:

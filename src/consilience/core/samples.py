@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.errors import InputError, RowError, name_rows, show, unknown_name
 from consilience.core.file_names import check_text
 from consilience.core.modalities import (
     KINDS,
@@ -23,6 +23,7 @@ from consilience.core.modalities import (
     to_numpy,
     unbox,
 )
+from consilience.core.settings import Names, OwnCheck, checked
 
 __all__ = ["KINDS", "SCAN_BYTES", "Kind", "MappedRows", "Modality", "Samples", "Values", "as_rows", "check_weight"]
 
@@ -65,14 +66,15 @@ class Samples:
         self.y, self.weight, self.index = y, weight, index
 
     @classmethod
+    @checked
     def of(
         cls,
-        X: Mapping[str, Any] | Samples,
+        X: Annotated[Mapping[str, Any] | Samples, OwnCheck],
         y: Any = None,
         *,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, Any] | None = None,
         lengths: Mapping[str, Any] | None = None,
-        present: Mapping[str, Any] | np.ndarray | None = None,
+        present: Any = None,
         weight: Any = None,
         index: Any = None,
     ) -> Samples:
@@ -99,7 +101,7 @@ class Samples:
             if kinds or lengths:
                 raise InputError("Samples have kinds and lengths already: leave kinds= and lengths= out")
             return X._with(y=y, weight=weight, present=present, index=index)
-        if not isinstance(X, Mapping):
+        if not isinstance(X, Mapping) or hasattr(X, "toarray"):  # some sparse matrices are mappings too
             raise InputError(
                 f"samples must be a mapping of modality name → values, got {type(X).__name__}"
                 + (": give its .train or .test part" if hasattr(X, "train") and hasattr(X, "test") else "")
@@ -148,18 +150,20 @@ class Samples:
         return iter(self.modalities)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.modalities
+        return isinstance(name, str) and name in self.modalities
 
     def keys(self) -> tuple[str, ...]:
         """Return the names of the modalities; `dict(samples)` uses it."""
         return self.names
 
+    @checked
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             self._position(key)
             return self.values[key]
         return self.select(key)
 
+    @checked
     def select(self, rows: Any) -> Samples:
         """Return the samples of some rows: an integer, a slice, integers or a boolean mask `[n]`."""
         rows = as_rows(rows, len(self))
@@ -172,10 +176,11 @@ class Samples:
             index=self.index[rows],
         )
 
-    def only(self, names: Sequence[str]) -> Samples:
+    @checked
+    def only(self, names: Names) -> Samples:
         """Return the samples with fewer modalities, in the order of `names`."""
-        if not len(names) or len(set(names)) < len(names):
-            raise InputError(f"choose at least one modality, each once, got {list(names)}")
+        if not names or len(set(names)) < len(names):
+            raise InputError(f"choose at least one modality, each once, got {show(names)}")
         columns = [self._position(name) for name in names]
         return self._copy(
             modalities={name: self.modalities[name] for name in names},
@@ -184,6 +189,7 @@ class Samples:
             lengths={name: self.lengths[name] for name in names if name in self.lengths},
         )
 
+    @checked
     def replaced(
         self,
         values: Mapping[str, Values],
@@ -207,17 +213,22 @@ class Samples:
         """The samples with some attributes changed."""
         return Samples(**(vars(self) | changed))
 
+    @checked
     def present_in(self, name: str) -> np.ndarray:
         """Return which samples have a modality, booleans `[n]`."""
         return self.present[:, self._position(name)]
 
-    def present_among(self, names: Sequence[str]) -> np.ndarray:
+    @checked
+    def present_among(self, names: Names) -> np.ndarray:
         """Return which of these modalities each sample has, booleans `[n, name]`; False where there is no such one."""
-        absent = np.zeros(len(self), dtype=bool)
-        return np.stack([self.present_in(name) if name in self else absent for name in names], axis=1)
+        absent = np.zeros((len(self), 1), dtype=bool)
+        columns = [self.present_in(name)[:, None] if name in self else absent for name in names]
+        return np.concatenate([absent[:, :0], *columns], axis=1)
 
+    @checked
     def read(self, name: str, rows: Any = slice(None)) -> np.ndarray:
         """Return the values of some rows `[rows, *shape]` in memory, missing ones as zeros or empty strings."""
+        rows = rows if isinstance(rows, slice) else as_rows(rows, len(self))
         value = np.asarray(self[name][rows])
         missing = ~self.present_in(name)[rows]
         if missing.any():
@@ -271,7 +282,7 @@ def as_rows(rows: Any, n: int) -> np.ndarray:
         rows = rows[0]  # scikit-learn asks for X[rows, ...]
     if isinstance(rows, slice):
         return np.arange(n)[rows]
-    selected = np.asarray(rows)
+    selected = to_numpy("rows", rows)
     if selected.size == 0 and selected.dtype.kind == "f":  # an empty list
         selected = selected.astype(np.int64)
     if selected.dtype.kind not in "biu" or selected.ndim > 1:
@@ -280,6 +291,9 @@ def as_rows(rows: Any, n: int) -> np.ndarray:
             f"{list(selected.shape)}; samples.only(names) chooses modalities"
         )
     if selected.dtype.kind != "b":
+        outside = (selected < -n) | (selected >= n)
+        if outside.any():
+            raise RowError(f"there is no row {selected[outside].flat[0]}: the {n} samples are rows 0 … {n - 1}")
         return np.atleast_1d(selected)
     if selected.shape != (n,):
         raise InputError(f"a mask of {selected.size} entries cannot select from {n} samples")

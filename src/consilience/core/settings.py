@@ -3,7 +3,8 @@
     def __init__(self, spec: Spec, *, width: PositiveInt = 128, mode: Literal["add", "concat"] = "add"): ...
 
 A string in `Annotated` is the help of that setting. Whatever takes settings (methods, encoders, data sets, training)
-is checked by `check_settings`, `checked` or `check_fields`, so that every refusal reads the same.
+is checked by `check_settings`, `checked` or `check_fields`, so that every refusal reads the same. `core.annotations`
+says what an annotation allows.
 """
 
 from __future__ import annotations
@@ -11,49 +12,57 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import math
 import sys
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Any, TypeVar
 
-import numpy as np
+from consilience.core.annotations import (
+    Fraction,
+    Interval,
+    Names,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OwnCheck,
+    PositiveFloat,
+    PositiveInt,
+    Rate,
+    Share,
+    accepts,
+    check_value,
+    describe,
+    plain_type,
+)
+from consilience.core.errors import ConsilienceError, is_from_below, unknown_name, wrapped
 
-from consilience.core.errors import InputError, unknown_name
+__all__ = [
+    "DeclaredSettings",
+    "Fraction",
+    "Interval",
+    "Names",
+    "NonNegativeFloat",
+    "NonNegativeInt",
+    "OwnCheck",
+    "PositiveFloat",
+    "PositiveInt",
+    "Rate",
+    "Setting",
+    "Share",
+    "accepts",
+    "arguments_checked",
+    "check_fields",
+    "check_settings",
+    "check_value",
+    "checked",
+    "describe",
+    "plain_type",
+    "resolve",
+    "settings_of",
+]
 
 _REQUIRED = inspect.Parameter.empty
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The numbers from `low` to `high`; `above` and `below` exclude the end itself."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    above: bool = False
-    below: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        low = value > self.low if self.above else value >= self.low
-        return low and (value < self.high if self.below else value <= self.high)
-
-    def __str__(self) -> str:
-        ends = []
-        if self.low > -math.inf:
-            ends.append(f"{'>' if self.above else '≥'} {self.low:g}")
-        if self.high < math.inf:
-            ends.append(f"{'<' if self.below else '≤'} {self.high:g}")
-        return " and ".join(ends)
-
-
-PositiveInt = Annotated[int, Interval(1)]
-NonNegativeInt = Annotated[int, Interval(0)]
-PositiveFloat = Annotated[float, Interval(0, above=True)]
-NonNegativeFloat = Annotated[float, Interval(0)]
-Rate = Annotated[float, Interval(0, 1, below=True)]
-Fraction = Annotated[float, Interval(0, 1)]
+_NOTHING = object()
 
 
 @dataclass(frozen=True)
@@ -75,66 +84,13 @@ class Setting:
         return describe(self.annotation)
 
 
-def check_value(name: str, value: Any, annotation: Any, where: str = "") -> Any:
-    """Check one value against an annotation.
-
-    Args:
-        name: The setting's name, for the message.
-        value: What was given. NumPy scalars become Python values.
-        annotation: Such as `PositiveInt`, `float | None`, `Literal["add", "mul"]` or `Sequence[PositiveInt]`.
-        where: What the setting belongs to, put before the message ("training").
-
-    Returns:
-        The value; whole numbers given for a float become floats.
-
-    Raises:
-        UnknownNameError: If the value is not one of the words of a `Literal`.
-        InputError: If the value has another type or lies outside its range.
-
-    Example:
-        >>> check_value("layers", 0, PositiveInt, "training")
-        Traceback (most recent call last):
-        consilience.core.errors.InputError: training: layers must be a whole number ≥ 1, got 0
-    """
-    accepted, result = _accept(value, annotation)
-    if accepted:
-        return result
-    words = [word for member in _members(annotation) for word in _words(member)]
-    if words and all(_words(member) or member in (None, type(None)) for member in _members(annotation)):
-        raise unknown_name(name, value, words, f"It was given for {where}" if where else "")
-    raise InputError(f"{where + ': ' if where else ''}{name} must be {describe(annotation)}, got {value!r}")
-
-
-def accepts(annotation: Any, value: Any) -> bool:
-    """Return whether an annotation allows a value.
-
-    >>> accepts(PositiveInt | None, None), accepts(PositiveInt, 0)
-    (True, False)
-    """
-    return _accept(value, annotation)[0]
-
-
-def describe(annotation: Any) -> str:
-    """Say in words what an annotation allows.
-
-    >>> describe(PositiveInt | None)
-    'a whole number ≥ 1 or None'
-    """
-    return _either([_describe_member(member) for member in _members(annotation)])
-
-
-def plain_type(annotation: Any) -> Any:
-    """Return an annotation without ranges and help.
-
-    >>> plain_type(Annotated[PositiveInt | None, "help"])
-    typing.Optional[int]
-    """
-    return Union[tuple(map(_bare, _members(annotation)))]  # noqa: UP007  (built at run time)
+_Checks = tuple[tuple[Setting | None, ...], dict[str, Setting]]
 
 
 def settings_of(declaring: Callable[..., Any]) -> dict[str, Setting]:
     """Return the declared settings of a dataclass (its fields) or of a function or class (keyword-only parameters).
 
+    >>> from typing import Annotated
     >>> def build(*, width: Annotated[int, Interval(1), "of the output"] = 8): ...
     >>> settings_of(build)["width"].help
     'of the output'
@@ -161,7 +117,7 @@ def _settings_of(declaring: Any) -> dict[str, Setting]:
         ]
     found = {}
     for name, annotation, default, names in declared:
-        resolved = _resolve(annotation, names)
+        resolved = resolve(annotation, names)
         texts = [item for item in getattr(resolved, "__metadata__", ()) if isinstance(item, str)]
         found[name] = Setting(name, resolved, default, texts[0] if texts else "")
     return found
@@ -202,15 +158,97 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def checked(function: _Function) -> _Function:
-    """Check the keyword-only arguments of a function whenever it is called.
+    """Check the arguments of a public function by their annotations whenever it is called.
+
+    A value that is the default itself is not checked. What other libraries raise while the function runs is raised as
+    an error of ours that names the function; `__cause__` is the original.
 
     >>> @checked
-    ... def build(*, width: PositiveInt = 8) -> int:
-    ...     return width
-    >>> build(width=0)
+    ... def build(data: Any, *, width: PositiveInt = 8) -> float:
+    ...     return len(data) / width
+    >>> build([], width=0)
     Traceback (most recent call last):
-    consilience.core.errors.InputError: width must be a whole number ≥ 1, got 0
+    consilience.core.errors.InputError: build: width must be a whole number ≥ 1, got 0
+    >>> build(None)
+    Traceback (most recent call last):
+    consilience.core.errors.WrongTypeError: build: object of type 'NoneType' has no len() (TypeError)
     """
+    checking = arguments_checked(function)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **given: Any) -> Any:
+        try:
+            return checking(*arguments, **given)
+        except ConsilienceError:
+            raise
+        except BaseException as error:
+            if not is_from_below(error):
+                raise
+            raise wrapped(error, operation_of(function, arguments)) from error
+
+    return typing.cast(_Function, call)
+
+
+def arguments_checked(function: _Function) -> _Function:
+    """Check arguments as `checked` does, and let every error pass as it is, such as those of a user's own modules."""
+    known: list[_Checks] = []  # filled by the first call: annotations may name what is imported later
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **given: Any) -> Any:
+        if not known:
+            known.append(_checks_of(function))
+        by_place, by_name = known[0]
+        if by_place and arguments:
+            arguments = _check_places(function, by_place, arguments)
+        for name in given:
+            setting = by_name.get(name)
+            if setting is not None and given[name] is not setting.default:
+                given[name] = setting.check(given[name], operation_of(function, arguments))
+        return function(*arguments, **given)
+
+    return typing.cast(_Function, call)
+
+
+def operation_of(function: Callable[..., Any], arguments: Sequence[Any]) -> str:
+    """The name of a function in messages; a method is named after the class of its object."""
+    name = function.__qualname__.rpartition("<locals>.")[2]
+    _, dot, method = name.rpartition(".")
+    if not dot or not arguments:
+        return name
+    cls = arguments[0] if isinstance(arguments[0], type) else type(arguments[0])
+    return cls.__name__ if method == "__init__" else f"{cls.__name__}.{method}"
+
+
+def _checks_of(function: Callable[..., Any]) -> _Checks:
+    """The settings that are checked, by place up to the last of them, and by name."""
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    by_name: dict[str, Setting] = {}
+    places: list[Setting | None] = []
+    for parameter in inspect.signature(function).parameters.values():
+        annotation = resolve(parameter.annotation, names)
+        # An annotation that allows anything need not be checked.
+        setting = None if accepts(annotation, _NOTHING) else Setting(parameter.name, annotation, parameter.default)
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            places.append(setting)
+        if setting is not None and parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            by_name[parameter.name] = setting
+    while places and places[-1] is None:
+        places.pop()
+    return tuple(places), by_name
+
+
+def _check_places(
+    function: Callable[..., Any], by_place: tuple[Setting | None, ...], arguments: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    fitting = list(arguments)
+    for place, (setting, value) in enumerate(zip(by_place, arguments)):
+        if setting is not None and value is not setting.default:
+            fitting[place] = setting.check(value, operation_of(function, arguments))
+    return tuple(fitting)
+
+
+def _settings_checked(function: _Function) -> _Function:
+    """Check the keyword-only arguments of a function whenever it is called."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **given: Any) -> Any:
@@ -234,7 +272,7 @@ class DeclaredSettings:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _settings_checked(cls.__init__)  # type: ignore[method-assign]
 
 
 def check_fields(instance: Any, where: str, declaring: type | None = None) -> None:
@@ -243,7 +281,7 @@ def check_fields(instance: Any, where: str, declaring: type | None = None) -> No
         object.__setattr__(instance, name, setting.check(getattr(instance, name), where))
 
 
-def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
+def resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
     """The annotation behind a string; one that names what is imported for type checkers only is not checked."""
     if not isinstance(annotation, str):
         return annotation
@@ -251,128 +289,3 @@ def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
         return eval(annotation, dict(names))  # noqa: S307 - an annotation in a source file, never what a user gives
     except NameError:
         return Any
-
-
-def _members(annotation: Any) -> list[Any]:
-    """The alternatives of a union, each number within the ranges of `Annotated` around it; other annotations alone."""
-    ranges, bare = _ranges(annotation), _bare(annotation)
-    if typing.get_origin(bare) not in (Union, types.UnionType):
-        return [annotation if ranges else bare]
-    members = [member for part in typing.get_args(bare) for member in _members(part)]
-    return [Annotated[member, *ranges] if ranges and _bare(member) in (int, float) else member for member in members]
-
-
-def _ranges(annotation: Any) -> list[Interval]:
-    return [item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Interval)]
-
-
-def _bare(annotation: Any) -> Any:
-    return annotation.__origin__ if typing.get_origin(annotation) is Annotated else annotation
-
-
-def _words(member: Any) -> tuple[str, ...]:
-    """The words of a `Literal` of strings; none for any other annotation."""
-    words = typing.get_args(member) if typing.get_origin(member) is Literal else ()
-    return words if all(isinstance(word, str) for word in words) else ()
-
-
-def _accept(value: Any, annotation: Any) -> tuple[bool, Any]:
-    """Whether a value fits one of the alternatives, and the value to use."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    for member in _members(annotation):
-        fits, result = _fit(value, member)
-        if fits:
-            return True, result
-    return False, value
-
-
-def _fit(value: Any, member: Any) -> tuple[bool, Any]:
-    ranges, member = _ranges(member), _bare(member)
-    origin = typing.get_origin(member)
-    if member in (Any, _REQUIRED) or isinstance(member, TypeVar):
-        return True, value
-    if origin is Literal:
-        return any(type(value) is type(word) and value == word for word in typing.get_args(member)), value
-    if member in (None, type(None)):
-        return value is None, value
-    if member is bool:
-        return isinstance(value, bool), value
-    if member in (int, float):
-        return _fit_number(value, member, ranges)
-    if origin in (Sequence, list, tuple):
-        return _fit_sequence(value, member)
-    if origin in (Mapping, dict):
-        return _fit_mapping(value, member)
-    kind = origin or member
-    return not isinstance(kind, type) or isinstance(value, kind), value
-
-
-def _fit_number(value: Any, kind: type, ranges: list[Interval]) -> tuple[bool, Any]:
-    if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
-        return False, value
-    try:
-        number = kind(value)
-    except OverflowError:  # a whole number beyond the largest float
-        return False, value
-    if kind is float and not math.isfinite(number):
-        return False, value
-    return all(value in allowed for allowed in ranges), number
-
-
-def _fit_sequence(value: Any, member: Any) -> tuple[bool, Any]:
-    """Check the elements; what is neither a list nor a tuple, such as a range, becomes a list."""
-    value = value.tolist() if isinstance(value, np.ndarray) else value
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return False, value
-    fixed = _fixed_elements(member)
-    if fixed and len(value) != len(fixed):
-        return False, value
-    kinds = fixed or (typing.get_args(member) or (Any,))[:1] * len(value)
-    fitted = [_accept(item, kind) for item, kind in zip(value, kinds)]
-    items = [item for _, item in fitted]
-    return all(fits for fits, _ in fitted), tuple(items) if isinstance(value, tuple) else items
-
-
-def _fit_mapping(value: Any, member: Any) -> tuple[bool, Any]:
-    """Check the values; the keys are not checked."""
-    kind = (typing.get_args(member) or (Any, Any))[1]
-    if not isinstance(value, typing.get_origin(member)) or kind is Any:
-        return isinstance(value, typing.get_origin(member)), value
-    fitted = {key: _accept(item, kind) for key, item in value.items()}
-    return all(fits for fits, _ in fitted.values()), {key: item for key, (_, item) in fitted.items()}
-
-
-def _fixed_elements(member: Any) -> tuple[Any, ...]:
-    """The annotations of a tuple of fixed length, element by element; none for any other annotation."""
-    kinds = typing.get_args(member) if typing.get_origin(member) is tuple else ()
-    return () if Ellipsis in kinds else kinds
-
-
-def _either(words: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _describe_member(member: Any) -> str:
-    ranges, member = _ranges(member), _bare(member)
-    if typing.get_origin(member) is Literal:
-        return _either([repr(word) for word in typing.get_args(member)])
-    if member in (int, float):
-        return " ".join(
-            filter(None, ("a whole number" if member is int else "a number", " and ".join(map(str, ranges))))
-        )
-    if member in (None, type(None)):
-        return "None"
-    if member is bool:
-        return "True or False"
-    if member is str:
-        return "a string"
-    origin = typing.get_origin(member)
-    if origin in (Sequence, list, tuple):
-        if fixed := _fixed_elements(member):
-            return f"a list of {len(fixed)} ({', '.join(map(describe, fixed))})"
-        return "a list" + "".join(f", each {describe(kind)}" for kind in typing.get_args(member)[:1])
-    if origin in (Mapping, dict):
-        kinds = [kind for kind in typing.get_args(member)[1:] if kind is not Any]
-        return "a mapping" + "".join(f", each value {describe(kind)}" for kind in kinds)
-    return f"a {getattr(origin or member, '__name__', str(member))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -182,7 +183,11 @@ def infer_task_kind(y: np.ndarray) -> TaskKind:
 
 def check_labels(y: np.ndarray) -> np.ndarray:
     """Check labels `[n]`: integers, strings, booleans or whole-numbered floats."""
+    if isinstance(y, list | tuple):
+        check_no_trailing_nulls("targets", y)
     labels = _as_array(y)
+    if labels.dtype.kind == "f" and isinstance(y, list | tuple) and all(isinstance(label, int) for label in y):
+        raise InputError("targets hold whole numbers of which some need more than 64 bits: make all labels strings")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -206,6 +211,22 @@ def check_labels(y: np.ndarray) -> np.ndarray:
     if labels.dtype.kind not in "biufUS":
         raise InputError(f"targets of type {labels.dtype} are not labels: use integers, strings or booleans")
     return labels
+
+
+def check_no_trailing_nulls(what: str, labels: Sequence[Any]) -> None:
+    """Refuse strings that end in a null character, which numpy would drop: two labels would become one.
+
+    >>> check_no_trailing_nulls("targets", ["a", "a\\0"])
+    Traceback (most recent call last):
+    consilience.core.errors.InputError: targets: 'a\\x00' ends in a null character (row 1): remove it
+    """
+    rows = [
+        row
+        for row, label in enumerate(labels)
+        if (isinstance(label, str) and label.endswith("\0")) or (isinstance(label, bytes) and label.endswith(b"\0"))
+    ]
+    if rows:
+        raise InputError(f"{what}: {labels[rows[0]]!r} ends in a null character ({name_rows(rows)}): remove it")
 
 
 def check_numbers(y: np.ndarray) -> np.ndarray:
@@ -252,7 +273,11 @@ def _unbox_labels(labels: list[Any]) -> np.ndarray:
     if len({isinstance(label, str) for label in labels}) > 1:
         types = ", ".join(sorted({type(label).__name__ for label in labels}))
         raise InputError(f"targets mix strings with other labels (types {types}): make all labels strings")
-    return np.array(labels)
+    check_no_trailing_nulls("targets", labels)
+    array = np.array(labels)
+    if array.dtype.kind == "f" and all(isinstance(label, int) for label in labels):
+        raise InputError("targets hold whole numbers of which some need more than 64 bits: make all labels strings")
+    return array
 
 
 def _listed(classes: np.ndarray, limit: int = 10) -> str:

@@ -8,6 +8,7 @@ Where to look:
 - `published_noise`: the noise of published tables.
 - `seeded_noise`: the random numbers of all of these.
 - `corruptor`: `corrupt`, which draws the samples to hit and applies a corruption to them.
+- `augmentation`: how training with corruptions is written, and its levels. `tensor_noise`: `seeded_noise` as tensors.
 - `reference`: the statistics that scale it. `regions`: the part of a sample that is hit.
 - `corruptions`: what a corruption is, and their registry. `mapping_output`: results in the form of the input.
 """

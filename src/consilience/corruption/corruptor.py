@@ -15,6 +15,7 @@ import numpy as np
 from consilience.core.errors import InputError, UnsupportedError, unknown_name
 from consilience.core.modalities import without_padding
 from consilience.core.samples import SCAN_BYTES, Modality, Samples, Values
+from consilience.core.settings import Fraction, NonNegativeFloat, checked
 from consilience.corruption.corruptions import DEFAULT, NUMBERS, Corruption, Portion, corruption_names, find_corruption
 from consilience.corruption.mapping_output import like_given
 from consilience.corruption.reference import Reference, Statistics
@@ -40,6 +41,7 @@ class Corruptor:
         True
     """
 
+    @checked
     def __init__(self, reference: Samples | Mapping[str, Any]):
         self.reference = Reference(reference)
 
@@ -54,13 +56,14 @@ class Corruptor:
     @overload
     def apply(self, X: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]: ...
 
+    @checked
     def apply(
         self,
         X: Samples | Mapping[str, Any],
         corruption: str | Mapping[str, str] | None = None,
-        level: float = 1.0,
+        level: NonNegativeFloat = 1.0,
         *,
-        probability: float = 0.5,
+        probability: Fraction = 0.5,
         modalities: str | Iterable[str] | None = None,
         random_state: int = 0,
         clip: bool = False,
@@ -69,9 +72,6 @@ class Corruptor:
     ) -> Samples | dict[str, Any]:
         """Corrupt samples or a mapping of arrays; the arguments are those of `corrupt`."""
         samples = _read(X, index)
-        level, probability = _check_level(level), _check_probability(probability)
-        if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
-            raise InputError(f"corrupt: random_state must be a whole number, got {random_state!r}")
         chosen = _choose(samples.modalities, corruption, modalities)
         _check_options(options, chosen)
         for name in chosen:
@@ -83,7 +83,7 @@ class Corruptor:
                 own = {key: value for key, value in options.items() if key in entry.options}
                 change = partial(_change, entry, level=level, clip=clip, options=own)
                 noise = Noise(int(random_state), name, entry.name)
-                damaged = _corrupt_rows(damaged, name, rows, change, noise, self.reference, reads=not entry.hides)
+                damaged = corrupt_rows(damaged, name, rows, change, noise, self.reference, reads=not entry.hides)
         return damaged if isinstance(X, Samples) else like_given(X, samples, damaged)
 
 
@@ -95,12 +95,13 @@ def corrupt(X: Samples, *args: Any, **kwargs: Any) -> Samples: ...
 def corrupt(X: Mapping[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]: ...
 
 
+@checked
 def corrupt(
     X: Samples | Mapping[str, Any],
     corruption: str | Mapping[str, str] | None = None,
-    level: float = 1.0,
+    level: NonNegativeFloat = 1.0,
     *,
-    probability: float = 0.5,
+    probability: Fraction = 0.5,
     modalities: str | Iterable[str] | None = None,
     reference: Samples | Mapping[str, Any] | None = None,
     random_state: int = 0,
@@ -158,22 +159,6 @@ def _read(X: Samples | Mapping[str, Any], index: Any) -> Samples:
     return Samples.of(X, index=index)
 
 
-def _check_level(level: Any) -> float:
-    try:
-        number = float(level)
-    except (TypeError, ValueError):
-        raise InputError(f"corrupt: level must be a number ≥ 0, got {level!r}") from None
-    if not math.isfinite(number) or number < 0:
-        raise InputError(f"corrupt: level must be finite and ≥ 0, got {level!r}")
-    return number
-
-
-def _check_probability(probability: Any) -> float:
-    if not isinstance(probability, int | float | np.number) or not 0 <= probability <= 1:
-        raise InputError(f"corrupt: probability must be between 0 and 1, got {probability!r}")
-    return float(probability)
-
-
 def _check_options(options: Mapping[str, Any], chosen: Mapping[str, Corruption]) -> None:
     known = sorted({option for entry in chosen.values() for option in entry.options})
     for option in options:
@@ -222,7 +207,7 @@ def _change(corruption: Corruption, portion: Portion, level: float, clip: bool, 
     return after
 
 
-def _corrupt_rows(
+def corrupt_rows(
     samples: Samples,
     name: str,
     hit: np.ndarray,

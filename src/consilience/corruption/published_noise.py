@@ -6,7 +6,7 @@ import numpy as np
 
 from consilience.core.samples import KINDS
 from consilience.corruption.additive_noise import gaussian, salt_and_pepper
-from consilience.corruption.corruptions import Portion, register_corruption
+from consilience.corruption.corruptions import Level, Portion, register_corruption
 from consilience.corruption.missing_values import blank
 from consilience.corruption.seeded_noise import Noise
 
@@ -14,8 +14,10 @@ from consilience.corruption.seeded_noise import Noise
 _GREY_VALUES, _WHITE, _DENSITY = 10.0, 255.0, 0.1
 
 
-@register_corruption("qmf-gaussian", kinds=KINDS, level="ε of Zhang et al.: 10·ε of 255 grey values, ε/10 of the words")
-def qmf_gaussian(portion: Portion, level: float) -> Portion:
+@register_corruption(
+    "qmf-gaussian", kinds=KINDS, level="ε of Zhang et al.: 10·ε of 255 grey values, ε/10 of the words", by_sample=True
+)
+def qmf_gaussian(portion: Portion, level: Level) -> Portion:
     """Zhang et al., "Provable Dynamic Fusion for Low-Quality Multimodal Data", table 1, as in its image–text code.
 
     Images: Gaussian noise with a standard deviation of 10·ε grey values, clipped to black and white, the minimum and
@@ -27,7 +29,7 @@ def qmf_gaussian(portion: Portion, level: float) -> Portion:
     if portion.modality.kind != "image":
         return gaussian(portion, level)
     black, white = portion.statistic("low"), portion.statistic("high")
-    size = (level * _GREY_VALUES / _WHITE * (white - black)).astype(portion.values.dtype)
+    size = (portion.across(level) * _GREY_VALUES / _WHITE * (white - black)).astype(portion.values.dtype)
     noisy = portion.values + size * portion.noise.normal(portion.index, portion.modality.shape)
     return portion.having(np.clip(noisy, black, white).astype(portion.values.dtype))
 
@@ -36,8 +38,9 @@ def qmf_gaussian(portion: Portion, level: float) -> Portion:
     "qmf-salt-and-pepper",
     kinds=KINDS,
     level="ε of Zhang et al.: ε/10 of the images, a tenth of whose pixels jump; ε/10 of the words",
+    by_sample=True,
 )
-def qmf_salt_and_pepper(portion: Portion, level: float) -> Portion:
+def qmf_salt_and_pepper(portion: Portion, level: Level) -> Portion:
     """Table 6 of the same paper: in one image of 10/ε a tenth of the pixels turns black or white; words are blanked.
 
     In vectors and sequences, entries change like the pixels of images.
@@ -51,15 +54,16 @@ def qmf_salt_and_pepper(portion: Portion, level: float) -> Portion:
     "multibench-series",
     kinds=("sequence",),
     level="p of Liang et al.: noise of deviation p, a share p of the entries lost, a share p of the time steps lost",
+    by_sample=True,
 )
-def multibench_series(portion: Portion, level: float) -> Portion:
+def multibench_series(portion: Portion, level: Level) -> Portion:
     """Liang et al., "MultiBench: Multiscale Benchmarks for Multimodal Representation Learning": its noise on series.
 
     As in its code, three faults at once: one draw from N(0, p²), in the units of the values, is added to all modalities
     at a time step; then each entry becomes 0 with probability p, and each time step becomes 0 in all modalities with
     probability p.
     """
-    steps = portion.modality.shape[0]
+    steps, level = portion.modality.shape[0], portion.across(level)
     # The stream does not depend on the name of the modality, so that all modalities get the same numbers.
     shared = Noise(portion.noise.seed, "multibench-series")
     noisy = portion.values + level * shared.within("noise").normal(portion.index, (steps, 1))

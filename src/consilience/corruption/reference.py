@@ -81,10 +81,11 @@ class Reference:
     Args:
         given: `Samples`, a mapping name → values as for `Samples.of`, or a mapping name → `Statistics` where the data
             is no longer available.
+        statistics: Of some modalities, if they are known; they are not measured then.
     """
 
-    def __init__(self, given: Samples | Mapping[str, Any]):
-        self._statistics: dict[str, Statistics] = {}
+    def __init__(self, given: Samples | Mapping[str, Any], statistics: Mapping[str, Statistics] | None = None):
+        self._statistics: dict[str, Statistics] = dict(statistics or {})
         self._donors: dict[str, Donors] = {}
         self.samples: Samples | None = None
         values = {} if isinstance(given, Samples) else given

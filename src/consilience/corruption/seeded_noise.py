@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -48,6 +48,19 @@ class Noise:
     def within(self, *names: str) -> Noise:
         """A separate stream, named below this one."""
         return Noise(self.seed, *self.names, *names)
+
+    @classmethod
+    def joined(cls, noises: Sequence[Noise], rows: int) -> Noise:
+        """Streams side by side: the first `rows` samples draw from the first stream, the next from the second, …"""
+        joined = cls.__new__(cls)
+        joined.seed, joined.names = noises[0].seed, noises[0].names
+        joined._key = np.repeat(np.concatenate([noise._key for noise in noises]), rows)
+        return joined
+
+    @property
+    def key(self) -> np.ndarray:
+        """What tells this stream from others: a word `[1]`, or `[sample]` of streams that are joined."""
+        return self._key
 
     def uniform(self, index: np.ndarray, shape: tuple[int, ...] = ()) -> np.ndarray:
         """Numbers from [0, 1) for the samples `index` `[n]`: float64 `[n, *shape]`.

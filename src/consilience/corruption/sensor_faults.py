@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.core.samples import KINDS
-from consilience.corruption.corruptions import NUMBERS, Portion, register_corruption
+from consilience.corruption.corruptions import NUMBERS, Level, Portion, register_corruption
 from consilience.corruption.regions import block, share_of, stretch, subset
 
 
-@register_corruption("stuck", kinds=NUMBERS, level="tenths of the features, time or area held at the maximum")
-def stuck(portion: Portion, level: float) -> Portion:
+@register_corruption(
+    "stuck", kinds=NUMBERS, level="tenths of the features, time or area held at the maximum", by_sample=True
+)
+def stuck(portion: Portion, level: Level) -> Portion:
     """A share level/10 is set to the maximum of the reference, as of a saturated sensor.
 
     The share is of the features of a vector, the time of a sequence (one stretch), or the area of an image (one block).
@@ -26,8 +28,10 @@ def stuck(portion: Portion, level: float) -> Portion:
     return portion.having(np.where(hit, portion.statistic("high").astype(portion.values.dtype), portion.values))
 
 
-@register_corruption("swapped", kinds=KINDS, level="tenths of the samples hit that show another sample's values")
-def swapped(portion: Portion, level: float) -> Portion:
+@register_corruption(
+    "swapped", kinds=KINDS, level="tenths of the samples hit that show another sample's values", by_sample=True
+)
+def swapped(portion: Portion, level: Level) -> Portion:
     """With probability level/10 the values are those of another sample of the reference, of any class.
 
     The other sample has the modality and another index. Its length is taken over, cut to the longest time that the

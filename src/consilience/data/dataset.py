@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Modality, Samples
+from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import PARTS, Split, redraw
 
@@ -27,6 +28,7 @@ class Made(NamedTuple):
 # Makes these fields for another split, if values depend on it (fill values, categories).
 Remake = Callable[[np.ndarray], Made]
 RECIPE_VERSION = 1
+Part = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +67,8 @@ class DataSet:
     reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.split.dtype.kind not in "UO" or self.split.ndim != 1:
+            raise InputError(f"data set {self.name!r}: split must be an array [n] of {', '.join(PARTS)}")
         if self.samples.y is None:
             raise InputError(f"data set {self.name!r} has no targets")
         if len(self.split) != len(self.samples):
@@ -135,11 +139,13 @@ class DataSet:
         """The samples to evaluate on."""
         return self.part("test")
 
-    def part(self, name: str) -> Samples:
+    @checked
+    def part(self, name: Part) -> Samples:
         """The samples of one part; memory-mapped modalities stay on disk."""
         return self.samples.select(self.split == name)
 
-    def resplit(self, seed: int) -> DataSet:
+    @checked
+    def resplit(self, seed: NonNegativeInt) -> DataSet:
         """The same data with those parts drawn again that were drawn here, in the same sizes.
 
         - If no split came with the data, all three parts are drawn, stratified by class.
@@ -218,6 +224,9 @@ class DataSet:
                 for y in check_numbers(self.y).T
             ]
         return described
+
+
+DataSet.__init__ = checked(DataSet.__init__)  # type: ignore[method-assign]
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted
 
 from consilience.bayes.bayes_rule import BayesRule
-from consilience.bayes.opinion_inputs import read_distribution
-from consilience.bayes.priors import estimate_target_prior
+from consilience.bayes.opinion_inputs import read_distribution, read_prior
+from consilience.bayes.priors import estimate_expert_priors, estimate_target_prior
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.samples import Samples
-from consilience.core.targets import check_labels
+from consilience.core.samples import Samples, check_weight
+from consilience.core.settings import checked
+from consilience.core.targets import Task, check_labels
 from consilience.estimators.estimator_inputs import like_input
+from consilience.estimators.explaining import Explains, MaskedModel
 from consilience.estimators.opinion_sources import (
     OpinionSet,
     cross_fit_experts,
@@ -31,13 +33,18 @@ from consilience.estimators.opinion_sources import (
     read_classes,
     read_opinion_set,
 )
+from consilience.estimators.prediction_sets import PredictsSets
 from consilience.estimators.saving import write_bayes
-from consilience.estimators.sklearn_parameters import DeclaredParameters
+from consilience.estimators.sklearn_parameters import DeclaredParameters, check_fitted
+from consilience.evaluation.conformal_outputs import Outputs, Predict, mean_reliability
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
+# The distance between an expert's mean probabilities and the shares of y, beyond that by chance, that is warned of.
+_OTHER_SHARES = 0.1
 
-class BayesFusion(ClassifierMixin, DeclaredParameters):
+
+class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
     Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
@@ -48,9 +55,11 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         calibration: Of each expert: "temperature"; "bias" (also a bias per class); "robust" (also a share of opinions
             that are independent of the class, which bounds the influence of an expert that is confident and wrong);
             or None.
-        prior: Class shares under which the experts were trained: "empirical" (those of y) or `[class]`.
-        target_prior: Class shares where the fusion is used: None (the same), `[class]`, or "em" (estimated from all
-            samples that are predicted together).
+        prior: Class shares under which the experts were trained: "empirical" (those of y), "experts" (estimated from
+            their opinions), `[class]`, or those of each expert, `[expert, class]` or a mapping.
+        target_prior: Class shares where the fusion is used: None (the same; the mean over experts with different
+            ones), `[class]`, or "em" (estimated from all samples that are predicted together, see
+            `estimate_target_prior`).
         reliability: None, or "auto": experts whose opinions look different from those in fitting get less weight.
             This can be harmful for experts that are wrong without looking different; there use calibration="robust".
         from_probabilities: Whether opinions are probabilities instead of logits.
@@ -83,7 +92,10 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
     experts: Any = None
     folds: int = 5
 
-    def fit(self, opinions: Any, y: Any = None, present: Any = None) -> BayesFusion:
+    @checked
+    def fit(
+        self, opinions: Any, y: Any = None, present: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> BayesFusion:
         """Fit calibration and dependence.
 
         Args:
@@ -91,45 +103,75 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
                 name → values or `Samples`.
             y: Labels `[n]`.
             present: Booleans `[n, modality]`; False: missing.
+            sample_weight: Weights `[n]` of the samples in calibration, prior and coefficients, and in training the
+                experts; the Gaussians and copulas ignore them, but for samples of weight 0, which are left out.
+            groups: Labels `[n]`, such as patients or recordings; samples with the same one stay in the same fold.
         """
         self._forget()
+        self._check_declared()
         if self.reliability not in (None, "auto"):
             raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
-        opinion_set, y_index = (self._read_given if self.experts is None else self._train)(opinions, y, present)
+        if self.experts is None:
+            opinion_set, y_index = self._read_given(opinions, y, present)
+            weight, group_of = _read_rows(sample_weight, groups, len(y_index))
+        else:
+            opinion_set, y_index, weight, group_of = self._train(opinions, y, present, sample_weight, groups)
+        if weight is not None:
+            rows = np.flatnonzero(weight)
+            opinion_set = replace(opinion_set, logits=opinion_set.logits[rows], present=opinion_set.present[rows])
+            y_index, weight, group_of = y_index[rows], weight[rows], None if group_of is None else group_of[rows]
         modalities, classes = opinion_set.logits.shape[1:]
-        prior = None if isinstance(self.prior, str) else read_distribution("prior", self.prior, classes)
-        if isinstance(self.prior, str) and self.prior != "empirical":
-            raise unknown_name("prior", self.prior, ["empirical"], "Or give the classes' shares [class]")
-        if prior is not None and (prior[y_index] == 0).any():
-            rows = np.flatnonzero(prior[y_index] == 0)
-            raise InputError(f"prior: class {self.classes_[y_index[rows[0]]].item()!r} has share 0, but occurs in y")
+        prior = self._expert_prior(opinion_set, y_index, weight)
         self._check_target_prior(classes)
         rule = BayesRule(modalities, classes, kappa=self.kappa, calibration=self.calibration).double()  # type: ignore[arg-type]
         rho = None
         if self.reliability == "auto":
             self.reliability_ = OpinionReliability(modalities).double()
             rho = self.reliability_.fit(_finite(opinion_set.logits), opinion_set.present)
-        self.rule_ = rule.fit(opinion_set.logits, y_index, opinion_set.present, prior=prior, reliability=rho)
+        self.rule_ = rule.fit(
+            opinion_set.logits,
+            y_index,
+            opinion_set.present,
+            prior=prior,
+            weight=weight,
+            reliability=rho,
+            groups=group_of,
+        )
         self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
         return self
 
+    @checked
+    def estimate_target_prior(self, opinions: Any, present: Any = None) -> np.ndarray:
+        """Return the class shares of these samples, estimated by expectation maximisation: `[class]`.
+
+        With `target_prior="em"` these are the shares that predictions of the same samples use.
+        """
+        opinion_set = self._read(opinions, present)
+        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
+        return self._estimate_shares(self.rule_(logits, there, reliability=self._reliability(opinion_set)), there)
+
+    @checked
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
         """Return the log-posterior `[n, class]`, columns in the order of `classes_`."""
         return like_input(opinions, self._log_posterior(opinions, present))
 
+    @checked
     def predict_proba(self, opinions: Any, present: Any = None) -> Any:
         """Return the posterior `[n, class]`, columns in the order of `classes_`."""
         return like_input(opinions, np.exp(self._log_posterior(opinions, present)))
 
+    @checked
     def predict(self, opinions: Any, present: Any = None) -> Any:
         """Return the most probable label of each sample `[n]`."""
         return like_input(opinions, self._labels(opinions, present))
 
+    @checked
     def trust(self, opinions: Any, present: Any = None) -> Any:
         """Return the trust in each expert per sample `[n, modality]`; rows sum to 1 over the present experts."""
         opinion_set = self._read(opinions, present)
         return like_input(opinions, trust_from_weights(self._weights(opinion_set).numpy(), opinion_set.present))
 
+    @checked
     def full_prediction(self, opinions: Any, present: Any = None) -> Prediction:
         """Return output (the log-posterior), opinions and weights as CPU tensors.
 
@@ -140,15 +182,19 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         logits, extra = torch.from_numpy(opinion_set.logits), {"present": opinion_set.present}
         return Prediction(output, opinions=logits, weights=self._weights(opinion_set), extra=extra)
 
+    @checked
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy."""
-        labels = check_labels(y)
+        predicted = self._labels(opinions, present)
+        labels = self._read_labels(y, len(predicted))
         encode_labels(labels, self.classes_)
-        return float(accuracy_score(labels, self._labels(opinions, present), sample_weight=sample_weight))
+        weight = None if sample_weight is None else check_weight(sample_weight, len(labels))
+        return float(accuracy_score(labels, predicted, sample_weight=weight))
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, and experts in the format of skops, for `consilience.load`."""
-        check_is_fitted(self, "rule_")
+        check_fitted(self, "rule_")
         return write_bayes(Path(path), self)
 
     def _labels(self, opinions: Any, present: Any) -> np.ndarray:
@@ -157,24 +203,84 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
         opinion_set = self._read(opinions, present)
+        return self._fuse(opinion_set, self._target_shares(opinion_set))
+
+    def _fuse(self, opinion_set: OpinionSet, shares: torch.Tensor | None) -> np.ndarray:
+        """The log-posterior under class shares; None: those under which the experts were trained."""
         logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
-        rho = self._reliability(opinion_set)
-        posterior = self.rule_(logits, there, reliability=rho)
-        if self.target_prior is None:
-            return posterior.numpy()
+        return self.rule_(logits, there, shares, self._reliability(opinion_set)).numpy()
+
+    def _target_shares(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         target = self.target_prior
         if isinstance(target, str):
-            # Samples without any opinion would only pull the estimate back to the prior.
-            spoken = there.any(1)
-            prior = self.rule_.prior
-            target = estimate_target_prior(posterior[spoken], prior) if bool(spoken.any()) else prior
-        shares = read_distribution("target_prior", target, len(self.classes_))
-        return self.rule_(logits, there, torch.from_numpy(shares), rho).numpy()
+            posterior = torch.from_numpy(self._fuse(opinion_set, None))
+            target = self._estimate_shares(posterior, torch.from_numpy(opinion_set.present))
+        return (
+            None if target is None else torch.from_numpy(read_distribution("target_prior", target, len(self.classes_)))
+        )
+
+    def _masked(self, X: Any, present: Any) -> MaskedModel:
+        opinion_set = self._read(X, present)
+        # The shares of the classes are estimated from the samples as they are, not with modalities hidden.
+        shares = self._target_shares(opinion_set)
+
+        def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+            return self._fuse(replace(opinion_set, logits=opinion_set.logits[rows], present=masks), shares)
+
+        extra = {} if self.reliability is None else {"reliability": self._reliability(opinion_set)}
+        logits, weights = torch.from_numpy(opinion_set.logits), self._weights(opinion_set)
+        prediction = Prediction(logits[:, 0], opinions=logits, weights=weights, extra=extra)
+        task = Task("classification", len(self.classes_), classes=self.classes_)
+        return MaskedModel(self.modalities_, task, opinion_set.present, prediction, outputs)
+
+    def _estimate_shares(self, posterior: torch.Tensor, present: torch.Tensor) -> np.ndarray:
+        """The shares of the classes by expectation maximisation, from the posterior under the experts' prior."""
+        spoken = present.any(1)  # samples without any opinion would only pull the estimate back to the prior
+        prior = self.rule_.target.numpy()
+        return estimate_target_prior(posterior[spoken].numpy(), prior / prior.sum()) if bool(spoken.any()) else prior
+
+    def _expert_prior(self, opinion_set: OpinionSet, y: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
+        """The class prior of the experts, `[class]` or `[modality, class]`; None for the shares of y."""
+        _, modalities, classes = opinion_set.logits.shape
+        if isinstance(self.prior, str):
+            if self.prior not in ("empirical", "experts"):
+                raise unknown_name("prior", self.prior, ["empirical", "experts"], "Or give the classes' shares [class]")
+            finite = _finite(np.where(opinion_set.present[:, :, None], opinion_set.logits, 0.0))
+            if self.prior == "experts":
+                return estimate_expert_priors(finite, y, opinion_set.present, weight=weight)
+            _warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
+            return None
+        priors = read_prior(self.prior, modalities, classes, opinion_set.names)
+        if (priors[:, y] == 0).any():
+            rows = np.flatnonzero((priors[:, y] == 0).any(axis=0))
+            raise InputError(f"prior: class {self.classes_[y[rows[0]]].item()!r} has share 0, but occurs in y")
+        return priors[0] if len(priors) == 1 else priors
+
+    def _conformal_outputs(self, X: Any, present: Any) -> tuple[Outputs, np.ndarray]:
+        opinion_set = self._read(X, present)
+        return self._outputs(opinion_set), opinion_set.present
+
+    def _calibration_data(self, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray, Predict]:
+        opinion_set = self._read(X, present)
+        labels = self._read_labels(X.y if y is None and isinstance(X, Samples) else y, len(opinion_set.logits))
+
+        def predict(rows: np.ndarray, mask: np.ndarray) -> Outputs:
+            return self._outputs(replace(opinion_set, logits=opinion_set.logits[rows], present=mask))
+
+        return opinion_set.present, encode_labels(labels, self.classes_), predict
+
+    def _outputs(self, opinion_set: OpinionSet) -> Outputs:
+        """What conformal prediction needs."""
+        rho = self._reliability(opinion_set)
+        reliability = None if rho is None else mean_reliability(rho.double().numpy(), opinion_set.present)
+        return Outputs(self._fuse(opinion_set, self._target_shares(opinion_set)), reliability)
 
     def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
         if self.reliability is None:
             return None
+        if not hasattr(self, "reliability_"):
+            raise InputError(f"reliability is {self.reliability!r}, but the fusion was fitted without it: fit it again")
         return self.reliability_(torch.from_numpy(_finite(opinion_set.logits)), torch.from_numpy(opinion_set.present))
 
     def _weights(self, opinion_set: OpinionSet) -> torch.Tensor:
@@ -198,19 +304,23 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         _warn_if_perfect(opinion_set, y_index)
         return opinion_set, y_index
 
-    def _train(self, X: Any, y: Any, present: Any) -> tuple[OpinionSet, np.ndarray]:
+    def _train(
+        self, X: Any, y: Any, present: Any, sample_weight: Any, groups: Any
+    ) -> tuple[OpinionSet, np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Out-of-fold opinions of the experts, which are then trained on all samples."""
         samples = Samples.of(X, present=present)
         labels = self._read_labels(samples.y if y is None else y, len(samples))
         self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
         y_index = encode_labels(labels, self.classes_)
         experts = self._experts_of(samples.names)
-        logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds)
+        weight, group_of = _read_rows(sample_weight, groups, len(y_index))
+        logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds, weight, group_of)
         self.experts_ = {}
         for name, expert in experts.items():
             there = np.flatnonzero(samples.present_in(name))
-            self.experts_[name] = fit_expert(name, clone(expert), samples[name][there], labels[there])
-        return OpinionSet(logits, samples.present, samples.names), y_index
+            counted = None if weight is None else weight[there]
+            self.experts_[name] = fit_expert(name, clone(expert), samples[name][there], labels[there], counted)
+        return OpinionSet(logits, samples.present, samples.names), y_index, weight, group_of
 
     def _experts_of(self, names: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(self.experts, Mapping):
@@ -225,7 +335,7 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
 
     def _read(self, opinions: Any, present: Any) -> OpinionSet:
         """Opinions as in fitting; with experts, their opinions on the modalities."""
-        check_is_fitted(self, "rule_")
+        check_fitted(self, "rule_")
         if self.experts is None:
             opinion_set = read_opinion_set(
                 opinions,
@@ -263,9 +373,46 @@ class BayesFusion(ClassifierMixin, DeclaredParameters):
         return tags
 
 
+def _read_rows(sample_weight: Any, groups: Any, n: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Sample weights and groups, `[n]` each, where given."""
+    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    group_of = None if groups is None else np.asarray(groups)
+    for name, values in (("sample_weight", weight), ("groups", group_of)):
+        if values is not None and values.shape != (n,):
+            raise InputError(f"{name} must have shape [{n}], one for each sample, got {list(values.shape)}")
+    if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
+        raise InputError("sample_weight must be finite, not negative, and positive for at least one sample")
+    return weight, group_of
+
+
 def _finite(logits: np.ndarray) -> np.ndarray:
     """Logits with −inf replaced by the smallest probability in float64."""
     return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)
+
+
+def _warn_of_other_shares(logits: np.ndarray, opinion_set: OpinionSet, y: np.ndarray, weight: np.ndarray) -> None:
+    """Warn if an expert's mean probabilities are not the shares of the classes in y, which it is taken to know."""
+    p = np.exp(logits - logits.max(axis=2, keepdims=True))
+    p /= p.sum(axis=2, keepdims=True)
+    classes, far = logits.shape[2], []
+    for place, name in enumerate(opinion_set.names):
+        rows = opinion_set.present[:, place]
+        if not rows.any():
+            continue
+        counted = weight[rows] / weight[rows].sum()
+        shares = np.bincount(y[rows], weights=counted, minlength=classes)
+        distance = 0.5 * np.abs(counted @ p[rows, place] - shares).sum()
+        if distance > _OTHER_SHARES + 0.5 * np.sqrt(classes / rows.sum()):
+            far.append(f"{name!r} ({distance:.2f})")
+    if far:
+        warnings.warn(
+            f"the mean probabilities of {', '.join(far)} are far from the shares of the classes in y (in brackets, "
+            "half of the sum of absolute differences). If the experts were trained with other shares, on balanced "
+            "classes for example, their prior would be counted wrongly: give these shares, prior=[…], or "
+            "prior='experts' to estimate them",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _warn_if_perfect(opinion_set: OpinionSet, y: np.ndarray) -> None:

@@ -14,7 +14,7 @@ import torch
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError, show, unknown_name
 from consilience.core.modalities import Modality, to_numpy
 from consilience.core.samples import Kind, Samples
 from consilience.data.files.column_encoding import Encoding, is_string, learn_encoding, read_columns
@@ -22,6 +22,7 @@ from consilience.data.files.table_reading import is_frame, read_header, read_tab
 from consilience.data.files.tables import choose_columns, encode_columns, find_modalities
 from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters
 from consilience.training import Callback, Trainer
+from consilience.training.callbacks import check_callbacks
 
 _ADVICE = "fill single cells beforehand (DataFrame.fillna, fill_null), or drop the rows"
 Columns = Mapping[str, slice | int | str | Sequence[int] | Sequence[str]]
@@ -32,20 +33,14 @@ class ReadsSamples(DeclaredParameters):
 
     trains = True
 
-    columns: Columns | None = None
-    kinds: Mapping[str, Kind] | None = None
+    columns: Mapping[str, Any] | None = None
+    kinds: Mapping[str, Any] | None = None
     training: Mapping[str, Any] | None = None
-    callbacks: Sequence[Callback] | None = None
+    callbacks: Callback | Sequence[Callback] | None = None
     random_state: Any = 0
     device: str  # one of the settings of training
     modalities_: tuple[str, ...]
     encodings_: dict[str, Encoding]  # of a DataFrame's columns
-
-    def _check_mappings(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, Mapping):
-                raise InputError(f"{name} must be a mapping or None, got {value!r}")
 
     def _trainer(self, seed: int) -> Trainer:
         """The trainer that the parameters describe."""
@@ -60,7 +55,7 @@ class ReadsSamples(DeclaredParameters):
             default = self.training_defaults.get(name, TRAINING[name].default) if name in TRAINING else None
             if name in TRAINING and parameters[name] != default:
                 raise InputError(f"training: {name!r} is given twice, as a parameter and in training; give one of them")
-        return Trainer(**{**parameters, **further}, seed=seed, callbacks=self.callbacks)
+        return Trainer(**{**parameters, **further}, seed=seed, callbacks=check_callbacks(self.callbacks))
 
     def _read(
         self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None
@@ -154,7 +149,7 @@ def split_columns(columns: Columns | None, width: int, header: Sequence[str] = (
     if columns is None:
         return {"x": list(range(width))}
     if not isinstance(columns, Mapping) or not columns:
-        raise InputError(f"columns must be a mapping of modality → columns, got {columns!r}")
+        raise InputError(f"columns must be a mapping of modality → columns, got {show(columns)}")
     split: dict[str, list[int]] = {}
     owner: dict[int, str] = {}
     for modality, chosen in columns.items():

@@ -172,8 +172,8 @@ class Fitted:
 
     @property
     def prior(self) -> np.ndarray:
-        """The class shares of the fit, averaged over folds."""
-        return np.mean([model.rule_.prior.numpy() for model in self.models], axis=0)
+        """The class shares under which the posterior is given, averaged over folds."""
+        return np.mean([model.rule_.target.numpy() for model in self.models], axis=0)
 
     def log_posterior(self, batch: Batch, target_prior: np.ndarray | None) -> np.ndarray:
         """Return the log-posterior `[row, class]`."""

@@ -5,25 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from consilience.core.errors import InputError, SavedModelError, unknown_name
+from consilience.core.errors import InputError, SavedModelError, show, unknown_name
 from consilience.core.modalities import to_numpy
-from consilience.core.samples import Samples
+from consilience.core.samples import Samples, check_weight
+from consilience.core.settings import OwnCheck, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
+from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
+from consilience.estimators.fusion_calibration import CalibratesFusion, Calibration
 from consilience.estimators.multimodal_vae import MultimodalVAE
-from consilience.estimators.saving import describe_fitted, restore_fitted
-from consilience.estimators.sklearn_parameters import TRAINING, draw_seed
+from consilience.estimators.prediction_sets import PredictsIntervals, PredictsSets
+from consilience.estimators.saving import (
+    describe_fitted,
+    restore_calibration,
+    restore_fitted,
+    split_calibration,
+    write_calibration,
+)
+from consilience.estimators.sklearn_parameters import TRAINING, check_fitted, draw_seed
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.methods.latent.imputation import fill_missing
@@ -32,7 +42,7 @@ from consilience.training import Model, load_model
 from consilience.training.model_folder import read_extra_tensors, rebuilding
 
 # Parameters that the imputer has from the estimator unless `impute` sets them; only the method hides modalities.
-_SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name != "modality_dropout"))
+_SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name not in ("modality_dropout", "augment")))
 # Parameters of an imputer that the samples and the estimator set.
 _NOT_OF_IMPUTE = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
 
@@ -46,7 +56,7 @@ def _gives_weights(estimator: Any) -> bool:
     return True
 
 
-class _FusionEstimator(ReadsSamples):
+class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
     """What the classifier and the regressor share."""
 
     first = "method"
@@ -57,7 +67,8 @@ class _FusionEstimator(ReadsSamples):
     settings: Mapping[str, Any] | None = None
     encoders: Mapping[str, EncoderChoice] | None = None
     validation: Any = 0.1
-    impute: str | Mapping[str, Any] | None = None
+    impute: Annotated[str | Mapping[str, Any] | None, OwnCheck] = None
+    calibration: Calibration = "auto"
 
     def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
         self._forget()
@@ -65,6 +76,7 @@ class _FusionEstimator(ReadsSamples):
         seed = draw_seed(self.random_state)
         train = self._read(X, present, sample_weight)
         train, validation = self._hold_out(Samples.of(train, self._targets(X, y)), seed)
+        observed = (train, validation)
         if self.impute is not None:
             self.imputer_ = fit_imputer(self.impute, self.get_params(deep=False), train, validation, seed)
             train, validation = self._filled(train), None if validation is None else self._filled(validation)
@@ -77,13 +89,18 @@ class _FusionEstimator(ReadsSamples):
             task=self._task_kind,
             class_weight=class_weight,
             trainer=self._trainer(seed),
+            keep_held_out=self.calibration == "auto" and self.impute is None,
         )
-        return self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
+        self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
+        if not any(log.interrupted for log in model.logs):
+            self._calibrate_fitted(*observed, seed, class_weight)
+        model.method.forget_held_out()
+        return self
 
     def _check_parameters(self) -> None:
         if not isinstance(self.method, str):
-            raise InputError(f"method must be the name of a registered method, got {self.method!r}")
-        self._check_mappings("settings", "encoders", "kinds", "training")
+            raise InputError(f"method must be the name of a registered method, got {show(self.method)}")
+        self._check_declared()
 
     def _filled(self, samples: Samples) -> Samples:
         """The samples, with missing modalities filled in if `impute` is set."""
@@ -130,61 +147,89 @@ class _FusionEstimator(ReadsSamples):
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
-        check_is_fitted(self, "model_")
-        samples = self._filled(self._read(X, present, known=self.model_.preparation.raw).without_targets())
+        samples = self._filled(self._observed(X, present))
         return samples, self.model_.predict(samples, device=self.device)
+
+    def _observed(self, X: Any, present: Any) -> Samples:
+        """New samples, in which nothing is filled in."""
+        check_fitted(self, "model_")
+        return self._read(X, present, known=self.model_.preparation.raw).without_targets()
 
     def _decoded(self, X: Any, present: Any) -> np.ndarray:
         output = self._predict(X, present)[1].output.numpy()
         return self.model_.task.decode(output)
 
+    @checked
     def predict(self, X: Any, present: Any = None) -> Any:
         """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`."""
         return like_input(X, self._decoded(X, present))
 
-    def _judged(self, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
-        """True and predicted targets; a label that is not among those of training raises an error."""
+    def _judged(self, X: Any, y: Any, present: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """True and predicted targets, and weights; a label that is not among those of training raises an error."""
         predicted, true = self._decoded(X, present), self._targets(X, y)
+        if len(true) != len(predicted):
+            raise InputError(f"targets have {len(true)} rows, the samples have {len(predicted)}")
         self.model_.task.encode(true)
-        return true, predicted
+        return true, predicted, None if weight is None else check_weight(weight, len(true))
 
     @property
     def reference_(self) -> dict[str, Any]:
         """Statistics of the training data per modality, by which `robustness_curve` scales its noise."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_.reference()
 
     @available_if(_gives_weights)
+    @checked
     def trust(self, X: Any, present: Any = None) -> Any:
         """Return the trust in each modality per sample `[n, modality]`; rows sum to 1 over the present modalities."""
         prediction = self.full_prediction(X, present)
         assert prediction.weights is not None
         return like_input(X, trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"]))
 
+    @checked
     def full_prediction(self, X: Any, present: Any = None) -> Prediction:
         """Return the output, and opinions and weights where the method has them, as CPU tensors.
 
-        `extra["present"]` is `[n, modality]`; modalities are in the order of `modalities_`.
+        `extra["present"]` is `[n, modality]`, and so is `extra["reliability"]` where the method estimates it;
+        modalities are in the order of `modalities_`.
         """
         samples, prediction = self._predict(X, present)
-        return replace(prediction, extra={"present": samples.present_among(self.modalities_)})
+        return replace(prediction, extra={**prediction.extra, "present": samples.present_among(self.modalities_)})
 
+    def _masked(self, X: Any, present: Any) -> MaskedModel:
+        samples = self._observed(X, present)
+        prediction, task = self._predict(samples, None)[1], self.model_.task
+        columns = [self.modalities_.index(name) for name in samples.names]
+
+        def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+            hidden = samples.select(rows).replaced({}, present=masks[:, columns])
+            output = self._predict(hidden, None)[1].output.double()
+            if task.classification:
+                return output.log_softmax(dim=1).numpy()
+            return task.decode(output.numpy()).reshape(len(rows), -1)
+
+        there = samples.present_among(self.modalities_)
+        return MaskedModel(self.modalities_, task, there, prediction, outputs, rows_at_once(samples))
+
+    @checked
     def read(self, path: str | Path) -> Samples:
         """Read new samples for `predict` from a file with the layout of the training file."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_.read(path)
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`.
 
         A validation set, a random generator, callbacks and the folder of checkpoints are not saved. Encoders that are
         modules of your own and `frozen` ones must be passed to `consilience.load`.
         """
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         extra = describe_fitted(self)
         tensors: dict[str, Tensor] = {}
         if hasattr(self, "imputer_"):
             tensors, extra["imputer"] = self.imputer_.state()
+        tensors = tensors | write_calibration(self, extra)
         return self.model_.save(path, extra, tensors)
 
     def __sklearn_tags__(self) -> Any:
@@ -196,7 +241,7 @@ class _FusionEstimator(ReadsSamples):
         return hasattr(self, "model_")
 
 
-class FusionClassifier(ClassifierMixin, _FusionEstimator):
+class FusionClassifier(ClassifierMixin, PredictsSets, _FusionEstimator):
     """Train a fusion method on several modalities; predict also where some are missing.
 
     Args:
@@ -208,6 +253,10 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         kinds: Modality → kind, where the shape does not show it.
         validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y).
         class_weight: "balanced" or class → weight.
+        calibration: Where the calibration samples of `predict_set` and `abstain` come from. "validation": the
+            validation samples, which early stopping has seen. A number of folds: the training samples, cross-fitted by
+            that many further trainings of the whole method. "auto": out-of-fold opinions of the training samples if
+            the method has them (`bayes`), else the validation samples. None: only from `calibrate`.
         impute: Fill in missing modalities, in training and in prediction, with a latent model: an objective of
             `MultimodalVAE` such as "m2vae", or a mapping of its parameters.
         training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
@@ -232,6 +281,7 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
 
     class_weight: Mapping[Any, float] | str | None = None
 
+    @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionClassifier:
         """Train the method.
 
@@ -243,17 +293,20 @@ class FusionClassifier(ClassifierMixin, _FusionEstimator):
         """
         return self._fit(X, y, present, sample_weight, self.class_weight)
 
+    @checked
     def predict_proba(self, X: Any, present: Any = None) -> Any:
         """Return class probabilities `[n, class]`, columns in the order of `classes_`."""
         logits = self._predict(X, present)[1].output.double()
         return like_input(X, logits.softmax(dim=1).numpy())
 
+    @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy; y: by default that of the `Samples`."""
-        return float(accuracy_score(*self._judged(X, y, present), sample_weight=sample_weight))
+        true, predicted, weight = self._judged(X, y, present, sample_weight)
+        return float(accuracy_score(true, predicted, sample_weight=weight))
 
 
-class FusionRegressor(RegressorMixin, _FusionEstimator):
+class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     """Train a fusion method to predict numbers.
 
     The parameters are those of `FusionClassifier` without `class_weight`.
@@ -268,20 +321,23 @@ class FusionRegressor(RegressorMixin, _FusionEstimator):
 
     _task_kind = "regression"
 
+    @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionRegressor:
         """Train the method; arguments as for `FusionClassifier.fit`, with numbers y `[n]` or `[n, target]`."""
         return self._fit(X, y, present, sample_weight)
 
+    @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return R², averaged over targets; y: by default that of the `Samples`."""
-        return float(r2_score(*self._judged(X, y, present), sample_weight=sample_weight))
+        true, predicted, weight = self._judged(X, y, present, sample_weight)
+        return float(r2_score(true, predicted, sample_weight=weight))
 
 
 def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> FusionClassifier | FusionRegressor:
     """Read an estimator that `save` wrote; encoders that are modules of the user's own are passed again."""
     model, extra = load_model(path, encoders)
     classes: dict[str, Any] = {"FusionClassifier": FusionClassifier, "FusionRegressor": FusionRegressor}
-    if extra.get("estimator") not in classes:
+    if str(extra.get("estimator")) not in classes:
         raise SavedModelError(f"{path} holds a model but no estimator; read it with consilience.training.load_model")
     with rebuilding(path, "the estimator"):
         parameters, learned = restore_fitted(extra)
@@ -290,7 +346,11 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
         estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
         estimator._adopt(model, gives_weights=learned["gives_weights_"])
         if "imputer" in extra:
-            estimator.imputer_ = TrainedLatent.from_state(read_extra_tensors(path), extra["imputer"])
+            tensors, _ = split_calibration(read_extra_tensors(path))
+            estimator.imputer_ = TrainedLatent.from_state(tensors, extra["imputer"])
+        if "calibration" in extra:
+            _, tensors = split_calibration(read_extra_tensors(path))
+            learned["calibration_"] = restore_calibration(tensors, extra["calibration"])
     for name, value in learned.items():
         setattr(estimator, name, value)
     return estimator

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from consilience.core.errors import InputError, SavedModelError
+from consilience.core.settings import Names, checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.bayes_fusion import BayesFusion
 from consilience.estimators.fusion import FusionClassifier, FusionRegressor, load_fusion
@@ -18,12 +19,13 @@ from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.training.model_folder import loading, read_description
 
 
+@checked
 def load(
     path: str | Path,
     *,
     encoders: Mapping[str, EncoderChoice] | None = None,
     decoders: Mapping[str, nn.Module] | None = None,
-    trusted: Sequence[str] = (),
+    trusted: str | Names = (),
 ) -> FusionClassifier | FusionRegressor | BayesFusion | MultimodalVAE | SingleEncoder:
     """Load an estimator that `save` wrote, or an exported encoder.
 
@@ -53,7 +55,7 @@ def _load(
     folder: Path,
     encoders: Mapping[str, EncoderChoice] | None,
     decoders: Mapping[str, nn.Module] | None,
-    trusted: Sequence[str],
+    trusted: str | Names,
 ) -> Any:
     estimator = read_description(folder).get("estimator")
     if decoders and estimator != LATENT:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, show, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.settings import PositiveInt, check_value
+from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, check_value, checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.saving import write_encoder, write_latent
-from consilience.estimators.sklearn_parameters import draw_seed
+from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.methods.latent.decoders import DecoderChoice
 from consilience.methods.latent.generation_metrics import coherent, generated_samples, generation_errors, linear_probe
 from consilience.methods.latent.importance_sampling import LogLikelihood
@@ -30,9 +29,6 @@ from consilience.report.sample_pictures import draw_walk
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-Names = Sequence[str] | None
 
 
 class MultimodalVAE(ReadsSamples):
@@ -90,6 +86,7 @@ class MultimodalVAE(ReadsSamples):
     beta_warmup: float = 0
     validation: Any = 0.1
 
+    @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> MultimodalVAE:
         """Train the model.
 
@@ -100,7 +97,7 @@ class MultimodalVAE(ReadsSamples):
             sample_weight: `[n]`.
         """
         self._forget()
-        self._check_mappings("settings", "encoders", "decoders", "likelihoods", "weights", "kinds", "training")
+        self._check_declared()
         seed = draw_seed(self.random_state)
         samples = self._read(X, present, sample_weight)
         train, validation = self._hold_out(samples, seed)
@@ -123,7 +120,8 @@ class MultimodalVAE(ReadsSamples):
         self.n_iter_ = max(1, sum(len(log.rows) for log in self.trained_.logs))
         return self
 
-    def encode(self, X: Any, given: Sequence[str] | None = None, present: Any = None) -> tuple[Any, Any]:
+    @checked
+    def encode(self, X: Any, given: Names | None = None, present: Any = None) -> tuple[Any, Any]:
         """Return mean and variance of q(z | x), `[n, latent]` each.
 
         Args:
@@ -134,16 +132,18 @@ class MultimodalVAE(ReadsSamples):
         mean, variance = self._fitted().encode(self._known(X, present), given, self.device)
         return like_input(X, mean), like_input(X, variance)
 
+    @checked
     def transform(self, X: Any, present: Any = None) -> Any:
         """Return the posterior mean `[n, latent]`, for pipelines."""
         return self.encode(X, present=present)[0]
 
+    @checked
     def generate(
         self,
-        names: Sequence[str] | None = None,
+        names: Names | None = None,
         given: Any = None,
         *,
-        samples: int | None = None,
+        samples: PositiveInt | None = None,
         noise: bool = True,
         present: Any = None,
     ) -> dict[str, Any]:
@@ -164,24 +164,32 @@ class MultimodalVAE(ReadsSamples):
         made = self._fitted().generate(
             self._known(given, present),
             names,
-            draws=_count("samples", samples),
+            draws=samples,
             noise=noise,
             seed=self._seed(),
             device=self.device,
         )
         return {name: like_input(given, values) for name, values in made.items()}
 
-    def sample(self, n: int = 1, names: Sequence[str] | None = None, *, noise: bool = True) -> dict[str, np.ndarray]:
+    @checked
+    def sample(self, n: PositiveInt = 1, names: Names | None = None, *, noise: bool = True) -> dict[str, np.ndarray]:
         """Generate n samples from the prior: name → `[n, *shape]`. noise=False: the means of the likelihoods."""
-        count = _count("n", n) or 1
-        return self._fitted().sample(count, names, noise=noise, seed=self._seed(), device=self.device)
+        return self._fitted().sample(n, names, noise=noise, seed=self._seed(), device=self.device)
 
+    @checked
     def impute(self, X: Any, present: Any = None) -> Samples:
         """Return the samples with every missing modality filled in from the present ones."""
         return fill_missing(self._fitted(), self._known(X, present, targets=True), self.device)
 
+    @checked
     def log_likelihood(
-        self, X: Any, of: Names = None, given: Names = (), *, importance_samples: int = 1000, present: Any = None
+        self,
+        X: Any,
+        of: Names | None = None,
+        given: Names | None = (),
+        *,
+        importance_samples: PositiveInt = 1000,
+        present: Any = None,
     ) -> Any:
         """Estimate log p(x_of | x_given) of each sample by importance sampling.
 
@@ -198,24 +206,32 @@ class MultimodalVAE(ReadsSamples):
         estimate = self.estimate_log_likelihood(X, of, given, importance_samples=importance_samples, present=present)
         return like_input(X, estimate.value.numpy())
 
+    @checked
     def estimate_log_likelihood(
-        self, X: Any, of: Names = None, given: Names = (), *, importance_samples: int = 1000, present: Any = None
+        self,
+        X: Any,
+        of: Names | None = None,
+        given: Names | None = (),
+        *,
+        importance_samples: PositiveInt = 1000,
+        present: Any = None,
     ) -> LogLikelihood:
         """Return the same as `log_likelihood` with standard errors and effective sample sizes, tensors `[n]`."""
         return self._fitted().log_likelihood(
             self._known(X, present),
             of,
             given or (),
-            draws=_count("importance_samples", importance_samples) or 1,
+            draws=importance_samples,
             seed=self._seed(),
             device=self.device,
         )
 
+    @checked
     def variation_of_information(
         self,
         X: Any,
         *parts: str | Sequence[str],
-        importance_samples: int = 1000,
+        importance_samples: PositiveInt = 1000,
         present: Any = None,
     ) -> Information:
         """Estimate H(A|B) + H(B|A) of two parts in nats with its standard error; of more parts, Σ H(A|others).
@@ -229,8 +245,12 @@ class MultimodalVAE(ReadsSamples):
             importance_samples: Draws per sample.
             present: `[n, modality]`.
         """
+        parts = check_value("parts", parts, Sequence[str | Iterable[str]], "variation_of_information")
         groups = [[part] if isinstance(part, str) else list(part) for part in parts]
         named = [name for group in groups for name in group]
+        for name in named:
+            if name not in self._fitted().names:
+                raise unknown_name("modality", name, self._fitted().names, "It was given to variation_of_information")
         if len(groups) < 2 or not all(groups) or len(set(named)) < len(named):
             raise InputError(
                 f"variation_of_information needs at least two parts, each of modalities that no other has, got {parts}"
@@ -249,8 +269,9 @@ class MultimodalVAE(ReadsSamples):
         ]
         return variation_of_information(log_likelihood(named), torch.stack(without))
 
+    @checked
     def generation_errors(
-        self, X: Any, of: Sequence[str] | None = None, given: Sequence[str] | None = None, present: Any = None
+        self, X: Any, of: Names | None = None, given: Names | None = None, present: Any = None
     ) -> dict[str, float]:
         """Return the error of each generated modality: root mean square error, or the share of wrong values.
 
@@ -264,12 +285,13 @@ class MultimodalVAE(ReadsSamples):
         names = [name for name in self._fitted().names if name in (samples.names if of is None else of)]
         return generation_errors(samples, self._fitted().generate(samples, names, given, device=self.device))
 
+    @checked
     def coherence(
         self,
         X: Any,
         classifier: Any,
-        of: Sequence[str],
-        given: Sequence[str],
+        of: Names,
+        given: Names,
         y: Any = None,
         *,
         with_given: bool = True,
@@ -291,19 +313,28 @@ class MultimodalVAE(ReadsSamples):
         made = generated_samples(self._fitted(), samples, of, given, with_given, self.device)
         return float(np.mean(coherent(classifier, made, reference)))
 
+    @checked
     def interpolate(
-        self, X: Any, Y: Any, names: Sequence[str] | None = None, *, steps: int = 9
+        self, X: Any, Y: Any, names: Names | None = None, *, steps: PositiveInt = 9
     ) -> dict[str, np.ndarray]:
         """Generate along the straight line in latent space from X to Y: name → `[n, step, *shape]`."""
         return interpolate(self._fitted(), self._known(X, None), self._known(Y, None), names, steps, self.device)
 
-    def interpolation_picture(self, X: Any, Y: Any, name: str, *, steps: int = 9) -> Figure:
+    @checked
+    def interpolation_picture(self, X: Any, Y: Any, name: str, *, steps: PositiveInt = 9) -> Figure:
         """Draw one modality along the line from each sample of X to the one of Y, one sample per row."""
         made = self.interpolate(X, Y, [name], steps=steps)[name]
         return draw_walk(self._fitted().preparation.raw[name], made)
 
+    @checked
     def traversal_picture(
-        self, X: Any, name: str, *, dimensions: Sequence[int] | int = 6, span: float = 2.0, steps: int = 9
+        self,
+        X: Any,
+        name: str,
+        *,
+        dimensions: PositiveInt | Iterable[NonNegativeInt] = 6,
+        span: PositiveFloat = 2.0,
+        steps: PositiveInt = 9,
     ) -> Figure:
         """Draw one modality along single latent dimensions, −span to span, from the posterior mean of the first sample.
 
@@ -320,7 +351,8 @@ class MultimodalVAE(ReadsSamples):
         titles = [f"{value:+.1f}" for value in np.linspace(-span, span, steps)]
         return draw_walk(trained.preparation.raw[name], made, [f"z{dimension}" for dimension in chosen], titles)
 
-    def linear_probe(self, train: Samples, test: Samples, given: Sequence[str] | None = None) -> float:
+    @checked
+    def linear_probe(self, train: Samples, test: Samples, given: Names | None = None) -> float:
         """Return the test accuracy of a linear classifier of the latents, fitted on train; both must have labels."""
         for role, samples in (("train", train), ("test", test)):
             if not isinstance(samples, Samples) or samples.y is None:
@@ -328,17 +360,19 @@ class MultimodalVAE(ReadsSamples):
         latents = [self.encode(samples, given)[0] for samples in (train, test)]
         return linear_probe(latents[0], np.asarray(train.y), latents[1], np.asarray(test.y))
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`."""
         self._fitted()
         return write_latent(Path(path), self)
 
+    @checked
     def export_encoder(self, name: str, path: str | Path) -> Path:
         """Write the encoder of one modality, with its preparation and q(z | x_name), for `consilience.load`."""
         return write_encoder(Path(path), self._fitted(), name)
 
     def _fitted(self) -> TrainedLatent:
-        check_is_fitted(self, "trained_")
+        check_fitted(self, "trained_")
         return self.trained_
 
     def _known(self, X: Any, present: Any, targets: bool = False) -> Samples:
@@ -361,13 +395,9 @@ class MultimodalVAE(ReadsSamples):
         if isinstance(given, Samples | Mapping):
             return train, self._read(given, known=train.modalities)
         if not isinstance(given, float | int | np.number) or isinstance(given, bool) or not 0 <= given < 1:
-            raise InputError(f"validation must be a share ≥ 0 and < 1, None, or samples, got {given!r}")
+            raise InputError(f"validation must be a share ≥ 0 and < 1, None, or samples, got {show(given)}")
         held = np.random.default_rng(seed).permutation(len(train)) < round(float(given) * len(train))
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "trained_")
-
-
-def _count(setting: str, value: int | None) -> int | None:
-    return check_value(setting, value, PositiveInt | None)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
 
 from consilience.bayes.kappa import spread_folds
 from consilience.bayes.opinion_inputs import read_opinions, read_present, to_logits
@@ -94,13 +95,24 @@ def expert_logits(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
         scores = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
     else:
         raise InputError(f"{type(expert).__name__} has neither predict_proba nor decision_function")
+    known, own = classes.tolist(), np.asarray(expert.classes_).tolist()
+    if unknown := [label for label in own if label not in known]:
+        raise InputError(f"{type(expert).__name__} knows the class {unknown[0]!r}, and the fusion only {known}")
+    if scores.shape[1:] != (len(own),) or np.isnan(scores).any():
+        raise InputError(f"{type(expert).__name__} gives no opinion [n, class] on {own}: its answers are damaged")
     logits = np.full((len(scores), len(classes)), -np.inf)
-    logits[:, [classes.tolist().index(label) for label in expert.classes_.tolist()]] = scores
+    logits[:, [known.index(label) for label in own]] = scores
     return logits
 
 
 def cross_fit_experts(
-    experts: Mapping[str, Any], samples: Samples, y: np.ndarray, classes: np.ndarray, folds: int
+    experts: Mapping[str, Any],
+    samples: Samples,
+    y: np.ndarray,
+    classes: np.ndarray,
+    folds: int,
+    weight: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return logits of scikit-learn classifiers on samples they were not trained on, `[n, modality, class]`.
 
@@ -110,10 +122,12 @@ def cross_fit_experts(
         y: Indices into classes `[n]`.
         classes: Labels `[class]`.
         folds: Number of folds.
+        weight: Sample weights `[n]` in training the classifiers.
+        groups: Labels `[n]`; samples with the same one are in the same fold.
     """
     if not isinstance(folds, int) or not 2 <= folds <= len(y):
         raise InputError(f"cross-fitting: folds must be between 2 and {len(y)} (the samples), got {folds!r}")
-    fold_of = spread_folds(y, folds)
+    fold_of = spread_folds(y, folds, groups)
     logits = np.zeros((len(y), len(experts), len(classes)))
     for place, (name, expert) in enumerate(experts.items()):
         there, values = samples.present_in(name), samples[name]
@@ -121,15 +135,21 @@ def cross_fit_experts(
             tested = np.flatnonzero(there & (fold_of == fold))
             if len(tested):
                 trained = np.flatnonzero(there & (fold_of != fold))
-                fitted = fit_expert(name, clone(expert), values[trained], classes[y[trained]])
+                counted = None if weight is None else weight[trained]
+                fitted = fit_expert(name, clone(expert), values[trained], classes[y[trained]], counted)
                 logits[tested, place] = expert_logits(fitted, values[tested], classes)
     return logits
 
 
-def fit_expert(name: str, expert: Any, values: Any, labels: np.ndarray) -> Any:
+def fit_expert(name: str, expert: Any, values: Any, labels: np.ndarray, weight: np.ndarray | None = None) -> Any:
     """Fit a scikit-learn classifier; its errors are raised with the name of the modality."""
+    if weight is not None and not has_fit_parameter(expert, "sample_weight"):
+        raise InputError(
+            f"sample_weight: {type(expert).__name__}, the expert of modality {name!r}, does not take it; use another "
+            "expert, or leave sample_weight out"
+        )
     try:
-        return expert.fit(values, labels)
+        return expert.fit(values, labels) if weight is None else expert.fit(values, labels, sample_weight=weight)
     except ValueError as error:
         raise InputError(f"the expert of modality {name!r} failed on {len(labels)} samples: {error}") from error
 

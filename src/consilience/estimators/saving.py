@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.reliability import OpinionReliability
@@ -20,7 +20,9 @@ from consilience.core.errors import InputError, SavedModelError
 from consilience.core.samples import Samples
 from consilience.core.targets import Task
 from consilience.data.files.column_encoding import Encoding
+from consilience.data.files.damaged_files import reason_of
 from consilience.encoders import EncoderChoice
+from consilience.evaluation.calibration_scores import CalibrationScores
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training.building_limits import BuildingLimits
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from consilience.estimators.multimodal_vae import MultimodalVAE
 
 BAYES, LATENT, ENCODER = "BayesFusion", "MultimodalVAE", "SingleEncoder"
-_RULE, _RELIABILITY = "rule.", "reliability."
+_RULE, _RELIABILITY, _CALIBRATION = "rule.", "reliability.", "calibration."
 _LEARNED = ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")
 
 
@@ -56,10 +58,32 @@ def restore_fitted(described: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     """Return the parameters and the fitted attributes that `describe_fitted` wrote."""
     learned = {name: described["learned"][name] for name in _LEARNED if name in described["learned"]}
     if "feature_names_in_" in learned:
-        learned["feature_names_in_"] = np.array(learned["feature_names_in_"], dtype=object)
+        learned["feature_names_in_"] = np.array(list(learned["feature_names_in_"]), dtype=object)
     if "encodings" in described:
         learned["encodings_"] = {entry["name"]: Encoding.from_json(entry) for entry in described["encodings"]}
     return restore_parameters(described["parameters"]), learned
+
+
+def write_calibration(estimator: Any, described: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the scores of calibration samples as tensors, and add their description to `described`, if there are any.
+
+    `split_calibration` and `restore_calibration` read them.
+    """
+    if not hasattr(estimator, "calibration_"):
+        return {}
+    arrays, described["calibration"] = estimator.calibration_.state()
+    return prefixed(_CALIBRATION, {name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def split_calibration(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the tensors that are no scores of calibration samples, and those that are, without their prefix."""
+    own = Folder({}, dict(tensors)).part(_CALIBRATION)
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(_CALIBRATION)}, own
+
+
+def restore_calibration(tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> CalibrationScores:
+    """Return the scores that `write_calibration` wrote."""
+    return CalibrationScores.from_state({name: tensor.numpy() for name, tensor in tensors.items()}, described)
 
 
 def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,6 +173,7 @@ def write_bayes(path: Path, model: BayesFusion) -> Path:
         # Parameters may have been changed since fitting; the rule was learned with these.
         "rule": {"kappa": rule.kappa, "calibration": rule.calibration},
     }
+    tensors |= write_calibration(model, described)
     given = dict(experts) if isinstance(experts, Mapping) else experts
     packed = None if given is None else pack_experts({"given": given, "fitted": model.experts_})
     return write_folder(path, Folder(described, tensors, packed))
@@ -166,10 +191,18 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
             rule = BayesRule(len(names), len(classes), **described["rule"]).double()
         columns = None if described["columns"] is None else tuple(described["columns"])
         learned: dict[str, Any] = {"classes_": classes, "columns_": columns, "modalities_": names, "rule_": rule}
+        sizes = {key: value.shape for key, value in rule.state_dict().items()}
         rule.load_state_dict(folder.part(_RULE))
+        for key, value in rule.state_dict().items():
+            if value.shape != sizes[key]:  # loading takes the saved sizes
+                raise ValueError(
+                    f"{key} has shape {list(value.shape)}, and the description asks for {list(sizes[key])}"
+                )
         if seen := folder.part(_RELIABILITY):
             learned["reliability_"] = OpinionReliability(len(names)).double()
             learned["reliability_"].load_state_dict(seen)
+        if "calibration" in described:
+            learned["calibration_"] = restore_calibration(folder.part(_CALIBRATION), described["calibration"])
         parameters["classes"] = classes.tolist() if described["classes_named"] else None
     if folder.experts is not None:
         experts = unpack_experts(folder.experts, path, trusted)
@@ -181,9 +214,12 @@ def pack_experts(experts: Any) -> bytes:
     """Return scikit-learn classifiers, in any mappings, in skops' format: data, and the names of their types."""
     from skops.io import dumps, get_untrusted_types, loads
 
+    from consilience.estimators.expert_checks import check_experts, check_packed
+
     try:
         packed = dumps(experts)
-        loads(packed, trusted=get_untrusted_types(data=packed))  # what cannot be read must not be written
+        check_packed(packed)  # what cannot be read must not be written
+        check_experts(loads(packed, trusted=get_untrusted_types(data=packed)))
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise InputError(
             f"saving: an expert cannot be written without its code: {error}. Types and functions must be importable: "
@@ -196,6 +232,8 @@ def unpack_experts(packed: bytes, path: Path, trusted: Sequence[str] = ()) -> An
     """Return what `pack_experts` packed. Types that scikit-learn defines are trusted, others only if they are named."""
     from skops.io import get_untrusted_types, loads
 
+    from consilience.estimators.expert_checks import check_experts, check_packed
+
     trusted = [trusted] if isinstance(trusted, str) else trusted
     try:
         types = get_untrusted_types(data=packed)
@@ -205,13 +243,16 @@ def unpack_experts(packed: bytes, path: Path, trusted: Sequence[str] = ()) -> An
                 f"{', '.join(unknown)}. Loading them runs their code; if you trust them and whoever saved the model, "
                 f"load(path, trusted={unknown})"
             )
-        return loads(packed, trusted=types)
-    except SavedModelError:
-        raise
-    except (AttributeError, ImportError, KeyError, TypeError, ValueError, BadZipFile) as error:
+        check_packed(packed)
+        experts = loads(packed, trusted=types)
+        check_experts(experts)
+        return experts
+    except SavedModelError as error:
+        raise SavedModelError(f"loading {path}: {str(error).removeprefix(f'loading {path}: ')}") from None
+    except Exception as error:  # damaged bytes fail wherever they lead skops
         raise SavedModelError(
             f"loading {path}: the experts cannot be rebuilt as they were saved, with another version of scikit-learn, "
-            f"perhaps: {type(error).__name__}: {error}"
+            f"perhaps: {type(error).__name__}: {reason_of(error)}"
         ) from error
 
 

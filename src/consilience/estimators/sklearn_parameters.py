@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from consilience.core.errors import InputError
-from consilience.core.settings import Setting, plain_type, settings_of
+from consilience.core.errors import ConsilienceError, InputError, show
+from consilience.core.settings import (
+    NonNegativeInt,
+    Setting,
+    accepts,
+    check_value,
+    checked,
+    plain_type,
+    resolve,
+    settings_of,
+)
 from consilience.training.training_settings import TrainingSettings
 
 # Every setting of training is a parameter of the estimators that train; they call the seed `random_state`.
@@ -77,6 +90,7 @@ class DeclaredParameters(BaseEstimator):
                 parameters |= {f"{name}__{entry}": value for entry, value in parameters[name].items()}
         return parameters
 
+    @checked
     def set_params(self, **parameters: Any) -> Any:
         """Set parameters by name; `settings__width=8` changes one entry and leaves the others."""
         entries: dict[str, dict[str, Any]] = {}
@@ -96,6 +110,11 @@ class DeclaredParameters(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.dict = True
         return tags
+
+    def _check_declared(self) -> None:
+        """Check the parameters by their annotations; those of training are checked where a trainer is built."""
+        for name, annotation in _annotations(type(self)).items():  # type: ignore[arg-type]  # a class is hashable
+            check_value(name, getattr(self, name), annotation)
 
     def _forget(self) -> None:
         """Delete what an earlier fit learned, so that a failed fit leaves no model."""
@@ -121,10 +140,33 @@ def _declared(cls: type[DeclaredParameters]) -> list[inspect.Parameter]:
     ]
 
 
+@functools.cache
+def _annotations(cls: type[DeclaredParameters]) -> dict[str, Any]:
+    """Parameter → annotation, without those of training."""
+    found = {}
+    for parameter in _declared(cls):
+        if parameter.name not in TRAINING:
+            base = next(base for base in cls.__mro__ if parameter.name in vars(base).get("__annotations__", {}))
+            found[parameter.name] = resolve(parameter.annotation, vars(sys.modules[base.__module__]))
+    return found
+
+
+class UnfittedError(ConsilienceError, NotFittedError):
+    """An estimator is used before it was fitted."""
+
+
+def check_fitted(estimator: BaseEstimator, attribute: str) -> None:
+    """Raise an error unless an estimator has what fitting learns."""
+    try:
+        check_is_fitted(estimator, attribute)
+    except NotFittedError as error:
+        raise UnfittedError(str(error)) from None
+
+
 def draw_seed(random_state: Any) -> int:
     """Return a seed for a random state as scikit-learn takes it; a whole number is the seed itself."""
-    if not isinstance(random_state, int | np.integer):
+    if random_state is None or random_state is np.random or isinstance(random_state, np.random.RandomState):
         return int(check_random_state(random_state).randint(2**31 - 1))
-    if random_state < 0:
-        raise InputError(f"random_state must be a whole number ≥ 0, a RandomState or None, got {random_state}")
-    return int(random_state)
+    if accepts(NonNegativeInt, random_state):
+        return int(random_state)
+    raise InputError(f"random_state must be a whole number ≥ 0, a RandomState or None, got {show(random_state)}")

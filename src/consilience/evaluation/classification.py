@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InputError
+from consilience.core.settings import checked
 from consilience.evaluation.metric_inputs import average, read_labels, read_probabilities, read_weight
 
 BINS = 15  # of a reliability diagram and of the calibration error
 
 
+@checked
 def accuracy(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """The share of labels `[n]` that are right: range 0 … 1, larger is better.
 
@@ -26,6 +28,7 @@ def accuracy(y: Any, prediction: Any, *, weight: Any = None) -> float:
     return average(right_labels(y, prediction), weight)
 
 
+@checked
 def balanced_accuracy(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """The mean recall over the classes that occur in y, so that a rare class counts as much as a common one.
 
@@ -37,6 +40,7 @@ def balanced_accuracy(y: Any, prediction: Any, *, weight: Any = None) -> float:
     return float(mean_recall(_count_classes(y, prediction, weight)))
 
 
+@checked
 def macro_f1(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """The mean over classes of 2·right / (true + predicted): range 0 … 1, larger is better.
 
@@ -49,6 +53,7 @@ def macro_f1(y: Any, prediction: Any, *, weight: Any = None) -> float:
     return float(mean_f1(_count_classes(y, prediction, weight)))
 
 
+@checked
 def nll(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None) -> float:
     """The mean negative logarithm of the true class's probability, in nats: smaller is better.
 
@@ -61,6 +66,7 @@ def nll(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None) 
     return average(negative_log(y, probabilities, classes), weight)
 
 
+@checked
 def brier(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None) -> float:
     """The mean of Σ_k (p_k − 1[y = k])², summed over all classes: range 0 … 2, smaller is better.
 
@@ -72,6 +78,7 @@ def brier(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None
     return average(squared_distance(y, probabilities, classes), weight)
 
 
+@checked
 def ece(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None, bins: int = BINS) -> float:
     """The expected calibration error: Σ_bin share · |accuracy − confidence|; range 0 … 1, smaller is better.
 
@@ -107,6 +114,7 @@ class ReliabilityBins:
         return float(self.share[filled] @ np.abs(self.accuracy - self.confidence)[filled])
 
 
+@checked
 def reliability_bins(
     y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None, bins: int = BINS
 ) -> ReliabilityBins:

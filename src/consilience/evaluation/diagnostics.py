@@ -7,15 +7,16 @@ theorem 2 asks for weights that fall when their modality is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from consilience.core.correlation import Correlation, correlation, static_weights
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import Fraction, Interval, NonNegativeFloat, OwnCheck, checked
 from consilience.corruption import Corruptor
 from consilience.evaluation.rademacher import Bound, bound_of
 from consilience.evaluation.trust import ExpertRecord, bound_terms, record_experts, signed, targets_of
@@ -24,20 +25,21 @@ if TYPE_CHECKING:
     import polars
 
 
+@checked
 def trust_diagnostics(
     model: Any,
-    X: Mapping[str, Any] | Samples,
+    X: Annotated[Mapping[str, Any] | Samples, OwnCheck],
     y: Any = None,
     *,
     corruption: str | Mapping[str, str] | None = None,
-    level: float = 0.0,
-    probability: float = 0.5,
-    modalities: Sequence[str] | None = None,
+    level: NonNegativeFloat = 0.0,
+    probability: Fraction = 0.5,
+    modalities: str | Iterable[str] | None = None,
     reference: Any = None,
     random_state: int = 0,
     train: Any = None,
-    delta: float = 0.05,
-    confidence: float = 0.95,
+    delta: Annotated[float, Interval(0, 1, above=True, below=True)] = 0.05,
+    confidence: Annotated[float, Interval(0, 1, above=True, below=True)] = 0.95,
     **options: Any,
 ) -> TrustDiagnostics:
     """Measure whether a fitted model trusts the modalities that are right, and what that does to its bound.

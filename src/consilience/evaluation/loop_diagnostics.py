@@ -15,6 +15,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.samples import Samples
+from consilience.core.settings import checked
 from consilience.data import DataSet
 from consilience.evaluation.metrics import Metric, find_metric
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Into = str | Mapping[str, str] | None
 
 
+@checked
 def step_features(
     model: Any, samples: Samples, *, batch_size: int = 512, device: str = "auto"
 ) -> list[dict[str, np.ndarray]]:
@@ -44,7 +46,7 @@ def step_features(
     from consilience.methods import JointMethod
     from consilience.methods.progressive.progressive_method import Progressive
     from consilience.training.batch_loader import BatchLoader
-    from consilience.training.devices import resolve_device
+    from consilience.training.devices import moved_to, resolve_device
     from consilience.training.trainer import input_type
 
     trained: Model = getattr(model, "model_", model)
@@ -52,7 +54,7 @@ def step_features(
     if not isinstance(method, JointMethod):
         raise UnsupportedError(f"method {trained.name!r} joins no features, so there are none to look at")
     target = resolve_device(device)
-    method.to(target).eval()
+    moved_to(method, target).eval()
     parts: list[list[dict[str, np.ndarray]]] = []
     with torch.no_grad():
         for batch in BatchLoader(samples, trained.preparation, target, dtype=input_type(method)).in_order(batch_size):
@@ -68,6 +70,7 @@ def step_features(
     ]
 
 
+@checked
 def probe_steps(
     model: Any,
     train: Samples,
@@ -127,6 +130,7 @@ def probe_steps(
     return polars.DataFrame(rows)
 
 
+@checked
 def depth_curve(
     data: DataSet,
     method: str = "concat",
@@ -158,6 +162,7 @@ def depth_curve(
     return _measure_all(data, method, runs, seeds, settings, encoders, metric, trainer)
 
 
+@checked
 def joining_curve(
     data: DataSet,
     method: str = "concat",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
+from consilience.core.modalities import to_numpy
 from consilience.core.samples import check_weight
 from consilience.core.targets import check_labels
 
@@ -16,10 +17,9 @@ SUM_TOLERANCE = 1e-3
 
 def as_array(values: Any) -> np.ndarray:
     """Any array, list or tensor (on any device, of any precision) as a NumPy array."""
-    if hasattr(values, "detach"):  # a tensor, recognised without importing torch; NumPy has no bfloat16
-        values = values.detach().cpu()
-        values = values.double() if values.is_floating_point() else values
-    return np.asarray(values)
+    if hasattr(values, "detach") and values.is_floating_point():  # a tensor, recognised without importing torch
+        values = values.detach().double()
+    return to_numpy("values", values)
 
 
 def read_labels(y: Any, prediction: Any) -> tuple[np.ndarray, np.ndarray]:

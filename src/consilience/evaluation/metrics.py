@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, UnsupportedError, unknown_name
+from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.registry import Registry
+from consilience.core.settings import PositiveInt, checked
 from consilience.core.targets import TaskKind
 from consilience.evaluation import classification as c
 from consilience.evaluation import regression as r
@@ -137,7 +138,8 @@ for _metric in (
     register_metric(_metric)
 
 
-def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets: int = 1) -> Metric:
+@checked
+def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets: PositiveInt = 1) -> Metric:
     """Return a metric by name; a `Metric` is returned as it is.
 
     Args:
@@ -169,12 +171,13 @@ def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets
     return metric
 
 
+@checked
 def evaluate(
     task_kind: TaskKind,
     y: Any,
     prediction: Any,
     probabilities: Any = None,
-    metrics: Iterable[str | Metric] | None = None,
+    metrics: str | Iterable[str | Metric] | None = None,
     classes: Any = None,
     *,
     weight: Any = None,
@@ -198,8 +201,6 @@ def evaluate(
         >>> evaluate("regression", [1.0, 2.0, 4.0], [1.0, 2.0, 3.0], metrics=["mae", "acc7"])
         {'mae': 0.3333333333333333, 'acc7': 1.0}
     """
-    if task_kind not in get_args(TaskKind):
-        raise unknown_name("task", task_kind, get_args(TaskKind))
     if isinstance(metrics, str):
         metrics = [metrics]
     if metrics is None:

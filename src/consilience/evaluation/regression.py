@@ -10,11 +10,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from consilience.core.errors import InputError, unknown_name
+from consilience.core.settings import checked
 from consilience.evaluation.metric_inputs import average, read_numbers, read_weight
 
 Zeros = Literal["positive", "excluded"]
 
 
+@checked
 def mse(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """The mean squared error of numbers `[n]` or `[n, target]` (mean over targets): smaller is better.
 
@@ -24,6 +26,7 @@ def mse(y: Any, prediction: Any, *, weight: Any = None) -> float:
     return average(squared_error(y, prediction), weight)
 
 
+@checked
 def mae(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """The mean absolute error of numbers `[n]` or `[n, target]` (mean over targets): smaller is better.
 
@@ -33,6 +36,7 @@ def mae(y: Any, prediction: Any, *, weight: Any = None) -> float:
     return average(absolute_error(y, prediction), weight)
 
 
+@checked
 def pearson(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """Pearson's correlation, averaged over targets: range −1 … 1, larger is better.
 
@@ -49,6 +53,7 @@ def pearson(y: Any, prediction: Any, *, weight: Any = None) -> float:
     return float(np.mean((_unit(true, each) * _unit(predicted, each)).sum(axis=0).clip(-1.0, 1.0)))
 
 
+@checked
 def acc7(y: Any, prediction: Any, *, weight: Any = None) -> float:
     """Seven-class accuracy of sentiment on −3 … 3 `[n]`: both sides are rounded to whole numbers and clipped.
 
@@ -58,6 +63,7 @@ def acc7(y: Any, prediction: Any, *, weight: Any = None) -> float:
     return average(same_seventh(y, prediction), weight)
 
 
+@checked
 def acc2(y: Any, prediction: Any, *, zeros: Zeros = "positive", weight: Any = None) -> float:
     """Two-class accuracy of sentiment `[n]`: whether the signs agree.
 

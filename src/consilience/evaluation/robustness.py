@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError
 from consilience.core.samples import Samples
+from consilience.core.settings import Fraction, OwnCheck, PositiveInt, checked
 from consilience.core.targets import TaskKind
 from consilience.corruption import Corruptor
 from consilience.evaluation.metric_inputs import as_array
@@ -71,19 +72,20 @@ class RobustnessCurve:
         return f"RobustnessCurve({self.metric} under {under}: {points})"
 
 
+@checked
 def robustness_curve(
     model: Any,
-    X: Mapping[str, Any] | Samples,
+    X: Annotated[Mapping[str, Any] | Samples, OwnCheck],
     y: Any = None,
     *,
     corruption: str | Mapping[str, str] | None = None,
     levels: Sequence[float] = (0, 5, 10),
     metric: str | Metric | None = None,
-    probability: float = 0.5,
-    modalities: Sequence[str] | None = None,
+    probability: Fraction = 0.5,
+    modalities: str | Iterable[str] | None = None,
     reference: Any = None,
     random_state: int = 0,
-    repeats: int = 1,
+    repeats: PositiveInt = 1,
     **options: Any,
 ) -> RobustnessCurve:
     """Measure a fitted model on the same samples at growing levels of corruption.
@@ -115,10 +117,6 @@ def robustness_curve(
         RobustnessCurve(accuracy under blank: 0 → 1, 5 → ..., 10 → ...)
     """
     grid = _grid(levels)
-    if repeats < 1:
-        raise InputError(f"a robustness curve needs at least one repeat, got repeats={repeats}")
-    if not isinstance(random_state, int | np.integer):
-        raise InputError(f"the random_state of a robustness curve must be a whole number, got {random_state!r}")
     truth = X.y if y is None and isinstance(X, Samples) else y
     if truth is None:
         raise InputError("a robustness curve needs the targets y, and the samples carry none")
@@ -154,6 +152,7 @@ def robustness_curve(
 Curve = RobustnessCurve | tuple[Any, Any] | tuple[Any, Any, bool]
 
 
+@checked
 def robust_auc(curve: Curve, baseline: Curve | None = None, kind: Area | None = None) -> float:
     """Return the area under a robustness curve, by the trapezoidal rule over the levels; larger is always better.
 
@@ -180,8 +179,6 @@ def robust_auc(curve: Curve, baseline: Curve | None = None, kind: Area | None = 
     """
     if kind is None:
         kind = "relative" if baseline is None else "gain"
-    if kind not in get_args(Area):
-        raise unknown_name("kind of area", kind, get_args(Area))
     levels, values, better = _read_curve("curve", curve)
     if kind == "relative":
         return _signed(better) * float(np.trapezoid(values, levels))

@@ -13,7 +13,9 @@ import numpy as np
 
 from consilience.core.correlation import correlation
 from consilience.core.errors import InputError, UnsupportedError, name_rows
+from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples
+from consilience.core.settings import checked
 from consilience.evaluation.metric_inputs import SUM_TOLERANCE, as_array, class_columns
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ Array = TypeVar("Array", np.ndarray, "Tensor")
 _RULED_OUT = 2 * float(np.log(np.finfo(np.float64).eps))
 
 
+@checked
 def trust_from_weights(weights: Array, present: Any = None) -> Array:
     """Turn raw fusion weights into trust: clipped at 0, each row summing to one over the present modalities.
 
@@ -45,14 +48,19 @@ def trust_from_weights(weights: Array, present: Any = None) -> Array:
     import torch
 
     if not isinstance(weights, torch.Tensor):
-        return trust_from_weights(torch.tensor(np.asarray(weights)), present).numpy()
+        given = to_numpy("weights", weights)
+        if given.dtype.kind not in "biuf":
+            raise InputError(f"weights must be numbers, got {given.dtype}")
+        tensor: Any = torch.tensor(given.astype(given.dtype.newbyteorder("=")))
+        trust: Any = trust_from_weights(tensor, present)
+        return trust.numpy()
     weights = weights if weights.is_floating_point() else weights.float()
     if present is None:
         there = torch.ones_like(weights, dtype=torch.bool)
     elif isinstance(present, torch.Tensor):
         there = present.to(weights.device, torch.bool)
     else:
-        there = torch.tensor(np.asarray(present, dtype=bool), device=weights.device)
+        there = torch.tensor(to_numpy("present", present).astype(bool), device=weights.device)
     if there.shape != weights.shape:
         raise InputError(
             f"present must have the weights' shape [..., modality] = {list(weights.shape)}, got {list(there.shape)}"
@@ -93,6 +101,7 @@ class TrustQuality:
         return polars.DataFrame(columns if self.auc is None else columns | {"auc": self.auc})
 
 
+@checked
 def trust_quality(
     weights: Any, losses: Any, present: Any = None, *, corrupted: Any = None, names: Sequence[str] | None = None
 ) -> TrustQuality:
@@ -271,6 +280,7 @@ class Terms:
         return self.share * self.covariance
 
 
+@checked
 def bound_terms(trust: Any, losses: Any, present: Any = None) -> Terms:
     """Term-L and Term-Cov of theorem 1, from trust and each expert's own loss, both `[n, modality]`.
 

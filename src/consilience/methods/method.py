@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -66,6 +67,7 @@ class Method(DeclaredSettings, nn.Module):
         needs_targets: Whether it cannot be trained without y.
         ignored_worst: Share of the validation samples, at most 0.05, whose large losses early stopping ignores.
         keeps_history: Whether `objective` uses `step.history`, which needs opinions.
+        weights_are_reliabilities: Whether the weights are the probabilities that a modality is sound.
         history_start: First epoch that the history counts, from 1.
         history_length: Number of epochs that the history counts; None: all.
     """
@@ -79,6 +81,7 @@ class Method(DeclaredSettings, nn.Module):
     size: ClassVar[str | None] = None
     needs_targets: ClassVar[bool] = True
     ignored_worst: ClassVar[float] = 0.0
+    weights_are_reliabilities: ClassVar[bool] = False
     keeps_history: bool = False
     history_start: int = 1
     history_length: int | None = None
@@ -104,6 +107,23 @@ class Method(DeclaredSettings, nn.Module):
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train on samples. By default one run of the training loop."""
         trainer.run(self, train, validation)
+
+    def held_out_output(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """Return outputs for training samples by parts of the method that did not learn from them.
+
+        A method that cross-fits has them after `fit`, until `forget_held_out` is called; others return None.
+
+        Args:
+            rows: Training samples `[k]`.
+            present: Which of their modalities to use, booleans `[k, modality]`.
+
+        Returns:
+            The output `[k, output]`, or None.
+        """
+        return None
+
+    def forget_held_out(self) -> None:
+        """Free what `held_out_output` needs."""
 
     @classmethod
     def arguments(cls, modalities: Iterable[str]) -> list[str]:

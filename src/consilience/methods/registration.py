@@ -8,6 +8,7 @@ from typing import Any
 from consilience.core import settings as declared
 from consilience.core.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
 from consilience.core.registry import Registry
+from consilience.core.settings import checked
 from consilience.methods.method import Method
 from consilience.methods.spec import Spec
 
@@ -32,6 +33,7 @@ def registry() -> dict[str, type[Method]]:
     return dict(METHODS)
 
 
+@checked
 def available(modalities: Iterable[str] = ("MODALITY",)) -> list[str]:
     """Return the names of all methods, with every member of a family for the given modalities.
 
@@ -44,6 +46,7 @@ def available(modalities: Iterable[str] = ("MODALITY",)) -> list[str]:
     return names
 
 
+@checked
 def find(name: str, modalities: Iterable[str] = ("MODALITY",)) -> tuple[type[Method], str | None]:
     """Find a method by name.
 
@@ -82,6 +85,7 @@ def check_settings(name: str, cls: type[Method], settings: Mapping[str, Any]) ->
     return declared.check_settings(f"method {name!r}", cls, settings)
 
 
+@checked
 def build(name: str, spec: Spec, settings: Mapping[str, Any] | None = None) -> Method:
     """Build a method by name.
 

@@ -171,4 +171,7 @@ def read_once(samples: Samples, name: str, rows: Any) -> tuple[np.ndarray, np.nd
 
 
 def _modality(name: str, entry: Mapping[str, Any]) -> Modality:
-    return Modality(name, entry["kind"], tuple(entry["shape"]), entry["vocabulary"])
+    sizes, known = entry["shape"], entry["vocabulary"]
+    if not all(isinstance(size, int) and size >= 0 for size in (*sizes, known or 0)):
+        raise TypeError(f"the sizes of modality {name!r} are {sizes} and {known!r}")
+    return Modality(name, entry["kind"], tuple(sizes), known)

@@ -15,6 +15,7 @@ from consilience.core.file_names import file_name
 from consilience.report.drawing import Drawing
 from consilience.report.page import FIGURES, FILES, PAGE, check_report_folder, environment, write_page
 from consilience.report.result_tables import latex_table, markdown_escape, markdown_table
+from consilience.report.text_table import TextTable as TextTable
 from consilience.report.wording import fill_lines, one_line
 from consilience.version import __version__
 
@@ -26,16 +27,6 @@ MARKDOWN, JSON = "report.md", "report.json"
 # All that is written beside the folders of parts.
 REPORT_NAMES = (PAGE, MARKDOWN, JSON, FIGURES, FILES)
 _OF_FIGURES = ("name", "caption", "alt")
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table as text: names in the first column, numbers in the others. marked: rows to be highlighted."""
-
-    caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    marked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,11 +95,11 @@ def check_document_folder(folder: Path) -> None:
     check_report_folder(folder, (MARKDOWN, JSON, PAGE))
 
 
-def render_document(document: Document) -> str:
-    """The page as text."""
+def render_document(document: Document, kicker: str = "reproduction") -> str:
+    """The page as text; `kicker` says above the title what kind of page it is."""
     template = environment().get_template("document.html.jinja")
     quick = QUICK if "--quick" in document.command.split() else None
-    return template.render(document=document, title=document.title, quick=quick, version=__version__)
+    return template.render(document=document, title=document.title, kicker=kicker, quick=quick, version=__version__)
 
 
 def document_markdown(plain: Mapping[str, Any], figures: str = "figures/{}.png") -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from consilience.comparison.modality_contributions import contributions_over_seeds
 from consilience.comparison.summary import (
     corruptions_of,
     gains_over_single,
@@ -16,6 +17,7 @@ from consilience.comparison.summary import (
     over_seeds,
     summarise,
 )
+from consilience.report.contribution_section import draw_contributions
 from consilience.report.drawing import BACKGROUND, Drawing, Look, Part, looks_of
 from consilience.report.plots import (
     NARROW,
@@ -52,11 +54,12 @@ MOST_PANELS = 12  # beyond these, small multiples are drawn for the methods in c
 
 
 def draw_figures(findings: Findings) -> dict[str, Part]:
-    """All figures: "ranks", "curves", "trust", "reliability", "calibration", "gap", "timings" → what is seen there."""
+    """All figures by section: "ranks", "curves", "contributions", "trust", "reliability", "calibration", "gap", …"""
     artist = _Artist(findings)
     return {
         "ranks": artist.ranks(),
         "curves": artist.curves(),
+        "contributions": artist.contributions(),
         "trust": artist.trust(),
         "reliability": artist.reliability(),
         "calibration": artist.calibration(),
@@ -111,6 +114,12 @@ class _Artist:
                 "the methods to see what fusing gains over the best of them."
             )
         return Part(self._each(self._gap), "The single modalities have no results, so there is no gap to draw.")
+
+    def contributions(self) -> Part:
+        """What each modality contributes to the method that leads."""
+        blocks = contributions_over_seeds(self.findings)
+        drawings = [draw_contributions(block, self._name("contributions", block.set)) for block in blocks]
+        return Part(drawings, "The results are older than this measurement.")
 
     def trust(self) -> Part:
         """How far each method trusts each modality."""

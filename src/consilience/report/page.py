@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from consilience.comparison.modality_contributions import contributions_over_seeds
 from consilience.comparison.results import Block, Findings
 from consilience.comparison.store import Store
 from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, summarise
 from consilience.core.errors import InputError
 from consilience.core.file_names import file_name, path_inside
 from consilience.core.files import write_atomically
+from consilience.report.contribution_section import contribution_part
 from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
 from consilience.report.result_tables import legend, rank_table
@@ -144,6 +146,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
                 (name, method, *fate) for name in findings.sets for method, fate in fates_of(findings, name).items()
             ],
             measured=[(block, trust_sentences(block), details(block)) for block in measured_trust(findings)],
+            contributed=[contribution_part(block) for block in contributions_over_seeds(findings)],
             tested=say_test(findings),
             timings=_timing_rows(findings),
             corruptions=_describe_corruptions(findings),

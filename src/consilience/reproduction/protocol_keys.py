@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from consilience.comparison.plan import registered_name
+from consilience.comparison.plan import registered_name, split_settings
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.settings import Interval, check_settings, check_value
+from consilience.corruption.augmentation import read_augment
 from consilience.reproduction.yaml_lines import Place, YamlFile
 
 PageKind = Literal["parts", "ranks"]
@@ -51,7 +52,7 @@ PART_KEYS: dict[str, tuple[Any, str]] = {
     "repeats": (Annotated[int, Interval(1)], "draws of the noise for every seed"),
     "probability": (Annotated[float, Interval(0, 1)], "with which a modality of a sample is corrupted"),
     "metric": (str, "the main metric"),
-    "settings": (Mapping[str, Any], "method → its settings"),
+    "settings": (Mapping[str, Any], "method → its settings, and settings of training for this method only"),
     "encoders": (Mapping[str, Any], "modality → its encoder"),
     "training": (Mapping[str, Any], "settings of training"),
     "tune": (Annotated[int, Interval(0)], "trials of random search for every method"),
@@ -82,7 +83,6 @@ def _check_part(file: YamlFile, place: Place) -> None:
     from consilience.corruption import corruption_names
     from consilience.evaluation import find_metric
     from consilience.methods import find
-    from consilience.training.training_settings import TrainingSettings
 
     values = value_at(file, place)
     # Options of the data are checked with the whole part, where it is known which data it has.
@@ -94,7 +94,10 @@ def _check_part(file: YamlFile, place: Place) -> None:
                 if not name.endswith(":"):  # all members of a family
                     method, _ = find(registered_name(name))
                     if key == "settings":
-                        check_settings(f"method {name!r}", method, check_value(name, names[name], Mapping[str, Any]))
+                        given = check_value(name, names[name], Mapping[str, Any])
+                        own, training = split_settings(name, given)
+                        check_settings(f"method {name!r}", method, own)
+                        check_training(training)
     given = values.get("corruption", ())
     for corruption in [given] if isinstance(given, str | Mapping) else given:
         for name in corruption.values() if isinstance(corruption, Mapping) else (corruption,):
@@ -106,9 +109,17 @@ def _check_part(file: YamlFile, place: Place) -> None:
             find_metric(values["metric"])
     for name, value in values.get("training", {}).items():
         with file.naming(*place, "training", name):
-            check_settings("training", TrainingSettings, {name: value})
+            check_training({name: value})
     if isinstance(values.get("quick"), Mapping):
         _check_part(file, (*place, "quick"))
+
+
+def check_training(given: Mapping[str, Any]) -> None:
+    """Check some settings of training."""
+    from consilience.training.training_settings import TrainingSettings
+
+    check_settings("training", TrainingSettings, given)
+    read_augment(given.get("augment"))
 
 
 def check_keys(

@@ -12,6 +12,7 @@ from consilience.core.errors import InputError
 
 Place = tuple[str | int, ...]
 _MOST_VALUES = 100_000
+_MOST_BYTES = 2**21
 _DEEPEST = 20
 _KINDS = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
 _TAGS = {f"tag:yaml.org,2002:{kind}" for kind in _KINDS}
@@ -71,12 +72,18 @@ def read_yaml(path: str | Path) -> YamlFile:
 
     file = YamlFile(Path(path))
     try:
+        if file.path.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{file.path} has more than {_MOST_BYTES} bytes: this is not a file of settings")
         node = yaml.compose(file.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except InputError:
+        raise
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
-        raise InputError(f"{file.path}{line}: this is not YAML: {getattr(error, 'problem', None) or error}") from None
-    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{file.path}{line}: this is not YAML: {getattr(error, 'problem', None) or ' '.join(str(error).split())}"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise InputError(f"{file.path} cannot be read: {error}") from None
     if not isinstance(node, yaml.MappingNode):
         raise InputError(f"{file.path}: the file must be a mapping of keys to values")

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ from consilience.preparation import Preparation
 RESIDENT_SHARE = 0.4
 # A GPU's resident set up to this size is shuffled in one go.
 SHUFFLED_BYTES = 2**28
+# Samples of up to this size are augmented at once on a CPU, where they should stay in cache.
+CHANGED_BYTES = 2**20
 
 
 class BatchLoader:
@@ -78,8 +80,27 @@ class BatchLoader:
                 summed.update(repr(value.double().sum().item()).encode())
         return summed.hexdigest()[:16]
 
-    def batches(self, rows: Sequence[Tensor]) -> Iterator[Batch]:
-        """Yield a batch for each tensor of row numbers (on the CPU)."""
+    @property
+    def everything(self) -> Batch | None:
+        """The whole set on the device, or None if it is not kept there."""
+        return self._all
+
+    def batches(self, rows: Sequence[Tensor], change: Callable[[Batch], Batch] | None = None) -> Iterator[Batch]:
+        """Yield a batch for each tensor of row numbers (on the CPU).
+
+        Args:
+            rows: The rows of each batch.
+            change: Applied to the samples on the device, to several batches at once if they are small: what it does
+                to a sample must not depend on the others.
+        """
+        if change is not None and self._all is not None:
+            for several in _grouped(rows, self._rows_at_once()):
+                samples = change(self._all.select(torch.cat(several).to(self.device)))
+                yield from _views(samples, [len(chosen) for chosen in several])
+            return
+        if change is not None:
+            yield from map(change, self.batches(rows))
+            return
         if self._all is not None and self._shuffles_whole:
             shuffled = self._all.select(torch.cat(list(rows)).to(self.device))
             yield from _views(shuffled, [len(chosen) for chosen in rows])
@@ -102,6 +123,11 @@ class BatchLoader:
         """Yield all samples from first to last, in batches of this size."""
         rows = torch.arange(len(self)).split(size)
         return self.batches(rows) if self._all is None else _views(self._all, [len(chosen) for chosen in rows])
+
+    def _rows_at_once(self) -> int:
+        """Samples that are changed at once: few calls for many small batches."""
+        most = CHANGED_BYTES if self.device.type == "cpu" else 16 * CHANGED_BYTES
+        return most * len(self) // max(1, self.samples.nbytes)
 
     def _prepare(self, rows: Any) -> Batch:
         if self.dtype == torch.float64:
@@ -128,6 +154,18 @@ def _wait_for(coming: Future[Batch]) -> Batch:
         return coming.result()
     with stepped_aside():
         return coming.result()
+
+
+def _grouped(rows: Iterable[Tensor], at_once: int) -> Iterator[list[Tensor]]:
+    """Consecutive batches of together at most this many samples, but at least one batch."""
+    group: list[Tensor] = []
+    for chosen in rows:
+        if group and sum(map(len, group)) + len(chosen) > at_once:
+            yield group
+            group = []
+        group.append(chosen)
+    if group:
+        yield group
 
 
 def _views(batch: Batch, sizes: Iterable[int]) -> Iterator[Batch]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError, show, unknown_name
 from consilience.methods import Prediction
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def check_callbacks(given: Any) -> list[Callback]:
     callbacks = list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
     for callback in callbacks:
         if not isinstance(callback, Callback):
-            raise InputError(f"training: callbacks must be a list of Callback objects, got {callback!r}")
+            raise InputError(f"training: callbacks must be a list of Callback objects, got {show(callback)}")
         for name in dir(type(callback)):
             if name.startswith("on_") and name not in _HOOKS and callable(getattr(type(callback), name)):
                 raise unknown_name("hook", name, _HOOKS, f"It is defined by the callback {type(callback).__name__}")

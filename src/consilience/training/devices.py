@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from consilience.training.training_settings import TrainingSettings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+_Module = TypeVar("_Module", bound=nn.Module)
 # Our names of precisions → Fabric's.
 _FABRIC_PRECISIONS = {
     "32": "32-true",
@@ -61,11 +62,22 @@ def resolve_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise InputError(f"unknown device {device!r}: use 'auto', 'cpu', 'cuda', 'cuda:1', 'mps'") from None
     if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
         raise InputError(f"device {device!r} is not available: torch finds {torch.cuda.device_count()} CUDA devices")
     return resolved
+
+
+def moved_to(module: _Module, device: torch.device) -> _Module:
+    """Return a module on a device. One that is there already is not touched, since another thread may be using it.
+
+    `Module.to` sets the weights of recurrent layers anew even where nothing moves.
+    """
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.device.type != device.type or (device.index is not None and tensor.device.index != device.index):
+            return module.to(device)
+    return module
 
 
 def device_name(device: torch.device) -> str:

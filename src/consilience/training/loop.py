@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.seeding import let_others_by, seed_device
 from consilience.methods import Method, Step
+from consilience.training.augment_batch import Augmenter
 from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch, steps_per_epoch
 from consilience.training.callbacks import Callback, ending_with, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
@@ -65,6 +66,8 @@ class TrainingRun:
         if self.method.endswith(":"):  # a member of a family, such as unimodal:image
             self.method += str(getattr(module, "modality", ""))
         self.callbacks = [callback for callback in callbacks if callback.every_process or fabric.is_global_zero]
+        # An expert of one modality, of which the other modalities need not be corrupted.
+        self._augmenter = Augmenter.of(settings.augment, train, getattr(module, "modality", None))
         self.log = Log()
         self.phases: list[Phase] = []
         self.phase_parameters: list[list[str]] = []  # of each phase, by name
@@ -281,7 +284,8 @@ class TrainingRun:
 
         recorder = self._recorder(learn, plans)
         after_batch, after_step = self._hooks["on_batch_end"], self._hooks["on_step_end"]
-        for position, batch in enumerate(self.train.batches([plan.rows for plan in plans])):
+        change = None if self._augmenter is None else self._augmenter.in_epoch(seed)
+        for position, batch in enumerate(self.train.batches([plan.rows for plan in plans], change)):
             let_others_by()
             if settings.modality_dropout:
                 batch = batch.hiding(hide_some(batch.present, settings.modality_dropout))

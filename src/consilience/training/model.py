@@ -14,9 +14,10 @@ from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.correlation import Correlation, correlation, static_weights
-from consilience.core.errors import InputError, SavedModelError, TrustWarning
+from consilience.core.errors import InputError, SavedModelError, TrustWarning, name_rows
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
+from consilience.core.settings import checked
 from consilience.core.targets import Task, TaskKind
 from consilience.corruption import Corruptor, Statistics
 from consilience.data import read_with_recipe
@@ -25,7 +26,7 @@ from consilience.methods import Method, Prediction, Spec, build, expert_losses
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
-from consilience.training.devices import resolve_device
+from consilience.training.devices import moved_to, resolve_device
 from consilience.training.model_folder import (
     EXTRA,
     Folder,
@@ -84,6 +85,7 @@ class Model:
     misplaced_trust: dict[str, Correlation] = field(default_factory=dict)
 
     @classmethod
+    @checked
     def fit(
         cls,
         name: str,
@@ -95,6 +97,7 @@ class Model:
         task: TaskKind | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         trainer: Trainer | None = None,
+        keep_held_out: bool = False,
     ) -> Model:
         """Learn the task, prepare, build the method by name, and train it.
 
@@ -110,6 +113,7 @@ class Model:
             task: Classification or regression. None: as the targets are.
             class_weight: Weight of each class, or "balanced".
             trainer: How to train.
+            keep_held_out: Whether a method that cross-fits keeps its out-of-fold opinions, for `held_out_output`.
         """
         check_set("training", train)
         if validation is not None:
@@ -126,6 +130,8 @@ class Model:
             method = build(name, spec, settings)
         method.fit(train, validation, trainer)
         trainer.forget()
+        if not keep_held_out:
+            method.forget_held_out()
         model = cls(name, dict(settings or {}), dict(encoders or {}), method, preparation, trainer.logs)
         if not trainer.interrupted:
             model.misplaced_trust = misplaced_trust(model, validation or train, device=trainer.device)
@@ -141,12 +147,20 @@ class Model:
         """Return spread and range of each modality in training, the unit of a corruption's level."""
         return self.preparation.statistics()
 
+    @checked
     def predict(self, samples: Samples, *, batch_size: int = 512, device: str = "auto") -> Prediction:
-        """Return output, opinions, weights and joint representation for every sample, on the CPU."""
+        """Return output, opinions, weights and joint representation for every sample, on the CPU.
+
+        Raises:
+            InputError: If an output is not finite, since weights or values are too large.
+        """
         target = resolve_device(device)
         loader = BatchLoader(samples, self.preparation, target, dtype=input_type(self.method))
-        return predict(self.method.to(target), loader, batch_size)
+        prediction = predict(moved_to(self.method, target), loader, batch_size)
+        _check_finite(self.name, prediction, self.task)
+        return prediction
 
+    @checked
     def read(self, path: str | Path) -> Samples:
         """Read new samples from a file that has the format of the training data."""
         if self.recipe is None:
@@ -156,6 +170,7 @@ class Model:
             )
         return read_with_recipe(self.recipe, path)
 
+    @checked
     def save(
         self, path: str | Path, extra: Mapping[str, Any] | None = None, tensors: Mapping[str, Tensor] | None = None
     ) -> Path:
@@ -182,6 +197,7 @@ class Model:
         return write_folder(Path(path), Folder(described, weights | prefixed(EXTRA, tensors or {})))
 
 
+@checked
 def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = None) -> tuple[Model, dict[str, Any]]:
     """Read what `Model.save` wrote. Nothing in the folder is executed, and no other file is read.
 
@@ -234,6 +250,20 @@ def _load_weights(method: Method, state: Mapping[str, Tensor], path: Path) -> No
             f"the weights in {path} do not fit the method they were saved for: {reason}. If the model had "
             "encoders of your own, pass the same ones"
         ) from error
+
+
+def _check_finite(name: str, prediction: Prediction, task: Task) -> None:
+    """Raise an error if an output or a weight is not finite; a class may have the logit −inf, but not all of them."""
+    output = prediction.output
+    broken = ~(output.amax(dim=1) if task.classification else output).isfinite().reshape(len(output), -1).all(dim=1)
+    if prediction.weights is not None:
+        broken |= ~prediction.weights.isfinite().all(dim=1)
+    if broken.any():
+        rows = name_rows(broken.nonzero()[:, 0].numpy())
+        raise InputError(
+            f"prediction: the output of method {name!r} is not finite in {rows}: the values of these samples, or the "
+            "weights of the model, are too large or damaged"
+        )
 
 
 def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] | str) -> np.ndarray:

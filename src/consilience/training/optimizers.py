@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, show
 from consilience.core.settings import PositiveFloat, PositiveInt, check_fields
 from consilience.training.training_settings import WITH_MOMENTUM, TrainingSettings
 
@@ -33,7 +33,7 @@ class Phase:
     parameters: Callable[[nn.Module], Iterable[nn.Parameter]] | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, f"training phase {self.name!r}")
+        check_fields(self, f"training phase {show(self.name)}")
 
     def chosen(self, module: nn.Module) -> list[str]:
         """Return the names of the parameters that this phase trains. Unlike a function, names can be pickled."""

@@ -73,6 +73,10 @@ class Trials:
         present, weight = (None if part is None else _pick(part, rows) for part in (self.present, self.weight))
         return replace(self, values=values, y=_pick(self.y, rows), places={}, present=present, weight=weight)
 
+    def modality(self, name: str, rows: Tensor) -> Tensor:
+        """Return one modality of some samples: the same `[k]` of every trial, or each trial's own `[trial, k]`."""
+        return _pick(self.values[name], _pick(self.places[name], rows) if name in self.places else rows)
+
     def only(self, trials: Tensor) -> Trials:
         """Return some of the trials, given as booleans `[trial]` or as numbers."""
         return self._map(lambda tensor: _some(tensor, trials))

@@ -17,11 +17,14 @@ from consilience.core.errors import UnsupportedError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
 from consilience.core.targets import Task, TaskKind
+from consilience.corruption.augmentation import Augmentation, choose_augmentations
 from consilience.encoders import EncoderChoice, own_transforms
 from consilience.methods import Method, Spec, build, find
 from consilience.preparation import Preparation
+from consilience.training.augment_values import runs_on_device
 from consilience.training.devices import resolve_device, training_context
 from consilience.training.model import Model, misplaced_trust, warn_of_misplaced_trust
+from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import ACCEPTED, train_side_by_side
 from consilience.training.trainer import Trainer
@@ -62,6 +65,7 @@ def fit_together(
     trainer = trainer or Trainer()
     if reason := reason_alone(name, parts, trainer):
         raise _refusal(name, reason)
+    chosen = choose_augmentations(trainer.augment, parts[0][0].modalities)
     preparations: dict[int, Preparation] = {}
     for samples, _ in parts:
         if id(samples) not in preparations:
@@ -74,7 +78,7 @@ def fit_together(
     for preparation, seed in zip(prepared, seeds, strict=True):
         with seeded(seed):
             methods.append(build(name, Spec(preparation.modalities, preparation.task, dict(encoders or {})), settings))
-    if reason := _batch_statistics(methods[0], parts, trainer):
+    if reason := _batch_statistics(methods[0], parts, trainer) or reason_on_host(chosen, parts, prepared):
         raise _refusal(name, reason)
     device = resolve_device(trainer.device)
     began = time.perf_counter()
@@ -82,7 +86,13 @@ def fit_together(
         train, validation = (Trials.of([pair[which] for pair in parts], prepared, device) for which in (0, 1))
         try:
             trained = train_side_by_side(
-                methods, train, validation, trainer, seeds=seeds, rows=trainer.evaluation_batch
+                methods,
+                train,
+                validation,
+                trainer,
+                seeds=seeds,
+                rows=trainer.evaluation_batch,
+                augmenter=StackedAugmenter.of(trainer.augment, [pair[0] for pair in parts], prepared, device),
             )
         except RuntimeError as error:
             if "vmap" not in str(error) and "atching rule" not in str(error):
@@ -122,17 +132,37 @@ def reason_alone(name: str, parts: Sequence[Parts], trainer: Trainer) -> str | N
 
 def _batch_statistics(method: Method, parts: Sequence[Parts], trainer: Trainer) -> str | None:
     """Why missing modalities rule out stacking: an encoder with batch statistics must not see the missing samples."""
+    chosen = choose_augmentations(trainer.augment, parts[0][0].modalities)
     for encoded, encoder in getattr(method, "encoders", {"": method}).items():
         modalities = [encoded] if encoded else list(parts[0][0].names)
-        missing = trainer.modality_dropout > 0 or any(
-            modality not in samples.names or not samples.present_in(modality).all()
-            for pair in parts
-            for samples in pair
-            for modality in modalities
+        hides = any(each.corruption.hides for modality in modalities for each in chosen.get(modality, ()))
+        missing = (
+            hides
+            or trainer.modality_dropout > 0
+            or any(
+                modality not in samples.names or not samples.present_in(modality).all()
+                for pair in parts
+                for samples in pair
+                for modality in modalities
+            )
         )
         if missing and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in encoder.modules()):
             lacking = f"modality {encoded!r}" if encoded else "a modality"
             return f"some samples lack {lacking}, whose encoder normalises over the samples of a batch"
+    return None
+
+
+def reason_on_host(
+    chosen: Mapping[str, Sequence[Augmentation]], parts: Sequence[Parts], preparations: Sequence[Preparation]
+) -> str | None:
+    """Return why augmentations rule out stacking: those of raw samples, and swaps where some samples have no values."""
+    for name, augmentations in chosen.items():
+        listed = ", ".join(dict.fromkeys(each.corruption.name for each in augmentations))
+        if not all(runs_on_device(augmentations, preparation, name, resident=True) for preparation in preparations):
+            return f"the augmentation of modality {name!r} ({listed}) is computed from raw samples"
+        swaps = any(each.corruption.name == "swapped" for each in augmentations)
+        if swaps and not all(name in samples and samples.present_in(name).all() for samples, _ in parts):
+            return f"modality {name!r} is swapped in training, and some samples lack it"
     return None
 
 

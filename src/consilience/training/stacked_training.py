@@ -26,9 +26,12 @@ from consilience.core.batches import Batch
 from consilience.core.errors import InputError, TrainingError
 from consilience.core.seeding import let_others_by
 from consilience.methods import Method, Prediction, Step, task_losses
+from consilience.training.augment_values import EpochNoise
 from consilience.training.batch_loader import BatchPlan, steps_per_epoch
+from consilience.training.devices import epoch_seed
 from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
+from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
 from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
 from consilience.training.training_settings import TrainingSettings
@@ -87,6 +90,7 @@ def train_side_by_side(
     *,
     seeds: Sequence[int] | None = None,
     rows: int = _ROWS,
+    augmenter: StackedAugmenter | None = None,
 ) -> SideBySide:
     """Train methods that are built alike, each on its own trial; keep each at its lowest validation loss.
 
@@ -98,6 +102,7 @@ def train_side_by_side(
         seeds: One for each trial, which then sees its samples in the order in which `Trainer` orders them. None: one
             order for all trials, drawn from `settings.seed`, and a learning rate that is constant within an epoch.
         rows: Samples of each trial that are evaluated at once.
+        augmenter: What corrupts the training samples; required if `settings.augment` is set.
 
     Raises:
         InputError: If methods, trials and seeds do not match, or a setting is not supported.
@@ -105,7 +110,9 @@ def train_side_by_side(
     """
     settings = settings or TrainingSettings()
     check_trials(methods, train, validation, settings, seeds)
-    stack = _Stack(methods, train, validation, settings)
+    if settings.augment is not None and augmenter is None:
+        raise InputError("side by side: augment needs an augmenter, StackedAugmenter.of(augment, sets, preparations)")
+    stack = _Stack(methods, train, validation, settings, augmenter)
     stopping = EarlyStopping(settings.patience, len(methods))
     steps = 1 if seeds is None else steps_per_epoch(train.samples, settings.batch_size, settings.accumulate)
     rate = LearningRate.of(settings, settings.epochs, steps)
@@ -116,12 +123,13 @@ def train_side_by_side(
         started = time.perf_counter()
         going = stack.going.tolist()
         plans: Iterable[BatchPlan]
+        own = [settings.seed + trial for trial in going] if seeds is None else [seeds[trial] for trial in going]
         if seeds is None:
             plans = plan_shared_order(stack.train, settings.batch_size, shared)
         else:
-            own = [seeds[trial] for trial in going]
             plans = plan_own_orders(stack.train, settings.batch_size, settings.accumulate, own, epoch)
-        terms = stack.train_epoch(plans, epoch, rate, by_epoch=seeds is None)
+        noise = EpochNoise([epoch_seed(seed, 0, epoch) for seed in own])
+        terms = stack.train_epoch(plans, epoch, rate, noise, by_epoch=seeds is None)
         weights = stack.averaged()
         rows_now = stack.validate(weights, rows)
         improved = [
@@ -176,9 +184,16 @@ class _Stack:
     `going` has the number of each model, in the order of the stack.
     """
 
-    def __init__(self, methods: Sequence[Method], train: Trials, validation: Trials, settings: TrainingSettings):
+    def __init__(
+        self,
+        methods: Sequence[Method],
+        train: Trials,
+        validation: Trials,
+        settings: TrainingSettings,
+        augmenter: StackedAugmenter | None = None,
+    ):
         device = train.y.device
-        self.train, self.validation, self.settings = train, validation, settings
+        self.train, self.validation, self.settings, self.augmenter = train, validation, settings, augmenter
         self.method = copy.deepcopy(methods[0]).to(device).train()
         learned, buffers = stack_module_state(list(methods))
         self.learned = {name: weight.detach().to(device).requires_grad_() for name, weight in learned.items()}
@@ -200,7 +215,7 @@ class _Stack:
         return self.learned | self.statistics
 
     def train_epoch(
-        self, plans: Iterable[BatchPlan], epoch: int, rate: LearningRate, by_epoch: bool
+        self, plans: Iterable[BatchPlan], epoch: int, rate: LearningRate, noise: EpochNoise, by_epoch: bool
     ) -> dict[str, Tensor]:
         """Train on all batches of an epoch; return the mean of each loss term, `[trial]`."""
         settings = self.settings
@@ -209,7 +224,10 @@ class _Stack:
         rate.set(self.optimizer)
         for plan in plans:
             let_others_by()
-            batch = self.train.rows(plan.rows.to(self.going.device, non_blocking=True))
+            chosen = plan.rows.to(self.going.device, non_blocking=True)
+            batch = self.train.rows(chosen)
+            if self.augmenter is not None:
+                batch = self.augmenter.apply(noise, batch, chosen, self.train)
             if settings.modality_dropout:
                 batch = batch.hiding(lambda present: hide_some(present, settings.modality_dropout))
             if rate.moves:
@@ -257,6 +275,7 @@ class _Stack:
     def keep(self, still: Tensor) -> None:
         """Take models that have ended out of the stack, and out of what the optimizer remembers."""
         self.going, self.train, self.validation = self.going[still], self.train.only(still), self.validation.only(still)
+        self.augmenter = None if self.augmenter is None else self.augmenter.only(still)
         self.statistics = {name: buffer[still] for name, buffer in self.statistics.items()}
         self.means = {name: mean[still] for name, mean in self.means.items()}
         for weight in self.learned.values():

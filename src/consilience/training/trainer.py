@@ -13,7 +13,9 @@ import torch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
+from consilience.core.settings import arguments_checked, check_value
 from consilience.core.targets import Task
+from consilience.corruption.augmentation import choose_augmentations
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
@@ -30,6 +32,9 @@ from consilience.training.weight_averaging import WeightAveraging
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+# What is kept of the `extra` of predictions, `[batch, modality]`.
+_KEPT = ("reliability",)
 
 
 @dataclass
@@ -56,6 +61,8 @@ class Trainer(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_value("preparation", self.preparation, Preparation | None, "training")
+        check_value("checkpoint", self.checkpoint, str | Path | None, "training")
         self.callbacks = check_callbacks(self.callbacks)
         self._loaders: dict[int, BatchLoader] = {}
 
@@ -64,6 +71,7 @@ class Trainer(TrainingSettings):
         """Whether Ctrl-C ended a run; later runs are skipped."""
         return any(log.interrupted for log in self.logs)
 
+    @arguments_checked
     def run(
         self, module: Method, train: Samples, validation: Samples | None = None, phases: list[Phase] | None = None
     ) -> Log:
@@ -83,6 +91,7 @@ class Trainer(TrainingSettings):
         check_set("training", train, module.needs_targets)
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
+        choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
         parameters = [phase.chosen(module) for phase in phases]
@@ -105,12 +114,14 @@ class Trainer(TrainingSettings):
         """Free the prepared data."""
         self._loaders.clear()
 
+    @arguments_checked
     def predict(self, module: Method, samples: Samples) -> Prediction:
         """Return a trained module's prediction for every sample, on the CPU."""
         device = resolve_device(self.device)
         loader = BatchLoader(samples, self._prepared(), device, self.resident, input_type(module))
         return predict(module.to(device), loader, self.evaluation_batch)
 
+    @arguments_checked
     def cross_fit(
         self, make: Callable[[], Method], train: Samples, folds: int = 5
     ) -> tuple[Prediction, list[Method], np.ndarray]:
@@ -203,7 +214,10 @@ def check_set(role: str, samples: Samples, needs_targets: bool = True) -> None:
 
 @torch.no_grad()
 def predict(module: Method, loader: BatchLoader, batch_size: int) -> Prediction:
-    """Return output, opinions, weights and joint representation for every sample of a loader, on the CPU."""
+    """Return output, opinions, weights and joint representation for every sample of a loader, on the CPU.
+
+    Of `extra` only the reliability of each modality is kept.
+    """
     module.eval()
     parts = []
     for batch in loader.in_order(batch_size):
@@ -211,7 +225,8 @@ def predict(module: Method, loader: BatchLoader, batch_size: int) -> Prediction:
         values = (prediction.output, prediction.opinions, prediction.weights, prediction.joint)
         output, opinions, weights, joint = (None if value is None else _on_cpu(value) for value in values)
         assert output is not None
-        parts.append(Prediction(output, opinions, weights, joint=joint))
+        extra = {name: _on_cpu(prediction.extra[name]) for name in _KEPT if name in prediction.extra}
+        parts.append(Prediction(output, opinions, weights, joint=joint, extra=extra))
     return concatenate(parts)
 
 
@@ -236,7 +251,9 @@ def concatenate(parts: list[Prediction], order: torch.Tensor | None = None) -> P
         whole = torch.cat(pieces)
         return whole if order is None else whole[order]
 
-    return Prediction(joined("output"), joined("opinions"), joined("weights"), joint=joined("joint"))
+    kept = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
+    extra = {name: value if order is None else value[order] for name, value in kept.items()}
+    return Prediction(joined("output"), joined("opinions"), joined("weights"), joint=joined("joint"), extra=extra)
 
 
 def split_folds(samples: Samples, task: Task, folds: int, seed: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from consilience.core.errors import InputError
 from consilience.core.settings import Interval, check_fields
+from consilience.corruption.augmentation import Augment, read_augment
 
 Optimizer = Literal["adam", "adamw", "sgd", "adagrad", "rmsprop"]
 Schedule = Literal["constant", "plateau", "cosine"]
@@ -58,6 +59,10 @@ class TrainingSettings:
     modality_dropout: Annotated[
         float, Interval(0, 1, below=True), "probability of hiding a modality of a training sample"
     ] = 0.0
+    augment: Annotated[
+        Augment | None,
+        "corruptions of training samples, such as gaussian:0..0.5 or audio=missing:10@0.2",
+    ] = None
     precision: Annotated[Precision, "32, bf16, bf16-true, 16 or 64"] = "32"
     device: Annotated[str, "auto, cpu, cuda, cuda:1, …"] = "auto"
     devices: Annotated[int, Interval(1), "devices that train one model"] = 1
@@ -73,6 +78,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         check_fields(self, "training", TrainingSettings)
+        read_augment(self.augment)
         if self.cuda_graphs and (refusal := self.outside(RECORDED)):
             raise InputError(f"training: with cuda_graphs=True {refusal}")
         if self.momentum and self.optimizer not in WITH_MOMENTUM:

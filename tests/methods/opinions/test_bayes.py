@@ -137,3 +137,30 @@ def test_an_interruption_leaves_the_theorem(monkeypatch):
     assert (model.method.rule.weights == 1).all()
     with pytest.raises(KeyboardInterrupt):
         Model.fit("bayes", samples_of(60), trainer=trainer(epochs=1, on_interrupt="raise"))
+
+
+def test_held_out_outputs_are_of_rules_that_did_not_see_the_fold(monkeypatch):
+    random = np.random.default_rng(0)
+    train = samples_of(90)
+    opinions, fold_of = random.normal(size=(90, 2, 3)) + 2 * np.eye(3)[train.y][:, None], np.arange(90) % 3
+    weight = np.ones(90)
+    weight[5] = 0
+    train = Samples.of(train, weight=weight)
+    monkeypatch.setattr(Bayes, "cross_fit", lambda *given: iter([(opinions[:, m], [], fold_of) for m in range(2)]))
+    method = Model.fit("bayes", train, trainer=trainer(), keep_held_out=True).method
+    rows = random.permutation(90)[:40]
+    present = random.random((40, 2)) < 0.7
+    found = method.held_out_output(rows, present)
+    for fold in range(3):
+        others = (fold_of != fold) & (weight > 0)
+        rule = (
+            BayesRule(2, 3)
+            .double()
+            .fit(opinions[others], train.y[others], train.present[others], weight=weight[others])
+        )
+        own = np.flatnonzero((fold_of[rows] == fold) & (rows != 5))
+        expected = rule(torch.from_numpy(opinions[rows[own]]), torch.from_numpy(present[own]))
+        torch.testing.assert_close(found[own], expected)
+    method.forget_held_out()
+    assert method.held_out_output(rows, present) is None
+    assert Model.fit("bayes", train, trainer=trainer()).method.held_out_output(rows, present) is None

@@ -7,67 +7,69 @@ since they trust the file's description of a type's memory layout.
 
 from __future__ import annotations
 
-import pickle
+import mmap
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from consilience.core.errors import InputError
+from consilience.data.files.arrays import check_characters
+from consilience.data.files.damaged_files import reading_as, reason_of
+from consilience.data.files.pickle_opcodes import Refused, read_pickle
 
-_PLAIN = (str, bytes, int, float, type(None), np.generic)
 _KINDS = "biufSUO"  # numbers, strings of a fixed length, Python objects
+_LONGEST_CODE = 20  # characters
 
 
 def read_sequences_pickle(path: Path) -> Any:
     """The content of a pickle: dicts, lists and tuples of arrays, strings, bytes and numbers. Anything else is refused.
 
     Files of Python 2 are read too; their strings are decoded as Latin-1, as numpy advises. Arrays of numbers are
-    read-only views of the bytes of the file.
+    read-only.
     """
     try:
-        with path.open("rb") as file:
-            return _finished(_Reader(file, encoding="latin1").load())
-    except _Refused as refused:
+        with (
+            reading_as(path, "a pickle"),
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            return read_pickle(content, _find, (_Array, _Type))
+    except InputError as error:
+        if not isinstance(error.__cause__, Refused):
+            raise
         raise InputError(
-            f"{path.name} holds {refused}. A pickle can run any code, so arrays, dicts, lists, tuples, strings, bytes "
-            "and numbers are read and nothing else"
+            f"{path.name} holds {reason_of(error.__cause__)}. A pickle can run any code, so arrays, dicts, lists, "
+            "tuples, strings, bytes and numbers are read and nothing else"
         ) from None
-    except Exception as error:  # damaged bytes fail wherever they lead the reader
-        raise InputError(
-            f"{path.name} is truncated or not a pickle: {str(error) or type(error).__name__}. Get it again"
-        ) from error
 
 
-class _Refused(Exception):
-    """Content that is not allowed."""
-
-
-class _Reader(pickle.Unpickler):
-    """An unpickler that knows only the functions by which numpy's releases pickled arrays."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = _NAMES.get((module.replace("numpy._core", "numpy.core"), name))
-        if known is None:
-            raise _Refused(f"{module}.{name}")
-        return known
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise _Refused(f"a reference to {pid!r} outside of itself")
+def _find(module: str, name: str) -> Any:
+    known = _NAMES.get((module.replace("numpy._core", "numpy.core"), name))
+    if known is None:
+        raise Refused(f"{module}.{name}")
+    return known
 
 
 class _Type:
     """The type of an array's values."""
 
     def __init__(self, code: str, *_: Any):
+        if not isinstance(code, str) or len(code) > _LONGEST_CODE:
+            raise Refused("an array of a type without a name")
         self.read = np.dtype(code)
         if self.read.kind not in _KINDS:
-            raise _Refused(f"an array of {self.read}")
+            raise Refused(f"an array of {self.read}")
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def build(self, state: tuple[Any, ...]) -> None:
+        """Take the byte order."""
         order = state[1]  # the rest of the state repeats what the code said
         if order in ("<", ">"):
             self.read = self.read.newbyteorder(order)
+
+    def settled(self) -> _Type:
+        """Itself: types are arguments of arrays."""
+        return self
 
 
 class _Array:
@@ -75,9 +77,14 @@ class _Array:
 
     array: np.ndarray
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def build(self, state: tuple[Any, ...]) -> None:
+        """Take the content."""
         *_, shape, of, fortran, content = state
         self.array = _filled(content, of, shape, "F" if fortran else "C")
+
+    def settled(self) -> np.ndarray:
+        """The array; an error if the file uses it before it gives its content."""
+        return self.array
 
 
 class _ArrayClass:
@@ -85,12 +92,17 @@ class _ArrayClass:
 
 
 def _filled(content: Any, of: _Type, shape: tuple[int, ...], order: Literal["C", "F"]) -> np.ndarray:
+    if not isinstance(shape, tuple) or not all(isinstance(length, int) and length >= 0 for length in shape):
+        raise ValueError("an array has a shape that is not made of whole numbers")
     if of.read.kind == "O":  # a flat list, its last axis fastest whatever the order
         values = np.empty(len(content), dtype=object)
-        values[:] = [_finished(cell) for cell in content]
+        for place, cell in enumerate(content):  # numpy would take apart cells of the same length
+            values[place] = cell
         return values.reshape(shape)
     raw = content.encode("latin1") if isinstance(content, str) else content
-    return np.frombuffer(raw, dtype=of.read).reshape(shape, order=order)
+    values = np.frombuffer(raw, dtype=of.read).reshape(shape, order=order)
+    check_characters(values)
+    return values
 
 
 def _begin_array(*_: Any) -> _Array:
@@ -109,25 +121,12 @@ def _number(of: _Type, content: Any) -> Any:
 
 def _encoded(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
-        raise _Refused(f"bytes written as {encoding!r}")
+        raise Refused(f"bytes written as {encoding!r}" if isinstance(encoding, str) else "bytes of no encoding")
     return text.encode("latin1")
 
 
 def _no_bytes() -> bytes:
     return b""
-
-
-def _finished(value: Any) -> Any:
-    """The same value with arrays where their descriptions were."""
-    if isinstance(value, _Array):
-        return value.array
-    if isinstance(value, dict):
-        return {_finished(key): _finished(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_finished(item) for item in value)
-    if isinstance(value, _PLAIN):
-        return value
-    raise _Refused(f"a {type(value).__name__.strip('_')}")
 
 
 _NAMES: dict[tuple[str, str], Any] = {

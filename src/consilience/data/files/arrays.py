@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import IO
+from zipfile import ZipFile
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.targets import TaskKind, infer_task_kind
 from consilience.data.dataset import DataSet, Made
 from consilience.data.files.column_encoding import Fill, fill_gaps, learn_fills, plain_fills
+from consilience.data.files.damaged_files import reading_as
+from consilience.data.files.size_limits import zip_members
 from consilience.data.splits import settle_split
 
 LENGTHS = "_lengths"  # the suffix of the array of a modality's lengths
-# What numpy raises on a file that is truncated, foreign, or holds Python objects.
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error)
+_NPY = ".npy"
+_LAST_CHARACTER = 0x10FFFF
+_NUMPY_FILE = "a numpy file"
 
 
 def load_arrays(
@@ -167,20 +170,28 @@ def read_arrays(path: Path, only: Collection[str] | None = None) -> dict[str, np
 
 def read_npz(path: Path, only: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, np.ndarray]:
     """The arrays of an `.npz` by name, or those of `only` that are there; Python objects are refused."""
-    try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.lib.npyio.NpzFile):
-            with content:
-                if missing := [name for name in required if name not in content.files]:
-                    raise InputError(
-                        f"{path.name} lacks {', '.join(missing)}; it holds {', '.join(sorted(content.files))}"
-                    )
-                return {name: content[name] for name in content.files if only is None or name in only}
-    except InputError:
-        raise
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
-    raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")
+    with reading_as(path, _NUMPY_FILE):
+        with path.open("rb") as file:
+            if file.read(6) == np.lib.format.MAGIC_PREFIX:
+                raise InputError(f"{path.name} holds one array without a name: save several by name with numpy.savez")
+        with ZipFile(path) as archive:
+            members = {
+                member.filename.removesuffix(_NPY): member
+                for member in zip_members(archive, path.name, path.stat().st_size)
+            }
+            if len(members) < len(archive.namelist()):
+                raise InputError(f"{path.name} holds folders, or two arrays of the same name: save it with numpy.savez")
+            if missing := [name for name in required if name not in members]:
+                raise InputError(f"{path.name} lacks {', '.join(missing)}; it holds {', '.join(sorted(members))}")
+            arrays = {}
+            for name, member in members.items():
+                if only is None or name in only:
+                    with archive.open(member) as file:
+                        check_array_header(file, f"{path.name}: {name!r}", member.file_size)
+                    with archive.open(member) as file:
+                        arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
+                    check_characters(arrays[name])
+            return arrays
 
 
 def read_npz_parts(path: Path, names: Sequence[str], parts: Sequence[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -200,22 +211,57 @@ def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np
 
 def map_array(path: Path) -> np.ndarray:
     """The array of an `.npy`, mapped from disk; Python objects are refused."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
+    with reading_as(path, _NUMPY_FILE):
+        with path.open("rb") as file:
+            check_array_header(file, path.name, path.stat().st_size)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        check_characters(array)
+        return array
+
+
+def check_array_header(file: IO[bytes], name: str, size: int) -> None:
+    """Refuse an array in numpy's format that holds Python objects, or whose header and size do not agree.
+
+    Memory for an array is taken as its header says, so the header must be checked first.
+
+    Args:
+        file: Open at its start; only the header is read.
+        name: What errors call it.
+        size: Its bytes, the header included.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    if version not in ((1, 0), (2, 0)):
+        raise InputError(f"{name} has version {version[0]}.{version[1]} of numpy's format: 1.0 and 2.0 are read")
+    shape, _, kind = read(file)
+    if kind.hasobject:
+        raise InputError(
+            f"{name} holds Python objects, which could run code when read: save numbers or strings of one type and "
+            "shape (sequences of different lengths: zero-padded, with <modality>_lengths)"
+        )
+    claimed = kind.itemsize
+    for length in shape:
+        claimed *= length  # as Python's integers, which do not overflow
+    there = size - file.tell()
+    if claimed != there or min(shape, default=0) < 0 or (not kind.itemsize and 0 not in shape):
+        raise InputError(
+            f"{name} is truncated or not a numpy file: its header says {kind} of shape {list(shape)}, {claimed} "
+            f"bytes; there are {there}"
+        )
+
+
+def check_characters(array: np.ndarray) -> None:
+    """Refuse strings with numbers that are no characters; Python fails wherever it meets one later."""
+    if array.dtype.kind != "U" or not array.size:
+        return
+    codes = np.frombuffer(
+        np.ascontiguousarray(array).data.cast("B"), dtype=array.dtype.byteorder.replace("|", "=") + "u4"
+    )
+    if codes.max() > _LAST_CHARACTER:
+        raise ValueError(f"it holds strings with the character {codes.max()}")
 
 
 def array_batches(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
     """An array, `rows` rows at a time; of one that is mapped from disk, only these are read."""
     for start in range(0, len(array), rows):
         yield np.asarray(array[start : start + rows])
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
-    if "Object arrays" in str(error) or "Python objects" in str(error):
-        return InputError(
-            f"{path.name} holds Python objects, which could run code when read: save numbers or strings of one type "
-            "and shape (sequences of different lengths: zero-padded, with <modality>_lengths)"
-        )
-    return InputError(f"{path.name} is truncated or not a numpy file: {type(error).__name__}: {error}")

@@ -69,7 +69,7 @@ def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool
                 "allowed"
             )
     for column in numbers:
-        check_whole_numbers(f"modality {name!r}: column {column!r}", frame[column].drop_nulls().to_numpy())
+        _check_exact(f"modality {name!r}: column {column!r}", frame[column].drop_nulls())
     wide = any(needs_64_bits(frame[column].cast(pl.Float64).to_numpy()) for column in numbers)
     return _as_columns(name, "vector", frame, numbers, strings, as_stored, wide)
 
@@ -117,6 +117,23 @@ def is_string(kind: Any) -> bool:
     import polars as pl
 
     return kind in (pl.String, pl.Categorical, pl.Enum)
+
+
+def is_128_bits(kind: Any) -> bool:
+    """Whether a type of polars is a whole number of 128 bits, as those beyond 2**63 in a CSV are read."""
+    return str(kind) in ("Int128", "UInt128")
+
+
+def _check_exact(what: str, column: polars.Series) -> None:
+    """Refuse whole numbers of which 64-bit floats would merge some."""
+    import polars as pl
+
+    if not is_128_bits(column.dtype):
+        check_whole_numbers(what, column.to_numpy())
+    elif column.n_unique() != column.cast(pl.Float64).n_unique():
+        raise InputError(
+            f"{what}: 64-bit floats merge numbers from {column.min()!r} to {column.max()!r}: subtract an offset"
+        )
 
 
 def _is_number(kind: Any) -> bool:
@@ -249,7 +266,8 @@ class Encoding:
         unseen = {}
         for column, known in self.categories.items():
             cells = columns.strings[column]
-            rows = ~_is_none(cells) & ~np.isin(cells.astype(str), known.astype(str))
+            seen = set(known.tolist())
+            rows = np.array([cell is not None and cell not in seen for cell in cells.tolist()], dtype=bool)
             if rows.any():
                 unseen[column] = rows
         return unseen
@@ -296,7 +314,7 @@ def depends_on_split(columns: Columns, fill: Fill | None) -> bool:
 
 def _learn_categories(name: str, column: str, cells: np.ndarray) -> np.ndarray:
     seen = cells[~_is_none(cells)]
-    known = np.unique(seen.astype(str)).astype(object)
+    known = np.array(sorted(set(seen.tolist())), dtype=object)  # numpy's strings would lose null characters at the end
     if not len(known):
         raise InputError(f"modality {name!r}: column {column!r} is empty in every train row. Leave it out")
     if len(known) > min(max(_MANY_VALUES, len(seen) // 2), _TOO_MANY_VALUES):

@@ -15,6 +15,7 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.targets import TaskKind, infer_task_kind
 from consilience.data.dataset import DataSet
+from consilience.data.files.mat_arrays import read_mat
 from consilience.data.splits import given_split
 
 _VIEW = re.compile(r"x(\d+)_(train|test)")
@@ -31,7 +32,7 @@ def load_matlab(path: Path, *, task: TaskKind | None = None, seed: int = 0) -> D
 
 def read_views(path: Path) -> tuple[dict[int, np.ndarray], np.ndarray, np.ndarray]:
     """Views by number `[n, feature]`, labels `[n]`, and "train" or "test" for each row `[n]`."""
-    content = _read_content(path)
+    content = read_mat(path)
     _check_content(path, content, _PARTS, labels=True, example="x1_train, x1_test, …, gt_train and gt_test")
     views, y = _join_parts(path, content, _PARTS)
     assert y is not None
@@ -40,7 +41,7 @@ def read_views(path: Path) -> tuple[dict[int, np.ndarray], np.ndarray, np.ndarra
 
 def read_new_views(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
     """Views `view1`, `view2`, … and labels, if the file has them, of the parts that the file has."""
-    content = _read_content(path)
+    content = read_mat(path)
     parts = [part for part in _PARTS if _view_numbers(content, [part])]
     labels = any(f"gt_{part}" in content for part in parts)
     _check_content(path, content, parts or ["test"], labels, "x1_test, x2_test, …, or x1_train, …, or both")
@@ -53,12 +54,11 @@ def _check_content(
 ) -> None:
     """Refuse a file that lacks a view or the labels of a part, or holds no numbers there."""
     stems = [f"x{number}" for number in _view_numbers(content, parts) or [1]] + ["gt"] * labels
-    numbers = [name for name, value in content.items() if value.dtype.kind in "biuf"]
-    missing = [f"{stem}_{part}" for stem in stems for part in parts if f"{stem}_{part}" not in numbers]
+    missing = [f"{stem}_{part}" for stem in stems for part in parts if f"{stem}_{part}" not in content]
     if missing:
         raise InputError(
             f"{path.name} must hold {example}, all numbers; it lacks {', '.join(missing)} and holds "
-            f"{', '.join(sorted(numbers)) or 'nothing'}"
+            f"{', '.join(sorted(content)) or 'nothing'}"
         )
 
 
@@ -90,17 +90,3 @@ def _join_parts(
     }
     labels = [found[f"gt_{part}"].ravel() for part in parts if f"gt_{part}" in found]
     return views, np.concatenate(labels) if labels else None
-
-
-def _read_content(path: Path) -> dict[str, np.ndarray]:
-    from scipy.io import loadmat
-
-    try:
-        content = loadmat(path)
-    except NotImplementedError as error:
-        raise InputError(
-            f"{path.name} is a MATLAB 7.3 file, which is not supported: save it again with save(..., '-v7')"
-        ) from error
-    except Exception as error:  # scipy passes on whatever its parser raises
-        raise InputError(f"{path.name} is truncated or not a MATLAB file: {type(error).__name__}: {error}") from error
-    return {name: value for name, value in content.items() if isinstance(value, np.ndarray)}

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import wave
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Values
+from consilience.data.files.damaged_files import reading_as
+from consilience.data.files.size_limits import read_limited, zip_members
 
 # Pictures that take more bytes than this stay on disk, and each batch reads its own.
 IN_MEMORY_BYTES = 2**30
+# Formats that Pillow reads itself; for others, such as EPS, it starts programs.
+_PICTURES = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+_MOST_PIXELS = 89_000_000  # Pillow itself warns of more than 89 478 485
 _IDX_BYTES = 0x08  # the only element type that MNIST uses
 
 
@@ -67,12 +72,15 @@ def read_image(path: Path | None, size: int, parts: int = 1, crop: bool = False)
 
     if path is None:
         return np.zeros((parts, 3, size, size), dtype=np.uint8)
-    try:
-        with Image.open(path) as file:
-            file.draft("RGB", (parts * size, size))
-            picture = file.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path} is truncated or not a picture: {error}. Get it again, or leave it out") from error
+    damaged = reading_as(str(path), "a picture", "Get it again, or leave it out")
+    with damaged, Image.open(path, formats=_PICTURES) as file:
+        if file.width * file.height > _MOST_PIXELS:
+            raise InputError(
+                f"{path} has {file.width}×{file.height} pixels, more than {_MOST_PIXELS}: make it smaller, or leave it "
+                "out"
+            )
+        file.draft("RGB", (parts * size, size))
+        picture = file.convert("RGB")
     width, height = picture.width // parts, picture.height
     if not width:
         raise InputError(f"{path} is {picture.width} pixels wide: there are no {parts} parts side by side")
@@ -97,23 +105,19 @@ def _wav_files(path: Path) -> Iterator[tuple[str, bytes]]:
         for file in path.rglob("*.wav"):
             yield file.name, file.read_bytes()
         return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                # macOS leaves a shadow file beside each real one.
-                if name.lower().endswith(".wav") and not name.startswith("__MACOSX"):
-                    yield name.rsplit("/", 1)[-1], archive.read(name)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise InputError(f"{path.name} is truncated or not a zip archive: {error}") from error
+    with reading_as(path, "a zip archive"), ZipFile(path) as archive:
+        for member in zip_members(archive, path.name, path.stat().st_size):
+            # macOS leaves a shadow file beside each real one.
+            if member.filename.lower().endswith(".wav") and not member.filename.startswith("__MACOSX"):
+                yield member.filename.rsplit("/", 1)[-1], archive.read(member)
 
 
 def _read_wav(name: str, data: bytes) -> tuple[np.ndarray, int]:
-    try:
-        with wave.open(io.BytesIO(data)) as file:
-            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            frames = file.readframes(file.getnframes())
-    except (wave.Error, EOFError) as error:
-        raise InputError(f"{name} is truncated or not a wav file: {error}") from error
+    with reading_as(name, "a wav file"), wave.open(io.BytesIO(data)) as file:
+        channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        frames = file.readframes(file.getnframes())
+        if rate <= 0 or len(frames) != file.getnframes() * channels * width:
+            raise ValueError(f"it has {len(frames)} bytes of {file.getnframes()} frames, {rate} a second")
     if (channels, width) != (1, 2):
         raise InputError(f"{name}: one channel of 16 bits is read, got {channels} channels of {8 * width} bits")
     return np.frombuffer(frames, dtype="<i2"), rate
@@ -121,17 +125,15 @@ def _read_wav(name: str, data: bytes) -> tuple[np.ndarray, int]:
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
     """The array of a gzipped idx file of unsigned bytes with this many dimensions, as MNIST is published."""
-    try:
-        content = gzip.decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path.name} is truncated or not a gzip file: {error}. Get it again") from error
+    with reading_as(path, "a gzip file"), gzip.open(path) as file:
+        content = read_limited(file, path.name, path.stat().st_size)
     start = 4 + 4 * dimensions
     if content[:4] != bytes((0, 0, _IDX_BYTES, dimensions)) or len(content) < start:
         raise InputError(
             f"{path.name} is not an idx file of bytes with {dimensions} dimensions: it starts with {content[:4].hex()}"
         )
-    shape = np.frombuffer(content, dtype=">u4", count=dimensions, offset=4).astype(int)
-    if len(content) - start != shape.prod():
+    shape = np.frombuffer(content, dtype=">u4", count=dimensions, offset=4).tolist()
+    if len(content) - start != math.prod(shape):
         raise InputError(
             f"{path.name} should hold {'×'.join(map(str, shape))} bytes and holds {len(content) - start}. Get it again"
         )

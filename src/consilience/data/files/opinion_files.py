@@ -18,8 +18,8 @@ from consilience.data.files.table_reading import (
     is_parquet,
     no_such_path,
     number_batches,
+    parquet_schema,
     read_header,
-    reading,
 )
 from consilience.data.files.tables import choose_columns, listed
 
@@ -277,7 +277,7 @@ def _filled(file: OpinionFile) -> OpinionFile:
 def _check_types(path: Path, columns: Sequence[str]) -> None:
     import polars as pl
 
-    types = reading(path, lambda: pl.read_parquet_schema(path))
+    types = parquet_schema(path)
     for column in columns:
         if not types[column].is_numeric() and types[column] != pl.Null:
             raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.data.files.arrays import array_batches, map_array, read_npz
+from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.opinion_files import check_readable
 from consilience.data.files.table_reading import read_header, string_batches
 from consilience.data.files.tables import listed, nearest, read_target
@@ -147,7 +149,8 @@ def _of_array(path: Path, array: np.ndarray) -> LabelFile:
 
 def _plain(path: Path, batch: np.ndarray) -> np.ndarray:
     if batch.dtype.kind == "S":
-        batch = np.char.decode(batch, "utf-8")
+        with reading_as(path, "text in UTF-8"):
+            batch = np.char.decode(batch, "utf-8")
     if batch.dtype.kind not in "biufU":
         raise InputError(f"{path.name}: labels must be numbers or strings, got {batch.dtype}")
     if batch.dtype.kind == "f" and not (np.isfinite(batch) & (batch == np.round(batch))).all():
@@ -174,6 +177,9 @@ def whole_number(label: Any) -> int | None:
     >>> whole_number("2.0"), whole_number("cat")
     (2, None)
     """
+    with suppress(ValueError):
+        if isinstance(label, int | str):  # a float would round a large whole number
+            return int(label)
     try:
         number = float(label)
     except ValueError:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import lzma
 import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import InputError, UnsupportedError
+from consilience.data.files.damaged_files import reason_of
+from consilience.data.files.size_limits import check_unpacked, most_bytes, read_limited
+
+_GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ"
+_XZ_MEMORY = 2**29  # bytes of working memory; xz itself never asks for more than 65 MiB
 
 
 def read_r_data(path: Path) -> dict[str, Any]:
@@ -34,9 +45,14 @@ def read_r_data(path: Path) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # classes of R that rdata does not convert
-            content = rdata.read_rda(path)
+            raw = _unpacked(path)
+            altreps = _limited_sequences(rdata.parser.DEFAULT_ALTREP_MAP, path.name, path.stat().st_size)
+            parsed = rdata.parser.parse_data(raw, altrep_constructor_dict=altreps, extension=".rda")
+            content = rdata.conversion.convert(parsed)
+    except InputError:
+        raise
     except Exception as error:  # damaged bytes fail wherever they lead the parser
-        reason = str(error) or type(error).__name__
+        reason = reason_of(error)
         raise InputError(
             f"{path.name} is damaged, or not a file of R's save(): {reason}. Get it again, or write it in R with "
             "save(object, file=...)"
@@ -44,6 +60,44 @@ def read_r_data(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path.name} is a file of R's saveRDS(); write it in R with save(object, file=...)")
     return _as_arrays(content)
+
+
+def _unpacked(path: Path) -> bytes:
+    """The content of a file that gzip, bzip2, xz or nothing packed, up to the limit."""
+    raw = path.read_bytes()
+    if raw.startswith(_GZIP):
+        with gzip.open(io.BytesIO(raw)) as file:
+            content = read_limited(file, path.name, len(raw))
+    elif raw.startswith(_BZIP2):
+        with bz2.open(io.BytesIO(raw)) as file:
+            content = read_limited(file, path.name, len(raw))
+    elif raw.startswith(_XZ):
+        stream = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+        content = stream.decompress(raw, max_length=most_bytes(len(raw)) + 1)
+        check_unpacked(path.name, len(content), len(raw))
+        if not stream.eof:
+            raise EOFError("the compressed content is truncated")
+    else:
+        return raw
+    if content.startswith((_GZIP, _BZIP2, _XZ)):
+        raise ValueError("it is compressed twice")
+    return content
+
+
+def _limited_sequences(constructors: Mapping[bytes, Any], name: str, stored: int) -> dict[bytes, Any]:
+    """The same constructors of rdata; those of sequences, of which a file holds start and length, have a limit."""
+    taken = 0
+
+    def limited(construct: Callable[[Any], Any], state: Any) -> Any:
+        nonlocal taken
+        taken += 8 * abs(int(state.value[0]))
+        check_unpacked(name, taken, stored)
+        return construct(state)
+
+    return {
+        kind: partial(limited, construct) if kind.startswith(b"compact_") else construct
+        for kind, construct in constructors.items()
+    }
 
 
 def _as_arrays(value: Any) -> Any:

@@ -7,10 +7,8 @@ of its columns follow from the cells.
 from __future__ import annotations
 
 import difflib
-import gzip
 import io
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,6 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from consilience.core.errors import InputError, MissingDataError, name_rows
 from consilience.core.modalities import is_missing
+from consilience.data.files.csv_text import csv_header, first_record, plain_text, separator, text_blocks
+from consilience.data.files.damaged_files import reading_as, reason_of
+from consilience.data.files.parquet_trial import try_parquet
+from consilience.data.files.size_limits import check_unpacked
 
 if TYPE_CHECKING:
     import polars
@@ -30,7 +32,7 @@ TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 EMPTY_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL")
 # Up to this share of cells that are no numbers, a column is one of numbers with mistakes in it.
 _MISTAKES_SHARE = 0.1
-_DUPLICATE = re.compile(r"_duplicated_\d+$")  # the suffix by which polars distinguishes columns of the same name
+_LARGEST_WHOLE = 2.0**53  # 64-bit floats hold every whole number up to it
 _Read = TypeVar("_Read")
 
 
@@ -82,11 +84,24 @@ def read_header(table: Path | Any) -> list[str]:
     if not isinstance(table, Path):
         return _column_names(table)
     if is_parquet(table):
-        return list(reading(table, lambda: pl.read_parquet_schema(table)))
-    names = reading(table, lambda: pl.read_csv(table, separator=separator(table), n_rows=0)).columns
+        return list(parquet_schema(table))
+    names = reading(table, lambda: csv_header(table))
     _check_separator(table, names)
     _check_first_line(table, names)
-    return names
+    _check_duplicates(table.name, names)
+    # The names that polars gives: columns without a name get one.
+    return reading(table, lambda: pl.read_csv(io.BytesIO(first_record(table)), separator=separator(table))).columns
+
+
+def parquet_schema(path: Path) -> Mapping[str, Any]:
+    """Column → type of a Parquet file."""
+    import polars as pl
+
+    def read() -> Mapping[str, Any]:
+        with path.open("rb") as file:  # polars expands a path
+            return pl.read_parquet_schema(file)
+
+    return reading(path, read)
 
 
 def read_table(table: Path | Any, columns: Sequence[str], strings: Sequence[str] = ()) -> polars.DataFrame:
@@ -102,7 +117,8 @@ def read_table(table: Path | Any, columns: Sequence[str], strings: Sequence[str]
     if not isinstance(table, Path):
         frame = _from_frame(table, columns)
     elif is_parquet(table):
-        frame = reading(table, lambda: pl.read_parquet(table, columns=list(columns)))
+        _check_parquet(table, columns)
+        frame = reading(table, lambda: pl.read_parquet(table.absolute(), columns=list(columns), glob=False))
     else:
         frame = _read_csv(table, columns, strings)
     if not len(frame):
@@ -137,18 +153,20 @@ def count_rows(path: Path) -> int | None:
 
     if not is_parquet(path):
         return None
-    return int(reading(path, lambda: pl.scan_parquet(path).select(pl.len()).collect()).item())
+    return int(reading(path, lambda: _scan_parquet(path).select(pl.len()).collect()).item())
 
 
 def reading(path: Path, read: Callable[[], _Read]) -> _Read:
     """What `read` returns; an error of polars becomes one line that names the file."""
-    import polars as pl
-
+    if path.is_dir():
+        raise InputError(f"{path.name} is a folder, not a table: give the path of a file")
     try:
-        return read()
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise InputError(f"{path.name} cannot be read as a table: {first}") from error
+        with reading_as(path, "a table"):
+            return read()
+    except InputError as error:
+        if error.__cause__ is None:
+            raise
+        raise InputError(f"{path.name} cannot be read as a table: {reason_of(error.__cause__)}") from error.__cause__
 
 
 def is_parquet(path: Path) -> bool:
@@ -156,19 +174,20 @@ def is_parquet(path: Path) -> bool:
     return path.name.lower().endswith(".parquet")
 
 
-def separator(path: Path) -> str:
-    """The character between the cells of a text table."""
-    return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
-
-
 def _column_names(frame: Any) -> list[str]:
-    """Unique strings; columns of the same name get the suffix that polars gives those of a CSV."""
-    seen: Counter[str] = Counter()
-    names = []
-    for column in map(str, frame.columns):
-        names.append(f"{column}_duplicated_{seen[column] - 1}" if seen[column] else column)
-        seen[column] += 1
-    return names
+    """Unique strings; columns without a name get one, as polars names those of a CSV."""
+    names = list(map(str, frame.columns))
+    _check_duplicates("the DataFrame", names)
+    blank = itertools.count(-1)
+    return [name or (f"_duplicated_{count}" if (count := next(blank)) >= 0 else "") for name in names]
+
+
+def _check_duplicates(table: str, names: Sequence[str]) -> None:
+    """Refuse two columns of the same name: nothing says which of them is meant."""
+    if twice := [name for name, count in Counter(names).items() if count > 1 and name]:
+        raise InputError(
+            f"{table} has {names.count(twice[0])} columns with the name {twice[0]!r}: rename or remove all but one"
+        )
 
 
 def _from_frame(frame: Any, columns: Sequence[str]) -> polars.DataFrame:
@@ -203,13 +222,17 @@ def _read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> pol
     frame = reading(
         path,
         lambda: pl.read_csv(
-            path,
+            plain_text(path),
+            glob=False,
             separator=separator(path),
             columns=list(columns),
             schema_overrides=dict.fromkeys(strings, pl.String),
             infer_schema_length=None,  # a column of whole numbers may turn fractional in the last row
         ),
     )
+    for column, kind in frame.schema.items():
+        if kind == pl.Float64:
+            _check_whole_cells(path, frame[column])
     declared = set(strings)
     parsed = [
         _parse_numbers(frame[column])
@@ -219,6 +242,30 @@ def _read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> pol
     return frame.with_columns(parsed)
 
 
+def _check_whole_cells(path: Path, column: polars.Series) -> None:
+    """Refuse a CSV column of floats that were different whole numbers in the text, too long for any integer."""
+    import polars as pl
+
+    large = column.filter(column.abs() > _LARGEST_WHOLE)
+    if not len(large):
+        return
+    text = reading(
+        path,
+        lambda: pl.read_csv(
+            plain_text(path), glob=False, separator=separator(path), columns=[column.name], infer_schema=False
+        ),
+    )
+    whole = text.to_series().filter(column.abs() > _LARGEST_WHOLE).drop_nulls()
+    whole = whole.filter(whole.str.contains(r"^\s*[+-]?\d+\s*$"))
+    merged = pl.DataFrame({"text": whole, "number": whole.str.strip_chars().cast(pl.Float64)}).unique("text")
+    twice = merged.filter(merged["number"].is_duplicated())
+    if len(twice):
+        raise InputError(
+            f"column {column.name!r}: 64-bit floats merge {twice['text'][0]!r} and {twice['text'][1]!r}: write a "
+            "letter before them if they are names, or subtract an offset"
+        )
+
+
 def _parse_numbers(column: polars.Series) -> polars.Series:
     """A CSV column of numbers with "NA" among them, which polars reads as strings, as numbers.
 
@@ -226,10 +273,11 @@ def _parse_numbers(column: polars.Series) -> polars.Series:
     """
     import polars as pl
 
-    cells = column.set(column.is_in(EMPTY_WORDS).fill_null(False), None)
+    cells = column.set((column.is_in(EMPTY_WORDS) | (column.str.strip_chars() == "")).fill_null(False), None)
     numbers = cells.cast(pl.Float64, strict=False)
     if numbers.null_count() == cells.null_count() < len(column):
         return numbers
+    _check_decimal_commas(column.name, cells)
     mistakes = (numbers.is_null() & cells.is_not_null()).arg_true().to_list()
     if 0 < len(mistakes) <= _MISTAKES_SHARE * (len(cells) - cells.null_count()):
         raise InputError(
@@ -237,6 +285,25 @@ def _parse_numbers(column: polars.Series) -> polars.Series:
             "from 0): correct these cells, or leave them empty"
         )
     return column
+
+
+def _check_decimal_commas(name: str, cells: polars.Series) -> None:
+    """Refuse a column of strings of which nearly all are numbers once their commas are points."""
+    import polars as pl
+
+    known = cells.drop_nulls()
+    with_comma = known.str.contains(",", literal=True)
+    if not with_comma.any():
+        return
+    numbers = known.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
+    if numbers.null_count() > _MISTAKES_SHARE * len(known):
+        return
+    shown = known.filter(with_comma)[0]
+    raise InputError(
+        f"column {name!r} holds numbers with commas such as {shown!r}: save it with decimal points and without commas "
+        "between thousands, or pass polars.read_csv(path, decimal_comma=True). If they are no numbers, pass a "
+        "DataFrame in which the column holds strings"
+    )
 
 
 def _check_separator(path: Path, names: Sequence[str]) -> None:
@@ -254,11 +321,10 @@ def _check_separator(path: Path, names: Sequence[str]) -> None:
 
 def _check_first_line(path: Path, names: Sequence[str]) -> None:
     """Refuse a text table whose first line holds numbers, unless they are whole and different, as classes are."""
-    cells = [_DUPLICATE.sub("", name) for name in names]
-    numbers = [number for number in map(_number, cells) if number is not None]
+    numbers = [number for number in map(_number, names) if number is not None]
     names_of_classes = len(set(numbers)) == len(numbers) and all(number.is_integer() for number in numbers)
     if numbers and len(numbers) == len(names) and not names_of_classes:
-        shown = ", ".join(cells[:3]) + (", …" if len(cells) > 3 else "")
+        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
         raise InputError(
             f"{path.name}: the first line holds numbers ({shown}) instead of column names: insert a line of names "
             "before it, or, if these are names, add a letter (class_0.5)"
@@ -272,11 +338,23 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _parquet_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[polars.DataFrame]:
+def _scan_parquet(path: Path) -> polars.LazyFrame:
     import polars as pl
 
+    return pl.scan_parquet(path.absolute(), glob=False)
+
+
+def _check_parquet(path: Path, columns: Sequence[str]) -> None:
+    """Refuse a file whose columns would unpack to far more than its size, or would end the process."""
+    check_unpacked(path.name, 8 * len(columns) * (count_rows(path) or 0), path.stat().st_size)
+    try_parquet(path, columns)
+
+
+def _parquet_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[polars.DataFrame]:
+
     # Slices, since a batch of polars holds a whole row group, which may be the whole file.
-    table = pl.scan_parquet(path).select(list(columns))
+    table = _scan_parquet(path).select(list(columns))
+    _check_parquet(path, columns)
     for start in range(0, count_rows(path) or 0, rows):
         yield reading(path, table.slice(start, rows).collect)
 
@@ -296,7 +374,8 @@ def _csv_batches(
         ).select(columns)
 
     left: polars.DataFrame | None = None
-    for text in _text_blocks(path, rows):
+    blocks = text_blocks(path, rows)
+    while (text := reading(path, partial(next, blocks, None))) is not None:
         read = reading(path, partial(parse, text))
         # An empty remainder would keep the memory of all the rows it was cut from.
         left = read if left is None or not len(left) else pl.concat([left, read], rechunk=True)
@@ -305,18 +384,3 @@ def _csv_batches(
             left = left[rows:]
     if left is not None and len(left):
         yield left
-
-
-def _text_blocks(path: Path, lines: int) -> Iterator[bytes]:
-    """The text of a file, `lines` lines at a time after the header, never cut inside quotes."""
-    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
-        header = _whole_records(file, 1)
-        while block := _whole_records(file, lines):
-            yield header + block
-
-
-def _whole_records(file: Any, lines: int) -> bytes:
-    text = b"".join(itertools.islice(file, lines))
-    while text.count(b'"') % 2 and (more := file.readline()):
-        text += more
-    return text

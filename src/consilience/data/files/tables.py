@@ -18,13 +18,14 @@ import numpy as np
 
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError, name_rows, unknown_name
 from consilience.core.samples import Kind, Samples
-from consilience.core.targets import TaskKind, infer_task_kind
+from consilience.core.targets import TaskKind, check_no_trailing_nulls, infer_task_kind
 from consilience.data.dataset import DataSet, Made
 from consilience.data.files.column_encoding import (
     Columns,
     Encoding,
     Fill,
     depends_on_split,
+    is_128_bits,
     is_string,
     learn_encoding,
     read_columns,
@@ -200,12 +201,30 @@ def read_target(column: polars.Series, advice: str = "drop these rows") -> np.nd
         raise InputError(f"target column {column.name!r} is empty in {name_rows(rows)}: {advice}")
     if column.dtype.is_decimal():
         return column.cast(pl.Float64).to_numpy()
+    if is_128_bits(column.dtype):
+        return _narrowed(column)
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return column.to_numpy()
     if is_string(column.dtype):
-        return np.array(column.cast(pl.String).to_list())
+        cells = column.cast(pl.String)
+        check_no_trailing_nulls(f"target column {column.name!r}", cells.to_list())
+        return np.array(cells.to_list())
     raise InputError(
         f"target column {column.name!r} holds {column.dtype.base_type()}: use numbers, strings or booleans"
+    )
+
+
+def _narrowed(column: polars.Series) -> np.ndarray:
+    """Whole numbers of 128 bits, as polars reads those beyond 2**63, in 64 bits; numpy would round them."""
+    import polars as pl
+
+    for kind in (pl.Int64, pl.UInt64):
+        narrow = column.cast(kind, strict=False)
+        if not narrow.null_count():
+            return narrow.to_numpy()
+    raise InputError(
+        f"target column {column.name!r} holds whole numbers from {column.min()!r} to {column.max()!r}, too large for "
+        "64 bits: write a letter before them if they are names of classes, or use other units"
     )
 
 

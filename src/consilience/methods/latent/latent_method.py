@@ -67,14 +67,18 @@ class LatentFusion(Method):
         """Apply the head to the posterior's mean; in training to a draw, also of nested subsets of what is present."""
         if not self.training:
             mean = self.latent_model.posterior(batch).mean
-            return Prediction(self.head(mean), joint=mean)
+            return Prediction(self._apply_head(mean), joint=mean)
         sets = self._subsets(batch)
         z = self.latent_model.encode(batch, sets).draw()
-        outputs = self.head(z)
+        outputs = self._apply_head(z)
         extra: dict[str, Any] = {"smaller": (sets[:-1], outputs[:-1])}
         if not self.after:
             extra["latent"] = self.latent_model(batch)
         return Prediction(outputs[-1], joint=z[-1], extra=extra)
+
+    def _apply_head(self, z: Tensor) -> Tensor:
+        """The head's output; posteriors are computed in at least 32 bits, the head may have fewer."""
+        return self.head(z.to(self.head.weight.dtype))
 
     def _subsets(self, batch: Batch) -> Tensor:
         """Return random nested sets of what each sample has, the last being all of it: `[set, batch, modality]`."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Kind, Samples
 from consilience.core.seeding import seeded
+from consilience.core.settings import checked
 from consilience.core.targets import Task
 from consilience.encoders import EncoderChoice, describe_encoders
 from consilience.methods import Spec
@@ -27,7 +28,7 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent, join_
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
-from consilience.training.devices import resolve_device
+from consilience.training.devices import moved_to, resolve_device
 
 _ENCODER = "encoder."
 
@@ -73,6 +74,7 @@ class SingleEncoder:
         return cls(network.to(torch.get_default_dtype()).eval(), preparation, likelihood, encoders)
 
     @torch.no_grad()
+    @checked
     def encode(self, X: Any, device: str = "auto") -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance `[n, latent]` of q(z | x), for values `[n, *shape]` or `Samples`."""
         if not isinstance(X, Samples):
@@ -80,7 +82,7 @@ class SingleEncoder:
             values = X[self.name] if isinstance(X, Mapping) else X
             X = Samples.of({self.name: values}, kinds={self.name: kind})
         target = resolve_device(device)
-        network = self.network.to(target).eval()
+        network = moved_to(self.network, target).eval()
         posteriors = []
         for batch in BatchLoader(X.only([self.name]), self.preparation, target).in_order(256):
             batch.values = {self.name: self._encoder_input(batch[self.name])}

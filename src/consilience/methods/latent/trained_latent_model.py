@@ -28,7 +28,7 @@ from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
-from consilience.training.devices import kept_memory, resolve_device
+from consilience.training.devices import kept_memory, moved_to, resolve_device
 from consilience.training.trainer import input_type
 
 # Samples that are encoded at once, and numbers that are generated at once.
@@ -159,6 +159,7 @@ class TrainedLatent:
             likelihood = self.model.likelihoods[name]
             x = likelihood.mean(decoded) if generator is None else likelihood.draw(decoded, generator)
             values[name] = in_users_units(self.preparation.transforms[name], x)
+            _check_finite(f"what is generated of {name!r}", values[name])
         return values
 
     @torch.no_grad()
@@ -167,7 +168,7 @@ class TrainedLatent:
     ) -> dict[str, np.ndarray]:
         """Generate samples with z from the prior: name → `[n, *shape]`."""
         generator = self._generator(seed, device)
-        like = next(self.model.to(resolve_device(device)).eval().parameters())
+        like = next(moved_to(self.model, resolve_device(device)).eval().parameters())
         z = torch.randn(n, self.model.latent, generator=generator, dtype=like.dtype, device=like.device)
         parts = [self.decode(part, names, generator if noise else None) for part in z.split(4 * BATCH)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -239,7 +240,7 @@ class TrainedLatent:
 
     def _batches(self, samples: Samples, device: str, size: int = BATCH) -> Iterator[Batch]:
         target = resolve_device(device)
-        self.model.to(target).eval()
+        moved_to(self.model, target).eval()
         return BatchLoader(samples, self.preparation, target, dtype=input_type(self.model)).in_order(size)
 
     def _known(self, names: Sequence[str] | None) -> list[str]:
@@ -262,7 +263,17 @@ class TrainedLatent:
 def mean_and_variance(posteriors: Iterable[Gaussian]) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and variance of the posteriors of all batches, `[n, latent]`."""
     mean, variance = (torch.cat(parts) for parts in zip(*((q.mean, q.variance) for q in posteriors)))
-    return mean.float().cpu().numpy(), variance.float().cpu().numpy()
+    encoded = mean.float().cpu().numpy(), variance.float().cpu().numpy()
+    for values in encoded:
+        _check_finite("the encoding", values)
+    return encoded
+
+
+def _check_finite(what: str, values: np.ndarray) -> None:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise InputError(
+            f"{what} is not finite: values of the samples, or weights of the model, are too large or damaged"
+        )
 
 
 def join_states(prefix: str, network: nn.Module, preparation: Preparation) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from consilience.bayes.bayes_rule import BayesRule, Calibration
 from consilience.bayes.kappa import Kappa
@@ -17,6 +18,15 @@ from consilience.methods.opinions.unimodal import SeparateExperts
 from consilience.training import Trainer
 
 Folds = Annotated[int, Interval(2)]
+
+
+class RuleData(NamedTuple):
+    """What a rule is learned from: opinions `[n, modality, class]`, y `[n]`, present `[n, modality]`, weight `[n]`."""
+
+    opinions: np.ndarray
+    y: np.ndarray
+    present: np.ndarray
+    weight: np.ndarray | None
 
 
 @register(
@@ -59,6 +69,9 @@ class Bayes(SeparateExperts):
         super().__init__(spec)
         self.folds = folds
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa, calibration=calibration)
+        # Training data of the rule, the samples' rows and folds; and the rules of the folds, if they were asked for.
+        self._held_out: tuple[RuleData, np.ndarray, np.ndarray] | None = None
+        self._fold_rules: list[BayesRule] | None = None
 
     def forward(self, batch: Batch) -> Prediction:
         """Collect every expert's opinion, then apply the rule."""
@@ -72,15 +85,51 @@ class Bayes(SeparateExperts):
 
         An interruption leaves the experts trained so far, and the theorem with κ = 1.
         """
-        opinions = [held_out for held_out, _, _ in self.cross_fit(train, validation, trainer, self.folds)]
-        if len(opinions) < len(self.names):
+        fitted = list(self.cross_fit(train, validation, trainer, self.folds))
+        if len(fitted) < len(self.names):
             return
+        opinions = [held_out for held_out, _, _ in fitted]
         assert train.y is not None
         rows = np.arange(len(train)) if train.weight is None else np.flatnonzero(train.weight)
         present = np.stack([train.present_in(name) for name in self.names], axis=1)
-        self.rule.fit(
+        learned = RuleData(
             np.stack(opinions, axis=1)[rows],
             self.task.encode(train.y)[rows],
             present[rows],
-            weight=None if train.weight is None else train.weight[rows],
+            None if train.weight is None else train.weight[rows],
         )
+        self.rule.fit(*learned[:3], weight=learned.weight)
+        self._held_out = (learned, rows, fitted[0][2][rows])
+
+    def held_out_output(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """Out-of-fold opinions, fused by rules learned from the other folds; zeros for samples of weight 0."""
+        if self._held_out is None:
+            return None
+        if self._fold_rules is None:
+            self._fold_rules = self._fit_fold_rules()
+        learned, known, fold_of = self._held_out
+        place = np.searchsorted(known, rows).clip(max=len(known) - 1)
+        output = torch.zeros(len(rows), self.task.outputs, dtype=torch.float64)
+        for fold, rule in enumerate(self._fold_rules):
+            chosen = np.flatnonzero((fold_of[place] == fold) & (known[place] == rows))
+            opinions, there = learned.opinions[place[chosen]], present[chosen] & learned.present[place[chosen]]
+            output[chosen] = rule(torch.from_numpy(opinions), torch.from_numpy(there)).double()
+        return output
+
+    def forget_held_out(self) -> None:
+        """Free the out-of-fold opinions and the folds' rules."""
+        self._held_out = self._fold_rules = None
+
+    def _fit_fold_rules(self) -> list[BayesRule]:
+        """One rule for each fold, learned from the opinions of the others."""
+        assert self._held_out is not None
+        learned, _, fold_of = self._held_out
+        rules = []
+        for fold in range(self.folds):
+            others = np.flatnonzero(fold_of != fold)
+            rule = BayesRule(
+                len(self.names), self.task.outputs, kappa=self.rule.kappa, calibration=self.rule.calibration
+            ).double()
+            weight = None if learned.weight is None else learned.weight[others]
+            rules.append(rule.fit(*(values[others] for values in learned[:3]), weight=weight))
+        return rules

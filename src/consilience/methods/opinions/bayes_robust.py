@@ -103,6 +103,7 @@ class BayesRobust(SeparateExperts):
     """
 
     tasks = ("classification",)
+    weights_are_reliabilities = True
 
     def __init__(
         self,

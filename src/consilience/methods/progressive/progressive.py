@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
 from consilience.core.errors import InputError
+from consilience.core.settings import OwnCheck, checked
 from consilience.methods import Method
 from consilience.methods.progressive.progressive_method import loop_method
 from consilience.methods.progressive.progressive_module import ProgressiveModule
@@ -20,10 +21,11 @@ INSTEAD = {
 }
 
 
+@checked
 def progressive(
-    model: nn.Module,
+    model: Annotated[nn.Module, OwnCheck],
     *,
-    encoders: Mapping[str, str | nn.Module] | None = None,
+    encoders: Annotated[Mapping[str, str | nn.Module] | None, OwnCheck] = None,
     fusion: str | nn.Module | None = None,
     steps: int = 2,
     mode: str = "add",

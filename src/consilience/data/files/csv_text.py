@@ -1,0 +1,89 @@
+"""The text of CSV and TSV files: packed or not, its first line, and its records in blocks."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from consilience.core.errors import InputError
+from consilience.data.files.size_limits import read_limited
+
+# The first bytes of what polars unpacks: gzip, zlib and zstd.
+_PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
+_LONGEST_RECORDS = 2**30  # bytes of the lines that are read at a time
+
+
+def separator(path: Path) -> str:
+    """The character between the cells of a text table."""
+    return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+
+
+def plain_text(path: Path) -> Path | bytes:
+    """What polars reads a text table from: the path, or the content of a packed file up to the limit."""
+    if not path.name.lower().endswith(".gz"):
+        return path.absolute()  # polars replaces a leading ~
+    with gzip.open(path) as file:
+        return read_limited(file, path.name, path.stat().st_size)
+
+
+def csv_header(path: Path) -> list[str]:
+    """The cells of the first line of a text table, before polars renames columns of the same name."""
+    import polars as pl
+
+    first = io.BytesIO(first_record(path))
+    cells = pl.read_csv(first, separator=separator(path), has_header=False, infer_schema_length=0).row(0)
+    return [cell or "" for cell in cells]
+
+
+def first_record(path: Path) -> bytes:
+    """The bytes of the header of a text table, the end of the line included."""
+    with _open_text(path) as file:
+        return _header_record(file)
+
+
+def _open_text(path: Path) -> Any:
+    """A text table, open for reading bytes.
+
+    Raises:
+        InputError: It is packed, but its name does not say so; polars would unpack it without a limit.
+    """
+    if path.name.lower().endswith(".gz"):
+        return gzip.open(path)
+    file = path.open("rb")
+    if file.read(4).startswith(_PACKED):
+        file.close()
+        raise InputError(f"{path.name} is compressed: unpack it, or, if gzip packed it, let its name end in .gz")
+    file.seek(0)
+    return file
+
+
+def text_blocks(path: Path, lines: int) -> Iterator[bytes]:
+    """The text of a file, `lines` lines at a time after the header, never cut inside quotes."""
+    with _open_text(path) as file:
+        header = _header_record(file)
+        while block := _whole_records(file, lines):
+            yield header + block
+
+
+def _header_record(file: Any) -> bytes:
+    """The first record that is not empty; polars skips empty lines before the header."""
+    while record := _whole_records(file, 1):
+        if record.strip(b"\r\n"):
+            return record
+    return b""
+
+
+def _whole_records(file: Any, lines: int) -> bytes:
+    """So many lines and what belongs to the last of them, never more bytes than the limit."""
+    text = io.BytesIO()
+    quotes = count = 0
+    while (count < lines or quotes % 2) and (line := file.readline(_LONGEST_RECORDS)):
+        text.write(line)
+        quotes += line.count(b'"')
+        count += 1
+        if text.tell() >= _LONGEST_RECORDS:
+            raise InputError(f"{lines} lines have more than {_LONGEST_RECORDS} bytes: a quote is not closed, perhaps")
+    return text.getvalue()
