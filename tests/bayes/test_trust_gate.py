@@ -50,14 +50,15 @@ def test_before_fitting_it_is_the_fixed_map():
 
 
 def test_it_learns_which_unusual_modality_still_knows_the_class():
-    opinions, y, sound = drawn()
-    gate = fit(opinions, y, sound)
+    gate = fit(*drawn(n=2000))
     other, labels, fresh = drawn(seed=1)
     spoilt = torch.where(~fresh)[0]
     graded, fixed = (one(other.select(spoilt), torch.tensor(0.0).double()) for one in (gate, TrustGate(3).double()))
     unusual = other.signals.sound[spoilt] < 0.5
-    assert graded.rho[:, 0][unusual[:, 0]].mean() > 0.6
-    assert graded.rho[:, 1][unusual[:, 1]].mean() < 0.3
+    counted = graded.rho * graded.share
+
+    assert counted[:, 0][unusual[:, 0]].mean() > 0.5
+    assert counted[:, 1][unusual[:, 1]].mean() < 0.3
 
     def loss(found):
         return -found.log_posterior.gather(1, labels[spoilt, None]).mean()
@@ -75,16 +76,12 @@ def test_with_few_samples_it_stays_near_the_fixed_map():
 
 def test_a_missing_modality_has_no_effect():
     opinions, y, sound = drawn(missing=0.3)
-    gate = fit(opinions, y, sound)
-    there = opinions.present[..., None]
-    changed = opinions._replace(
-        signals=opinions.signals._replace(deviations=torch.where(there, opinions.signals.deviations, 99.0))
-    )
-    for mine, other in zip(gate(opinions, torch.tensor(0.1).double()), gate(changed, torch.tensor(0.1).double())):
-        shown = opinions.present if mine.shape == opinions.present.shape else slice(None)
-        if mine.dim() < 3:
-            torch.testing.assert_close(mine[shown], other[shown])
-    assert (gate(opinions, torch.tensor(0.1).double()).rho[~opinions.present] == 0).all()
+    gate, kappa = fit(opinions, y, sound), torch.tensor(0.1).double()
+    log_p = torch.where(opinions.present[..., None], opinions.log_p, torch.tensor([0.98, 0.01, 0.01]).double().log())
+    before, after = gate(opinions, kappa), gate(opinions._replace(log_p=log_p), kappa)
+    torch.testing.assert_close(before.log_posterior, after.log_posterior)
+    torch.testing.assert_close(before.log_odds, after.log_odds)
+    assert (before.rho[~opinions.present] == 0).all()
 
 
 def test_samples_do_not_depend_on_their_batch():
@@ -115,6 +112,26 @@ def test_a_state_without_the_gate_is_that_of_the_fixed_map():
     assert not fresh.output_weight.any()
     fresh.load_state_dict(gate.state_dict())
     torch.testing.assert_close(fresh.output_weight, gate.output_weight)
+
+
+def test_trust_is_the_mean_over_both_cases():
+    opinions, y, sound = drawn(n=200, missing=0.2)
+    gate = fit(opinions, y, sound)
+    graded = gate(opinions, torch.tensor(0.0).double())
+    output = torch.log_softmax(opinions.log_p.sum(1), 1)
+    post, prior, there = output.exp()[:, None], LOG_PRIOR.exp(), opinions.present
+
+    def by_hand(log_p, rho):
+        p = log_p.exp()
+        return (post * rho[..., None] * p / (rho[..., None] * p + (1 - rho[..., None]) * prior)).sum(2)
+
+    for odds, share in ((-50.0, 0.0), (0.0, 0.5), (50.0, 1.0)):
+        reliability, trust = gate.trust(graded, opinions, torch.full((200,), odds).double(), output)
+        rho = 0.9 * there
+        torch.testing.assert_close(reliability, share * rho + (1 - share) * graded.share * graded.rho)
+        expected = share * by_hand(opinions.log_p, rho) + (1 - share) * graded.share * by_hand(graded.log_p, graded.rho)
+        torch.testing.assert_close(trust, expected)
+        assert (trust[~there] == 0).all()
 
 
 def test_mixing_is_between_the_two():

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from consilience.bayes.learned_buffers import Learned
-from consilience.bayes.reliability import Signals, all_sound, robust_posterior
-from consilience.bayes.score_density import FLOOR, bounded
+from consilience.bayes.reliability import Signals, all_sound, gain, log_mixture, posterior_trust
+from consilience.bayes.score_density import CAP, FLOOR, bounded
 
 # The cap on P(sound) of a modality where P(all are sound) is computed.
 _ALL_SOUND_CAP = 0.99
@@ -45,12 +45,14 @@ class Graded(NamedTuple):
         log_odds: That none is broken, `[n]`.
         rho: P(sound) `[n, modality]`, 0 where missing.
         log_p: The experts' opinions at their temperatures τ, `[n, modality, class]`.
+        share: min(1, 1/τ) `[n, modality]`: how much of the evidence of an opinion is left at its temperature.
     """
 
     log_posterior: Tensor
     log_odds: Tensor
     rho: Tensor
     log_p: Tensor
+    share: Tensor
 
 
 class Opinions(NamedTuple):
@@ -88,6 +90,7 @@ class TrustGate(Learned):
 
     centre: Tensor
     scale: Tensor
+    fitted: Tensor
 
     def __init__(self, modalities: int):
         super().__init__()
@@ -100,6 +103,7 @@ class TrustGate(Learned):
             output_bias=torch.zeros(3),
             mixture=torch.zeros(2),
             log_gain=torch.tensor(0.0),
+            fitted=torch.tensor(0.0),
         )
 
     def forward(self, opinions: Opinions, kappa: Tensor) -> Graded:
@@ -154,8 +158,28 @@ class TrustGate(Learned):
             loss.backward()
             optimizer.step()
             schedule.step()
-        self.learn(**{name: values.detach() for name, values in network.items()})
+        self.learn(fitted=1.0, **{name: values.detach() for name, values in network.items()})
         return self
+
+    def trust(self, graded: Graded, opinions: Opinions, log_odds: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+        """P(sound | inputs) and P(sound | inputs and opinions) of every modality, `[n, modality]` each.
+
+        Both are the mean over the two cases of the mixture. If none is broken, ρ is at its cap, or for the fixed map at
+        its own value. If any may be, ρ counts as far as the temperature leaves the opinion in force.
+
+        Args:
+            graded: Of the samples.
+            opinions: On them.
+            log_odds: That none is broken, calibrated: `[n]`.
+            output: The log-posterior `[n, class]`.
+        """
+        log_p, log_prior, present, signals = opinions
+        fixed = bounded(signals.sound)
+        rho = torch.lerp(fixed, torch.full_like(fixed, CAP), self.fitted.to(fixed)) * present
+        sound = posterior_trust(log_p, log_prior, rho, output)
+        broken = graded.share * posterior_trust(graded.log_p, log_prior, graded.rho, output)
+        weight = torch.sigmoid(log_odds)[:, None]
+        return torch.lerp(graded.share * graded.rho, rho, weight), torch.lerp(broken, sound, weight)
 
     def _features(self, opinions: Opinions) -> Tensor:
         """Standardised features and which modality they are of: `[n, modality, feature]`, 0 where missing."""
@@ -218,10 +242,13 @@ def _grade(network: Mapping[str, Tensor], features: Tensor, opinions: Opinions, 
     rho = torch.sigmoid(_logit(bounded(signals.sound)) + change).clamp(_LEAST_RHO, _MOST_RHO) * present
     temperature = torch.exp(_MAX_LOG_TEMPERATURE * torch.tanh(heat / _MAX_LOG_TEMPERATURE))
     tempered = functional.log_softmax(log_p / temperature[..., None], dim=2)
-    log_posterior = robust_posterior(tempered, log_prior, rho, kappa * network["log_gain"].exp())
-    mean = (alarm * present).sum(dim=1) / present.sum(dim=1).clamp(min=1)
-    log_odds = fixed * network["mixture"][0].exp() + network["mixture"][1] + mean
-    return Graded(log_posterior, log_odds, rho, tempered)
+    # With ρ = 0 of a missing modality the gradient would not be finite.
+    evidence = log_mixture(tempered, log_prior, rho.where(present, 0.5)) * present[..., None]
+    strength = gain(rho, kappa * network["log_gain"].exp())[:, None]
+    log_posterior = functional.log_softmax(log_prior + strength * evidence.sum(dim=1), dim=1)
+    # A sum, since one broken modality is enough.
+    log_odds = fixed * network["mixture"][0].exp() + network["mixture"][1] + (alarm * present).sum(dim=1)
+    return Graded(log_posterior, log_odds, rho, tempered, (1 / temperature).clamp(max=1))
 
 
 def _logit(p: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTIO
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.kappa import Kappa
 from consilience.bayes.learned_buffers import Learned
-from consilience.bayes.reliability import Reliability, fit_kappa, posterior_trust
+from consilience.bayes.reliability import Reliability, fit_kappa
 from consilience.bayes.score_density import bounded
 from consilience.bayes.trust_gate import Opinions, TrustGate, mixed
 from consilience.core.batches import Batch
@@ -138,13 +138,14 @@ class BayesRobust(SeparateExperts):
             pairs = zip(self.spec.modalities.values(), predictions)
             views = [view(modality, batch, prediction.joint, log_p.dtype) for modality, prediction in pairs]
             signals = self.reliability.signals(views, batch.present)
-        log_prior = self.rule.prior.to(log_p).log()
-        graded = self.gate(Opinions(log_p, log_prior, batch.present, signals), self.gain.kappa.to(log_p))
-        output = mixed(self.alarm(graded.log_odds), self.rule(raw, batch.present), graded.log_posterior)
-        trust = posterior_trust(graded.log_p, log_prior, graded.rho, output)
+        seen = Opinions(log_p, self.rule.prior.to(log_p).log(), batch.present, signals)
+        graded = self.gate(seen, self.gain.kappa.to(log_p))
+        log_odds = self.alarm(graded.log_odds)
+        output = mixed(log_odds, self.rule(raw, batch.present), graded.log_posterior)
+        reliability, trust = self.gate.trust(graded, seen, log_odds, output)
         dtype = torch.promote_types(raw.dtype, torch.float32)
         return Prediction(
-            output.to(dtype), opinions=raw, weights=trust.to(dtype), extra={"reliability": graded.rho.to(dtype)}
+            output.to(dtype), opinions=raw, weights=trust.to(dtype), extra={"reliability": reliability.to(dtype)}
         )
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
