@@ -113,6 +113,17 @@ def loss(model, samples):
     return -log_p[np.arange(len(samples)), model.task.encode(samples.y)].mean().item()
 
 
+def test_experts_of_vectors_are_trained_with_noise_unless_told_otherwise(monkeypatch, digits):
+    seen = []
+    run = Trainer.run
+    monkeypatch.setattr(Trainer, "run", lambda self, *rest: seen.append(self.augment) or run(self, *rest))
+    for settings, own in (({}, None), ({"noise": 0.0}, None), ({}, "gaussian:0..2")):
+        fitting = trainer(epochs=1, augment=own)
+        Model.fit("bayes-robust", digits.train[:60], settings={"folds": 2, **settings}, trainer=fitting)
+    expected = dict.fromkeys(digits.train.names, "gaussian:0..0.5")
+    assert seen == [expected] * 12 + [None] * 12 + ["gaussian:0..2"] * 12
+
+
 def test_a_misspelt_fault_is_refused():
     with pytest.raises(UnknownNameError, match="did you mean 'gaussian'"):
         BayesRobust(Spec(VECTORS, CLASSES), faults=["gausian"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,7 +19,7 @@ from consilience.bayes.score_density import bounded
 from consilience.bayes.trust_gate import Opinions, TrustGate, mixed
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
-from consilience.core.settings import PositiveInt
+from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.corruption import Corruptor
 from consilience.corruption.random_faults import FAULTS, check_faults, spoil
 from consilience.methods import Method, Prediction, Spec, register
@@ -100,6 +101,8 @@ class BayesRobust(SeparateExperts):
         pairs: Whether to look for swapped modalities, among up to ten.
         references: Training inputs of each modality that are kept to measure distances from.
         faults: The corruptions that spoil training samples for the network of ρ; none ([]): the fixed map.
+        noise: Experts of vectors are trained with Gaussian noise of up to this many standard deviations, unless
+            `augment` of the training is set. It keeps them useful where everything is a little noisy.
     """
 
     tasks = ("classification",)
@@ -114,9 +117,10 @@ class BayesRobust(SeparateExperts):
         pairs: bool = True,
         references: PositiveInt = REFERENCES,
         faults: Sequence[str] = tuple(FAULTS),
+        noise: NonNegativeFloat = 0.5,
     ):
         super().__init__(spec)
-        self.folds, self.faults = folds, check_faults(faults)
+        self.folds, self.faults, self.noise = folds, check_faults(faults), noise
         self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa)
         self.gain, self.gate, self.alarm = Gain(), TrustGate(len(self.names)), Alarm()
         sizes = [view_size(seen, self.experts[name].encoder.width) for name, seen in spec.modalities.items()]
@@ -153,11 +157,17 @@ class BayesRobust(SeparateExperts):
 
         An interruption leaves the experts trained so far, uncalibrated and taken to be sound.
         """
-        fitted = list(self.cross_fit(train, validation, trainer, self.folds))
+        fitted = list(self.cross_fit(train, validation, self._with_noise(train, trainer), self.folds))
         if len(fitted) < len(self.names):
             return
         opinions, fold_experts, folds = zip(*fitted)
         self._learn_rule(train, trainer, np.stack(opinions, axis=1), fold_experts, folds[0])
+
+    def _with_noise(self, train: Samples, trainer: Trainer) -> Trainer:
+        vectors = [name for name, modality in train.modalities.items() if modality.kind == "vector"]
+        if trainer.augment is not None or not self.noise or not vectors:
+            return trainer
+        return replace(trainer, augment=dict.fromkeys(vectors, f"gaussian:0..{self.noise}"))
 
     def _learn_rule(
         self,
