@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -94,6 +95,9 @@ def fitted(kind: str) -> Any:
         return cs.BayesFusion(target_prior="em", reliability="auto").fit(LOGITS, Y)
     if kind == "experts":
         return cs.BayesFusion(experts=LogisticRegression(), folds=2).fit(modalities(), Y)
+    if kind.startswith("calibrated "):
+        name = kind.removeprefix("calibrated ")
+        return copy.deepcopy(fitted(name)).calibrate(*calibration(name))
     if kind == "latent":
         return cs.MultimodalVAE(latent=2, **QUICK).fit(modalities())
     if kind == "model":
@@ -101,6 +105,11 @@ def fitted(kind: str) -> Any:
     if kind == "progressive":
         return Model.fit("pro:concat", samples(), trainer=Trainer(**QUICK))
     raise KeyError(kind)
+
+
+def calibration(kind: str) -> tuple[Any, Any]:
+    """Samples and targets of a kind of estimator."""
+    return LOGITS if kind == "bayes" else modalities(), NUMBERS if kind == "regressor" else Y
 
 
 @cache
@@ -319,6 +328,42 @@ DOORS: tuple[Door, ...] = (
     *(_method("bayes", name, opinions=LOGITS, **_PARTS) for name in ("predict", "predict_proba", "trust")),
     _method("bayes", "full_prediction", opinions=LOGITS, **_PARTS),
     _method("bayes", "score", opinions=LOGITS, y=Y, sample_weight=WEIGHT, **_PARTS),
+    *(
+        Door(
+            f"{kind}.calibrate",
+            lambda kind=kind, **given: copy.deepcopy(fitted(kind)).calibrate(**given),
+            lambda kind=kind: {**dict(zip(("X", "y"), calibration(kind))), **_PARTS},
+        )
+        for kind in ("classifier", "regressor", "bayes")
+    ),
+    *(
+        _method(f"calibrated {kind}", name, X=calibration(kind)[0], **{share: 0.5}, **_PARTS, **more)
+        for kind in ("classifier", "bayes")
+        for name, share, more in (
+            ("predict_set", "coverage", {"score": "raps", "weigh_reliability": False, "allow_empty": True}),
+            ("abstain", "risk", {"confidence": 0.5}),
+        )
+    ),
+    # An interval may be infinite.
+    replace(
+        _method("calibrated regressor", "predict_interval", X=modalities(), coverage=0.5, score="absolute", **_PARTS),
+        any_number=True,
+    ),
+    *(
+        _method(
+            kind,
+            "explain",
+            X=calibration(kind)[0],
+            y=calibration(kind)[1],
+            value="output" if kind == "regressor" else "log-probability",
+            of=None,
+            coverage=0.5,
+            permutations=4,
+            random_state=0,
+            **_PARTS,
+        )
+        for kind in ("classifier", "regressor", "bayes")
+    ),
     _method("experts", "predict_proba", opinions=modalities(), **_PARTS),
     *(_method(kind, "save", path="model") for kind in ("classifier", "bayes", "experts", "latent")),
     *(_method(kind, "set_params") for kind in ("classifier", "bayes")),

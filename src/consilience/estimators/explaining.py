@@ -85,7 +85,7 @@ class Explains:
                 contribution to "nll" or "mse" lowers this loss.
             of: The class whose probability is explained, one label or labels `[n]`; None: the predicted class. Of a
                 regressor with several targets: the number of the target.
-            coverage: Of the conformal set, if the model has `predict_set`.
+            coverage: Of the conformal set, if the model has calibration samples.
             permutations: Number of random orders with more than 10 modalities.
             random_state: Seed of the orders.
 
@@ -250,11 +250,11 @@ def _experts(model: MaskedModel, column: np.ndarray) -> dict[str, Any]:
 
 
 def _prediction_sets(estimator: Any, X: Any, present: Any, coverage: float) -> tuple[np.ndarray | None, str]:
-    """The conformal sets of a model that makes them; else None, and the reason if the model gives one."""
-    if not hasattr(estimator, "predict_set"):
+    """The conformal sets of a calibrated model; else None, and the reason if it cannot make them."""
+    if not hasattr(estimator, "calibration_"):
         return None, ""
     given = {} if present is None else {"present": present}
     try:
         return as_array(estimator.predict_set(X, coverage=coverage, **given)), ""
-    except ConsilienceError as error:  # such as a model without calibration data; the explanation says why
+    except ConsilienceError as error:  # such as too few calibration samples; the explanation says why
         return None, str(error)

@@ -39,6 +39,7 @@ from consilience.methods import Prediction
 from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
+from consilience.training.model import check_finite_rows
 from consilience.training.model_folder import read_extra_tensors, rebuilding
 
 # Parameters that the imputer has from the estimator unless `impute` sets them; only the method hides modalities.
@@ -184,6 +185,7 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
         """Return the trust in each modality per sample `[n, modality]`; rows sum to 1 over the present modalities."""
         prediction = self.full_prediction(X, present)
         assert prediction.weights is not None
+        check_finite_rows(f"a weight of method {self.model_.name!r}", prediction.weights)
         return like_input(X, trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"]))
 
     @checked

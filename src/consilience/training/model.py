@@ -253,16 +253,20 @@ def _load_weights(method: Method, state: Mapping[str, Tensor], path: Path) -> No
 
 
 def _check_finite(name: str, prediction: Prediction, task: Task) -> None:
-    """Raise an error if an output or a weight is not finite; a class may have the logit −inf, but not all of them."""
-    output = prediction.output
-    broken = ~(output.amax(dim=1) if task.classification else output).isfinite().reshape(len(output), -1).all(dim=1)
-    if prediction.weights is not None:
-        broken |= ~prediction.weights.isfinite().all(dim=1)
+    """Raise an error if an output is not finite; a class may have the logit −inf, but not all of them."""
+    check_finite_rows(
+        f"the output of method {name!r}", prediction.output.amax(dim=1) if task.classification else prediction.output
+    )
+
+
+def check_finite_rows(what: str, values: Tensor) -> None:
+    """Raise an error that names the rows `[n, ...]` of a prediction which are not finite."""
+    broken = ~values.isfinite().reshape(len(values), -1).all(dim=1)
     if broken.any():
         rows = name_rows(broken.nonzero()[:, 0].numpy())
         raise InputError(
-            f"prediction: the output of method {name!r} is not finite in {rows}: the values of these samples, or the "
-            "weights of the model, are too large or damaged"
+            f"prediction: {what} is not finite in {rows}: the values of these samples, or the weights of the model, "
+            "are too large or damaged"
         )
 
 
