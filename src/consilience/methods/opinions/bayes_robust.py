@@ -250,12 +250,12 @@ class BayesRobust(SeparateExperts):
             if is_numeric(modality):
                 views.append(np.concatenate([view(modality, batch, None, torch.float64).numpy() for batch in batches]))
                 continue
-            expert = expert if fold is None else fold_experts[m][fold]
-            seen = np.zeros((len(parts), len(fold_of), expert.encoder.width))
+            used, width = expert if fold is None else fold_experts[m][fold], expert.encoder.width
+            seen = np.zeros((len(parts), len(fold_of), width))
             for number, part in enumerate(parts):
                 rows = np.flatnonzero(fold_of == fold) if number else np.arange(len(fold_of))
                 if len(rows):
-                    joint = trainer.predict(expert, part.select(rows)).joint
+                    joint = trainer.predict(used, part.select(rows)).joint
                     seen[number, rows] = view(modality, batches[number], joint, torch.float64).numpy()
-            views.append(seen.reshape(-1, expert.encoder.width))
+            views.append(seen.reshape(-1, width))
         return views
