@@ -53,6 +53,7 @@ format: $(STAMP)  ## format the code with ruff
 docs: $(STAMP)  ## generate what the documents take from the code: tables, a section for each method, result pages
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/results.py
+	$(BIN)/python docs/robust_tables.py
 
 bench: $(STAMP)  ## benchmarks, each printing a ratio measured in one run
 	@for race in benchmarks/bench_*.py; do echo "== $$race"; $(BIN)/python $$race || exit 1; done

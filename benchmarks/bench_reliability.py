@@ -11,7 +11,9 @@ from the folder CONSILIENCE_DATA, and left out where it does not lead to them.
 
 import argparse
 import copy
+import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +51,29 @@ ON_ALL = [("gaussian", 0.5), ("gaussian", 1), ("gaussian", 2)]
 # The families of faults in two halves: a gate learned from one is judged on the other.
 HALVES = [("gaussian", "swapped", "scaled", "drop"), ("blank", "stuck", "salt-and-pepper", "structured-drop")]
 ENCODERS = {"plain MLP": False, "LayerNorm": True}
+# Trained as a user would train them, beside `bayes-robust`.
+TRAINED = {
+    "late": None,
+    "late, trained with noise": "gaussian:0..1",
+    "concat": None,
+    "qmf": None,
+    "etmc": None,
+    "mmtm": None,
+}
+# Title, probability, figure (accuracy, NLL or ECE) and what was done; None: the mean over the corruptions.
+COLUMNS = [
+    ("clean", 0.0, 0, None),
+    ("p=.5", 0.5, 0, None),
+    ("swapped", 0.5, 0, "swapped 10"),
+    ("σ=2", 0.5, 0, "gaussian 2"),
+    ("σ=10", 0.5, 0, "gaussian 10"),
+    ("p=.8", 0.8, 0, None),
+    ("σ=.5 on all", 1.0, 0, "gaussian 0.5"),
+    ("σ=1 on all", 1.0, 0, "gaussian 1"),
+    ("missing", 0.5, 0, "missing"),
+    ("NLL p=.5", 0.5, 1, None),
+    ("ECE p=.5", 0.5, 2, None),
+]
 DESIGNED_ON = "handwritten"
 WINDOWS = 10  # of a sequence of movements
 
@@ -120,14 +145,12 @@ SETS = {
 def train(samples, validation, encoder, seed):
     choice = {"name": "mlp", "hidden": [64], "normalise": ENCODERS[encoder]}
     settings = {"epochs": 40, "patience": 6, "lr": 3e-3, "seed": seed, "device": "cpu"}
-    learned = []
-    with patch.object(BayesRobust, "_learn_rule", recorded(BayesRobust._learn_rule, learned)):
-        models = {
-            name: Model.fit(
-                name, samples, validation, encoders=dict.fromkeys(samples.names, choice), trainer=Trainer(**settings)
-            )
-            for name in ("bayes-robust", "concat")
-        }
+    encoders = dict.fromkeys(samples.names, choice)
+    learned, models = [], {}
+    for label, augment in {"bayes-robust": None, **TRAINED}.items():
+        trainer = Trainer(**settings, augment=augment)
+        with patch.object(BayesRobust, "_learn_rule", recorded(BayesRobust._learn_rule, learned)):
+            models[label] = Model.fit(label.partition(",")[0], samples, validation, encoders=encoders, trainer=trainer)
     method, arguments = models["bayes-robust"].method, learned[0]
     for label, faults in (("fixed map", ()), ("first half", HALVES[0]), ("second half", HALVES[1])):
         other = copy.deepcopy(method)
@@ -159,6 +182,8 @@ def shown(test, corruptor, seed) -> Iterator[tuple[float, str, Samples, np.ndarr
     for corruption, level in ON_ALL:
         changed = corruptor.apply(test, corruption, level, probability=1, random_state=seed)
         yield 1.0, f"{corruption} {level}", changed, np.zeros(test.present.shape, dtype=bool)
+    missing = corruptor.apply(test, "missing", 10, probability=0.5, random_state=seed)
+    yield 0.5, "missing", missing, missing.present
 
 
 def answers(models, samples, sound, what):
@@ -175,14 +200,18 @@ def answers(models, samples, sound, what):
     prior, kappa = method.rule.prior.double(), method.gain.kappa.double()
     prior = prior / prior.sum()
     left_out = models["second half" if what.split()[0] in HALVES[0] else "first half"]
-    told = torch.where(torch.from_numpy(sound), 0.9, 0.1).double()
+    there = torch.from_numpy(samples.present)
+    told = torch.where(torch.from_numpy(sound), 0.9, 0.1).double() * there
+    share = (there / there.sum(1, keepdim=True).clamp(min=1)).double()[:, :, None]
+    half = torch.full_like(told, 0.5) * there
+    trained = {name: models[name].predict(samples, device="cpu").output.double().log_softmax(1) for name in TRAINED}
     return {
-        "late, logits": opinions.mean(1).log_softmax(1),
-        "late, probabilities": voices.exp().mean(1).log(),
-        "concat": models["concat"].predict(samples, device="cpu").output.double().log_softmax(1),
-        "theorem, κ=1, temperatures": fuse(tempered, prior),
-        "constant ρ = .5": robust_posterior(tempered, prior.log(), torch.full_like(told, 0.5)),
-        "bayes": method.rule(opinions),
+        **trained,
+        "mean of logits": (share * opinions).sum(1).log_softmax(1),
+        "mean of probabilities": (share * voices.exp()).sum(1).clamp(min=1e-300).log(),
+        "theorem, κ=1, temperatures": fuse(tempered, prior, present=there),
+        "constant ρ = .5": robust_posterior(tempered, prior.log(), half),
+        "bayes": method.rule(opinions, there),
         "bayes-robust, fixed map": models["fixed map"].predict(samples, device="cpu").output.double(),
         "bayes-robust": said.output.double(),
         "families left out": left_out.predict(samples, device="cpu").output.double(),
@@ -213,25 +242,12 @@ def mean(table, sets, encoder, seed, rival, probability, figure, what=None):
             figures[figure]
             for name in sets
             for (who, p, done), figures in table[name, encoder, seed].items()
-            if (who, p) == (rival, probability) and what in (None, done)
+            if (who, p) == (rival, probability) and (done == what if what else done != "missing")
         ]
     )
 
 
 def show(table, title, sets, seeds):
-    columns = [
-        ("clean", 0.0, 0, None),
-        ("p=.5", 0.5, 0, None),
-        ("swapped", 0.5, 0, "swapped 10"),
-        ("σ=2", 0.5, 0, "gaussian 2"),
-        ("σ=10", 0.5, 0, "gaussian 10"),
-        ("p=.8", 0.8, 0, None),
-        ("σ=.5 on all", 1.0, 0, "gaussian 0.5"),
-        ("σ=1 on all", 1.0, 0, "gaussian 1"),
-        ("NLL p=.5", 0.5, 1, None),
-        ("ECE p=.5", 0.5, 2, None),
-    ]
-
     def over_seeds(encoder, rival, *which):
         return np.array([mean(table, sets, encoder, seed, rival, *which) for seed in range(seeds)])
 
@@ -239,11 +255,11 @@ def show(table, title, sets, seeds):
         return "/".join(form.format(one) for one in found)
 
     print(f"\n{title} (mean of {seeds} seeds, {' / '.join(ENCODERS)})")
-    print(f"{'':28}" + "".join(f"{head:>14}" for head, *_ in columns))
+    print(f"{'':28}" + "".join(f"{head:>14}" for head, *_ in COLUMNS))
     for rival in dict.fromkeys(key[0] for key in table[sets[0], next(iter(ENCODERS)), 0]):
         cells = [
             pairs("{:.2f}" if which[1] == 1 else "{:.1f}", [over_seeds(e, rival, *which).mean() for e in ENCODERS])
-            for _, *which in columns
+            for _, *which in COLUMNS
         ]
         print(f"{rival:28}" + "".join(f"{cell:>14}" for cell in cells))
     cost = [over_seeds(e, "bayes-robust", 0.0, 0) - over_seeds(e, "bayes", 0.0, 0) for e in ENCODERS]
@@ -252,17 +268,49 @@ def show(table, title, sets, seeds):
     print(f"standard deviation of bayes-robust over seeds at p=.5: {pairs('{:.2f}', spread)}", flush=True)
 
 
+def _one_line(found):
+    return "[" + " ".join(found[1].split()) + "]"
+
+
+def kept(table, sets, seeds):
+    """Set → encoder → rival → a list for each column, with the figure of each seed."""
+    rivals = dict.fromkeys(key[0] for key in table[sets[0], next(iter(ENCODERS)), 0])
+    figures = {
+        name: {
+            encoder: {
+                rival: [
+                    [round(float(mean(table, [name], encoder, seed, rival, *which)), 4) for seed in range(seeds)]
+                    for _, *which in COLUMNS
+                ]
+                for rival in rivals
+            }
+            for encoder in ENCODERS
+        }
+        for name in sets
+    }
+    return {"columns": [head for head, *_ in COLUMNS], "designed_on": DESIGNED_ON, "figures": figures}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=[*SETS, "all"], default=["digits"])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--keep", type=Path, help="a JSON file for all figures, such as docs/robust.json")
     parser.add_argument("--jobs", type=int, default=1, help="processes; each computes on one core")
     asked = parser.parse_args()
     wanted = list(SETS) if "all" in asked.sets else asked.sets
     runs = [(name, encoder, seed) for name in wanted for encoder in ENCODERS for seed in range(asked.seeds)]
     found = Parallel(n_jobs=asked.jobs, batch_size=1)(delayed(measure)(*run) for run in runs)
     table = {run: figures for run, figures in zip(runs, found) if figures is not None}
+    if asked.keep is not None:
+        kept = [
+            [*run, [[*key, *np.round(value, 4).tolist()] for key, value in own.items()]] for run, own in table.items()
+        ]
+        asked.keep.write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
     measured = [name for name in wanted if (name, next(iter(ENCODERS)), 0) in table]
+    if asked.keep is not None:
+        content = json.dumps(kept(table, measured, asked.seeds), ensure_ascii=False, indent=1)
+        asked.keep.write_text(re.sub(r"\[\s+([-\d.,\s]+?)\s+\]", _one_line, content) + "\n", encoding="utf-8")
     for name in wanted:
         if name in measured:
             show(table, name, [name], asked.seeds)

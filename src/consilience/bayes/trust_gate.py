@@ -34,6 +34,8 @@ _LEAST_RHO, _MOST_RHO = 1e-4, 0.999
 # Of the fit: steps of Adam, the samples of a step, one third of them sound, and the penalty for one sample.
 _STEPS, _BATCH, _RATE = 300, 768, 0.02
 _PENALTY = 1.0
+# How strongly ρ of sound samples is drawn to its cap.
+_SOUND = 0.1
 _LEAST_SCALE = 1e-3
 
 
@@ -53,6 +55,15 @@ class Graded(NamedTuple):
     rho: Tensor
     log_p: Tensor
     share: Tensor
+
+    @property
+    def reliability(self) -> Tensor:
+        """ρ·min(1, 1/τ): how far each modality counts, `[n, modality]`."""
+        return self.rho * self.share
+
+    def trust(self, log_prior: Tensor, log_posterior: Tensor) -> Tensor:
+        """The same given the opinions too: smaller for a modality that contradicts the log-posterior `[n, class]`."""
+        return self.share * posterior_trust(self.log_p, log_prior, self.rho, log_posterior)
 
 
 class Opinions(NamedTuple):
@@ -90,7 +101,6 @@ class TrustGate(Learned):
 
     centre: Tensor
     scale: Tensor
-    fitted: Tensor
 
     def __init__(self, modalities: int):
         super().__init__()
@@ -103,7 +113,6 @@ class TrustGate(Learned):
             output_bias=torch.zeros(3),
             mixture=torch.zeros(2),
             log_gain=torch.tensor(0.0),
-            fitted=torch.tensor(0.0),
         )
 
     def forward(self, opinions: Opinions, kappa: Tensor) -> Graded:
@@ -154,32 +163,14 @@ class TrustGate(Learned):
             output = mixed(graded.log_odds, bayes[batch], graded.log_posterior)
             losses = -output.gather(1, y[batch, None])[:, 0]
             loss = (losses[:few].mean() + losses[few:].mean()) / 2 + _PENALTY / len(rows) * _departure(network)
+            # Sound samples are answered by `bayes`, whatever ρ is: without this term it would mean nothing there.
+            loss = loss + _SOUND * (CAP - graded.reliability[:few][present[batch[:few]]]).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-        self.learn(fitted=1.0, **{name: values.detach() for name, values in network.items()})
+        self.learn(**{name: values.detach() for name, values in network.items()})
         return self
-
-    def trust(self, graded: Graded, opinions: Opinions, log_odds: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-        """P(sound | inputs) and P(sound | inputs and opinions) of every modality, `[n, modality]` each.
-
-        Both are the mean over the two cases of the mixture. If none is broken, ρ is at its cap, or for the fixed map at
-        its own value. If any may be, ρ counts as far as the temperature leaves the opinion in force.
-
-        Args:
-            graded: Of the samples.
-            opinions: On them.
-            log_odds: That none is broken, calibrated: `[n]`.
-            output: The log-posterior `[n, class]`.
-        """
-        log_p, log_prior, present, signals = opinions
-        fixed = bounded(signals.sound)
-        rho = torch.lerp(fixed, torch.full_like(fixed, CAP), self.fitted.to(fixed)) * present
-        sound = posterior_trust(log_p, log_prior, rho, output)
-        broken = graded.share * posterior_trust(graded.log_p, log_prior, graded.rho, output)
-        weight = torch.sigmoid(log_odds)[:, None]
-        return torch.lerp(graded.share * graded.rho, rho, weight), torch.lerp(broken, sound, weight)
 
     def _features(self, opinions: Opinions) -> Tensor:
         """Standardised features and which modality they are of: `[n, modality, feature]`, 0 where missing."""

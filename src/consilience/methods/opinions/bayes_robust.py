@@ -93,7 +93,8 @@ class BayesRobust(SeparateExperts):
     modalities are sound. That probability is calibrated on the training samples: only one in 200 of them may seem more
     probably broken than not, so that on clean data the method decides as `bayes` does. The input is looked at as it is
     for vectors and images, as each feature's mean and spread over time for sequences, as the encoder's features for
-    tokens. The weights of a prediction are P(sound | inputs and opinions); `extra["reliability"]` is P(sound | inputs).
+    tokens. The weights of a prediction are P(sound | inputs and opinions), `extra["reliability"]` is P(sound | inputs);
+    both are divided by the temperature of the opinion if that is above 1.
 
     Args:
         kappa: How dependence between experts is modelled, as for `bayes`.
@@ -144,12 +145,11 @@ class BayesRobust(SeparateExperts):
             signals = self.reliability.signals(views, batch.present)
         seen = Opinions(log_p, self.rule.prior.to(log_p).log(), batch.present, signals)
         graded = self.gate(seen, self.gain.kappa.to(log_p))
-        log_odds = self.alarm(graded.log_odds)
-        output = mixed(log_odds, self.rule(raw, batch.present), graded.log_posterior)
-        reliability, trust = self.gate.trust(graded, seen, log_odds, output)
+        output = mixed(self.alarm(graded.log_odds), self.rule(raw, batch.present), graded.log_posterior)
+        trust = graded.trust(seen.log_prior, output)
         dtype = torch.promote_types(raw.dtype, torch.float32)
         return Prediction(
-            output.to(dtype), opinions=raw, weights=trust.to(dtype), extra={"reliability": reliability.to(dtype)}
+            output.to(dtype), opinions=raw, weights=trust.to(dtype), extra={"reliability": graded.reliability.to(dtype)}
         )
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:

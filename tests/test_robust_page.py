@@ -1,0 +1,15 @@
+"""The measured tables of docs/robust.md are those of its file."""
+
+import importlib.util
+
+from documents import ROOT
+
+
+def test_the_page_shows_what_was_measured():
+    spec = importlib.util.spec_from_file_location("robust_tables", ROOT / "docs" / "robust_tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    assert set(tables.tables()) == {"LayerNorm", "plain MLP"}
+    assert (ROOT / "docs" / "robust.md").read_text(encoding="utf-8") == tables.page(), (
+        "run python docs/robust_tables.py"
+    )
