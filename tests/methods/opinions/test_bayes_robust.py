@@ -182,7 +182,8 @@ def test_images_tokens_and_sequences(name):
     model = Model.fit("bayes-robust", data.train, settings={"folds": 2}, trainer=trainer(epochs=2))
     prediction = model.predict(data.test, device="cpu")
     assert prediction.output.isfinite().all()
-    assert prediction.extra["reliability"].mean() > 0.5
+    broken = model.predict(Corruptor(data.train).apply(data.test, level=10, probability=1), device="cpu")
+    assert (prediction.extra["reliability"].mean(0) > 1.5 * broken.extra["reliability"].mean(0)).all()
 
 
 def test_features_of_tokens_are_those_of_the_experts_who_have_not_seen_them(monkeypatch):
