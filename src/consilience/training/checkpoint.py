@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,7 @@ def read_checkpoint(path: Path, fingerprint: dict[str, Any]) -> dict[str, Any] |
     if not path.exists():
         return None
     try:
+        _check_sizes(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         saved, state = content["fingerprint"], content["state"]
     except Exception as error:
@@ -108,3 +110,11 @@ def read_checkpoint(path: Path, fingerprint: dict[str, Any]) -> dict[str, Any] |
     if "course" in state:
         raise SavedModelError(f"the checkpoint {path} was written by consilience 0.1; delete it to start again")
     return state
+
+
+def _check_sizes(path: Path) -> None:
+    """Raise an error if members claim more bytes than the file has: torch stores them as they are, and allocates first."""
+    with zipfile.ZipFile(path) as archive:
+        claimed = sum(max(member.file_size, member.compress_size) for member in archive.infolist())
+    if claimed > path.stat().st_size:
+        raise ValueError(f"its members claim {claimed} bytes, the file has {path.stat().st_size}")
