@@ -113,7 +113,7 @@ def read_checkpoint(path: Path, fingerprint: dict[str, Any]) -> dict[str, Any] |
 
 
 def _check_sizes(path: Path) -> None:
-    """Raise an error if members claim more bytes than the file has: torch stores them as they are, and allocates first."""
+    """Raise an error if members claim more bytes than the file has: torch would allocate them first."""
     with zipfile.ZipFile(path) as archive:
         claimed = sum(max(member.file_size, member.compress_size) for member in archive.infolist())
     if claimed > path.stat().st_size:
