@@ -4,8 +4,8 @@ Where only opinions are known, the inputs cannot be spoilt. What broken inputs d
 
 - swapped: the opinion on another sample.
 - stuck: the opinion on one sample, the same wherever the expert is stuck.
-- blurred: drawn towards the expert's mean logits, c + (z − c)/t.
 - noisy: z + s·ε, where ε has the covariance of the expert's logits.
+- blurred: noisy, and drawn towards the expert's mean logits: c + (z + s·ε − c)/t.
 - overconfident: t·(z + s·ε), which is certain and often wrong.
 """
 
@@ -26,8 +26,9 @@ _ONE_FAULT = 0.5
 # In a quarter of the samples every expert is hit; in the others, each with a probability between .2 and 1.
 _ALL_HIT = 0.25
 _LEAST_PROBABILITY = 0.2
-# s of the noise in opinions that are made overconfident.
-_LEAST_NOISE, _MOST_NOISE = 0.3, 3.0
+# s of the noise in opinions that are blurred or overconfident. An opinion that is only scaled would still be right, and
+# the gate would learn to undo the scaling, which is wrong for real experts: on noisy inputs they lose what they knew.
+_LEAST_NOISE, _MOST_NOISE = 3.0, 10.0
 # Logits whose logsumexp is this near 0 in all samples are log-probabilities, and remain so.
 _NORMALISED = 1e-6
 
@@ -93,7 +94,7 @@ def _spoil_expert(
     results = {
         "swapped": swapped,
         "stuck": np.broadcast_to(stuck, own.shape),
-        "blurred": centre + (own - centre) / at,
+        "blurred": centre + (own + strength * noise - centre) / at,
         "noisy": own + at * noise,
         "overconfident": at * (own + strength * noise),
     }
