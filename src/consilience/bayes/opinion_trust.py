@@ -131,6 +131,8 @@ class OpinionTrust(Learned):
             groups: Labels `[n]`; samples with the same one are left out together.
             seed: Of the samples used, of the faults and of the gate.
         """
+        if not present.any():  # there is nothing to learn from: the fixed map remains
+            return self
         size = 8 * logits.shape[1] * logits.shape[2]
         chosen = np.arange(len(y))
         most = max(min(_ROWS, _BYTES // size), 1)
@@ -152,8 +154,7 @@ class OpinionTrust(Learned):
         for fold in np.unique(fold_of):
             held_out = torch.from_numpy(np.flatnonzero(np.tile(fold_of == fold, copies + 1)))
             learned = np.setdiff1d(np.arange(len(y)), chosen[fold_of == fold])
-            # With a single sample or group there is nothing to leave out.
-            fitted = fit_rule(learned) if len(learned) else rule
+            fitted = fit_rule(learned) if len(learned) else rule  # nothing is left without a single sample
             bayes[held_out] = fitted(raw[held_out], mask[held_out], rule.prior)
         sound = torch.arange(len(raw)) < len(chosen)
         targets, counted = (torch.from_numpy(np.tile(values, copies + 1)) for values in (labels, weights))

@@ -130,7 +130,10 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             self.reliability_ = OpinionReliability(modalities).double()
             rho = self.reliability_.fit(_finite(opinion_set.logits), opinion_set.present)
 
-        def fit_rule(rows: np.ndarray | slice) -> BayesRule:
+        def fit_rule(rows: np.ndarray) -> BayesRule:
+            own = None if group_of is None else group_of[rows]
+            if own is not None and len(rows) < len(y_index) and len(np.unique(own)) < 2:
+                own = None  # of two groups one was left out: κ̂ is cross-fitted within the other
             rule = BayesRule(modalities, classes, kappa=self.kappa, calibration=self.calibration).double()  # type: ignore[arg-type]
             return rule.fit(
                 opinion_set.logits[rows],
@@ -139,10 +142,10 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
                 prior=prior,
                 weight=None if weight is None else weight[rows],
                 reliability=rho,
-                groups=None if group_of is None else group_of[rows],
+                groups=own,
             )
 
-        self.rule_ = fit_rule(slice(None))
+        self.rule_ = fit_rule(np.arange(len(y_index)))
         if self.reliability == "graded":
             self.graded_ = OpinionTrust(modalities).double()
             self.graded_.fit(
