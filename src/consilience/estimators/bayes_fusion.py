@@ -33,6 +33,7 @@ from consilience.estimators.opinion_sources import (
     fit_expert,
     read_classes,
     read_opinion_set,
+    read_rows,
 )
 from consilience.estimators.opinion_warnings import warn_if_perfect, warn_of_other_shares
 from consilience.estimators.prediction_sets import PredictsSets
@@ -115,7 +116,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             raise unknown_name("reliability", self.reliability, ["auto", "graded"], all_reliable)
         if self.experts is None:
             opinion_set, y_index = self._read_given(opinions, y, present)
-            weight, group_of = _read_rows(sample_weight, groups, len(y_index))
+            weight, group_of = read_rows(sample_weight, groups, len(y_index))
         else:
             opinion_set, y_index, weight, group_of = self._train(opinions, y, present, sample_weight, groups)
         if weight is not None:
@@ -351,7 +352,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
         y_index = encode_labels(labels, self.classes_)
         experts = self._experts_of(samples.names)
-        weight, group_of = _read_rows(sample_weight, groups, len(y_index))
+        weight, group_of = read_rows(sample_weight, groups, len(y_index))
         logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds, weight, group_of)
         self.experts_ = {}
         for name, expert in experts.items():
@@ -409,18 +410,6 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _read_rows(sample_weight: Any, groups: Any, n: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Sample weights and groups, `[n]` each, where given."""
-    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    group_of = None if groups is None else np.asarray(groups)
-    for name, values in (("sample_weight", weight), ("groups", group_of)):
-        if values is not None and values.shape != (n,):
-            raise InputError(f"{name} must have shape [{n}], one for each sample, got {list(values.shape)}")
-    if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
-        raise InputError("sample_weight must be finite, not negative, and positive for at least one sample")
-    return weight, group_of
 
 
 def _finite(logits: np.ndarray) -> np.ndarray:
