@@ -136,3 +136,17 @@ def test_mixing_is_between_the_two():
     for odds, share in ((0.0, 0.5), (np.log(3), 0.75)):
         found = mixed(torch.tensor([odds]), left, right).exp()[0, 0]
         assert found.item() == pytest.approx(share * 0.9 + (1 - share) * 0.2, rel=1e-5)
+
+
+@pytest.mark.parametrize("deviations", [1, 3, 4])
+def test_signals_may_have_any_number_of_deviations(deviations):
+    opinions, y, sound = drawn(n=60)
+    signals = opinions.signals._replace(deviations=opinions.signals.deviations[..., :deviations])
+    opinions = opinions._replace(signals=signals)
+    gate = TrustGate(3, deviations=deviations).double()
+    bayes = torch.log_softmax(opinions.log_p.sum(1), 1)
+    gate.fit(opinions, torch.tensor(0.0), bayes, y, sound, torch.ones(len(y)))
+    assert gate.centre.shape == (FEATURES - 4 + deviations,)
+    assert torch.isfinite(gate(opinions, torch.tensor(0.0).double()).log_posterior).all()
+    with pytest.raises(RuntimeError):
+        TrustGate(3, deviations=deviations + 1).double()(opinions, torch.tensor(0.0).double())

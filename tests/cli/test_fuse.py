@@ -230,13 +230,14 @@ def test_labels_to_fit_on_but_none_to_score(run, folder, tmp_path, monkeypatch):
     assert "--report needs --labels" in run(*words, "--report", tmp_path / "page.html").err
 
 
-def test_a_share_that_is_fitted_on_is_not_scored(run, folder, tmp_path, monkeypatch, opinions):
+@pytest.mark.parametrize("how", ["auto", "graded"])
+def test_a_share_that_is_fitted_on_is_not_scored(run, folder, tmp_path, monkeypatch, opinions, how):
     monkeypatch.chdir(folder)
     image, audio, y = opinions
-    options = ("--fit-share", "0.4", "--seed", "3", "--kappa", "none", "--reliability", "auto", "--calibration", "bias")
+    options = ("--fit-share", "0.4", "--seed", "3", "--kappa", "none", "--reliability", how, "--calibration", "bias")
     done = run("fuse", "image.npy", "audio.npy", "--labels", "y.npy", *options, "--out", tmp_path / "fused.npy")
     fitted = np.random.default_rng(3).random(ROWS) < 0.4
-    model = cs.BayesFusion("none", calibration="bias", reliability="auto")
+    model = cs.BayesFusion("none", calibration="bias", reliability=how)
     model.fit({"a": image[fitted], "b": audio[fitted]}, y[fitted])
     wanted = model.predict_proba({"a": image, "b": audio})
     np.testing.assert_allclose(np.load(tmp_path / "fused.npy"), wanted, atol=1e-9)

@@ -27,7 +27,7 @@ def opinions(kind, n=90):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["probabilities", "logits", "loud", "float32"])
 @pytest.mark.parametrize("kappa", ["gaussian", "copula", "none"])
-@pytest.mark.parametrize("reliability", [None, "auto"])
+@pytest.mark.parametrize("reliability", [None, "auto", "graded"])
 def test_given_opinions(kind, kappa, reliability):
     given, y, present = opinions(kind)
     settings = {"calibration": "robust", "reliability": reliability, "from_probabilities": kind == "probabilities"}

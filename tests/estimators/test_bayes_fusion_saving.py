@@ -59,6 +59,7 @@ def same(model, again, given=TEST):
         {"calibration": "bias"},
         {"calibration": "robust", "prior": np.array([0.25, 0.25, 0.5])},
         {"reliability": "auto"},
+        {"reliability": "graded"},
         {"target_prior": "em"},
         {"target_prior": [0.1, 0.2, 0.7], "classes": ["b", "a", "ç"], "from_probabilities": True},
     ],

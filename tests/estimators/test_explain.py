@@ -194,7 +194,7 @@ def test_several_targets_need_a_choice():
     assert "the prediction is" in found.text(3)
 
 
-@pytest.mark.parametrize("reliability", [None, "auto"])
+@pytest.mark.parametrize("reliability", [None, "auto", "graded"])
 def test_bayes_fusion_explains_opinions(opinions, reliability):
     logits, y = opinions
     model = BayesFusion(reliability=reliability).fit(logits[:200], y[:200])

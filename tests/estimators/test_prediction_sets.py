@@ -176,9 +176,10 @@ def opinions_of(data):
     return np.stack([e.predict_log_proba(X[name]) for e, name in zip(experts, X)], axis=1), y
 
 
-def test_sets_of_given_opinions(known, new):
+@pytest.mark.parametrize("reliability", ["auto", "graded"])
+def test_sets_of_given_opinions(known, new, reliability):
     opinions, y = opinions_of(known)
-    model = BayesFusion(reliability="auto").fit(opinions[:400], y[:400]).calibrate(opinions[400:], y[400:])
+    model = BayesFusion(reliability=reliability).fit(opinions[:400], y[:400]).calibrate(opinions[400:], y[400:])
     others, truth = opinions_of(new)
     tolerance = 4 * np.sqrt(0.8 * 0.2 * (1 / 800 + 1 / N))
     for weigh in (False, True):

@@ -16,6 +16,8 @@ REFERENCES = 2000
 COMPONENTS = 256
 # The scores that every modality has; wide ones have one more.
 SHARED = 4
+# The number of scores of an opinion.
+OPINION_SCORES = 3
 _TINY = 1e-12
 # The smallest sizes that scores tell apart: distances as a share of the usual one, and Mahalanobis distances.
 _LEAST_DISTANCE, _LEAST_MAHALANOBIS = 1e-3, 1e-2

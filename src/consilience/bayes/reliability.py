@@ -22,6 +22,7 @@ from torch.nn import functional
 from consilience.bayes.anomaly_scores import (
     COMPONENTS,
     INPUT_RESOLUTION,
+    OPINION_SCORES,
     REFERENCES,
     SHARED,
     InputScores,
@@ -263,7 +264,7 @@ class OpinionReliability(nn.Module):
 
     def __init__(self, modalities: int):
         super().__init__()
-        self.densities = nn.ModuleList(ScoreDensity(3) for _ in range(modalities))  # type: ignore[assignment]
+        self.densities = nn.ModuleList(ScoreDensity(OPINION_SCORES) for _ in range(modalities))  # type: ignore[assignment]
 
     def fit(self, opinions: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Learn from out-of-fold logits `[n, modality, class]` of sound samples; returns their ρ `[n, modality]`."""
@@ -280,6 +281,14 @@ class OpinionReliability(nn.Module):
 
     def forward(self, opinions: Tensor, present: Tensor) -> Tensor:
         """ρ `[n, modality]` from logits `[n, modality, class]`; exactly 0 where missing."""
-        scores = opinion_scores(opinions)
-        sound = torch.stack([density(scores[:, m]) for m, density in enumerate(self.densities)], dim=1)
-        return bounded(sound) * present
+        return bounded(self.signals(opinions, present).sound) * present
+
+    def signals(self, opinions: Tensor, present: Tensor) -> Signals:
+        """How unusual each opinion looks by itself; the agreement is 0. Shapes as in `forward`."""
+        scores = opinion_scores(opinions).unbind(dim=1)
+        excess = torch.stack([density.excess(score) for density, score in zip(self.densities, scores)], dim=1)
+        deviations = torch.stack([density.deviations(score) for density, score in zip(self.densities, scores)], dim=1)
+        shown = present.to(excess)
+        return Signals(
+            soundness(excess) * present, excess * shown, deviations * shown[..., None], torch.zeros_like(excess)
+        )

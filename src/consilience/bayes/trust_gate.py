@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from consilience.bayes.anomaly_scores import SHARED
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.reliability import Signals, all_sound, gain, log_mixture, posterior_trust
 from consilience.bayes.score_density import CAP, FLOOR, bounded
@@ -97,17 +98,19 @@ class TrustGate(Learned):
 
     Args:
         modalities: The number of modalities.
+        deviations: The number of standardised scores of each modality in its `Signals`.
     """
 
     centre: Tensor
     scale: Tensor
 
-    def __init__(self, modalities: int):
+    def __init__(self, modalities: int, deviations: int = SHARED):
         super().__init__()
+        features = deviations + FEATURES - SHARED
         self.learn(
-            centre=torch.zeros(FEATURES),
-            scale=torch.ones(FEATURES),
-            hidden_weight=torch.zeros(FEATURES + modalities, _HIDDEN),
+            centre=torch.zeros(features),
+            scale=torch.ones(features),
+            hidden_weight=torch.zeros(features + modalities, _HIDDEN),
             hidden_bias=torch.zeros(_HIDDEN),
             output_weight=torch.zeros(_HIDDEN, 3),
             output_bias=torch.zeros(3),
@@ -185,7 +188,8 @@ class TrustGate(Learned):
 
 
 _NETWORK = ("hidden_weight", "hidden_bias", "output_weight", "output_bias", "mixture", "log_gain")
-FEATURES = 9
+# Of each modality, with as many deviations as inputs have.
+FEATURES = SHARED + 5
 
 
 def signal_features(signals: Signals, present: Tensor) -> Tensor:

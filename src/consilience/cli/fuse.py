@@ -71,8 +71,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("kappa", Kappa, "dependence of the experts: gaussian (if fitted), copula or none", metavar="HOW")
     calibrations = "calibration of the experts, if fitted: temperature (default), robust, bias or none"
     add("calibration", Calibration, calibrations, metavar="HOW")
-    reliability = "reliability of the experts: auto (only if fitted) or none"
-    add("reliability", Literal["auto", "none"], reliability, default="none", metavar="HOW")
+    reliability = "reliability of the experts: auto or graded (both only if fitted), or none"
+    add("reliability", Literal["auto", "graded", "none"], reliability, default="none", metavar="HOW")
     fitting = "fit on opinions that the experts were not trained on; give one of --fit, --fit-share and --folds"
     group = parser.add_argument_group("fitting", fitting)
     group.add_argument("--fit", **several, metavar="FILE", help="other opinions of the same experts")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,9 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 
 from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.fuse import fuse
 from consilience.bayes.opinion_inputs import read_distribution, read_prior
+from consilience.bayes.opinion_trust import OpinionTrust, Trusted
 from consilience.bayes.priors import estimate_expert_priors, estimate_target_prior
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
@@ -32,16 +33,15 @@ from consilience.estimators.opinion_sources import (
     fit_expert,
     read_classes,
     read_opinion_set,
+    read_rows,
 )
+from consilience.estimators.opinion_warnings import warn_if_perfect, warn_of_other_shares
 from consilience.estimators.prediction_sets import PredictsSets
 from consilience.estimators.saving import write_bayes
 from consilience.estimators.sklearn_parameters import DeclaredParameters, check_fitted
 from consilience.evaluation.conformal_outputs import Outputs, Predict, mean_reliability
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
-
-# The distance between an expert's mean probabilities and the shares of y, beyond that by chance, that is warned of.
-_OTHER_SHARES = 0.1
 
 
 class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
@@ -62,6 +62,8 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             `estimate_target_prior`).
         reliability: None, or "auto": experts whose opinions look different from those in fitting get less weight.
             This can be harmful for experts that are wrong without looking different; there use calibration="robust".
+            "graded": how far an expert whose opinion looks different, or contradicts the others, can still be used is
+            learned from opinions that are spoilt on purpose. Samples that look sound are answered as with None.
         from_probabilities: Whether opinions are probabilities instead of logits.
         classes: Labels in the order of the opinions' columns, if these are not the sorted labels of y.
         experts: None if opinions are given. Else X holds the modalities: a scikit-learn classifier, or modality →
@@ -109,11 +111,12 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         """
         self._forget()
         self._check_declared()
-        if self.reliability not in (None, "auto"):
-            raise unknown_name("reliability", self.reliability, ["auto"], "Or None: all experts are taken as reliable")
+        if self.reliability not in (None, "auto", "graded"):
+            all_reliable = "Or None: all experts are taken as reliable"
+            raise unknown_name("reliability", self.reliability, ["auto", "graded"], all_reliable)
         if self.experts is None:
             opinion_set, y_index = self._read_given(opinions, y, present)
-            weight, group_of = _read_rows(sample_weight, groups, len(y_index))
+            weight, group_of = read_rows(sample_weight, groups, len(y_index))
         else:
             opinion_set, y_index, weight, group_of = self._train(opinions, y, present, sample_weight, groups)
         if weight is not None:
@@ -123,20 +126,38 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         modalities, classes = opinion_set.logits.shape[1:]
         prior = self._expert_prior(opinion_set, y_index, weight)
         self._check_target_prior(classes)
-        rule = BayesRule(modalities, classes, kappa=self.kappa, calibration=self.calibration).double()  # type: ignore[arg-type]
         rho = None
         if self.reliability == "auto":
             self.reliability_ = OpinionReliability(modalities).double()
             rho = self.reliability_.fit(_finite(opinion_set.logits), opinion_set.present)
-        self.rule_ = rule.fit(
-            opinion_set.logits,
-            y_index,
-            opinion_set.present,
-            prior=prior,
-            weight=weight,
-            reliability=rho,
-            groups=group_of,
-        )
+
+        def fit_rule(rows: np.ndarray) -> BayesRule:
+            own = None if group_of is None else group_of[rows]
+            if own is not None and len(rows) < len(y_index) and len(np.unique(own)) < 2:
+                own = None  # of two groups one was left out: κ̂ is cross-fitted within the other
+            rule = BayesRule(modalities, classes, kappa=self.kappa, calibration=self.calibration).double()  # type: ignore[arg-type]
+            return rule.fit(
+                opinion_set.logits[rows],
+                y_index[rows],
+                opinion_set.present[rows],
+                prior=prior,
+                weight=None if weight is None else weight[rows],
+                reliability=rho,
+                groups=own,
+            )
+
+        self.rule_ = fit_rule(np.arange(len(y_index)))
+        if self.reliability == "graded":
+            self.graded_ = OpinionTrust(modalities).double()
+            self.graded_.fit(
+                self.rule_,
+                opinion_set.logits,
+                y_index,
+                opinion_set.present,
+                fit_rule=fit_rule,
+                weight=weight,
+                groups=group_of,
+            )
         self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
         return self
 
@@ -147,8 +168,8 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         With `target_prior="em"` these are the shares that predictions of the same samples use.
         """
         opinion_set = self._read(opinions, present)
-        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
-        return self._estimate_shares(self.rule_(logits, there, reliability=self._reliability(opinion_set)), there)
+        posterior = torch.from_numpy(self._fuse(opinion_set, None))
+        return self._estimate_shares(posterior, torch.from_numpy(opinion_set.present))
 
     @checked
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
@@ -208,7 +229,12 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     def _fuse(self, opinion_set: OpinionSet, shares: torch.Tensor | None) -> np.ndarray:
         """The log-posterior under class shares; None: those under which the experts were trained."""
         logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
-        return self.rule_(logits, there, shares, self._reliability(opinion_set)).numpy()
+        if self.reliability != "graded":
+            return self.rule_(logits, there, shares, self._reliability(opinion_set)).numpy()
+        prior, target = self.rule_.prior, self.rule_.target if shares is None else shares
+        posterior = self._graded(opinion_set).log_posterior
+        # One opinion under the shares of y, moved to the target.
+        return fuse(posterior[:, None], prior / prior.sum(), target_prior=target / target.sum()).numpy()
 
     def _target_shares(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         target = self.target_prior
@@ -248,7 +274,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             finite = _finite(np.where(opinion_set.present[:, :, None], opinion_set.logits, 0.0))
             if self.prior == "experts":
                 return estimate_expert_priors(finite, y, opinion_set.present, weight=weight)
-            _warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
+            warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
             return None
         priors = read_prior(self.prior, modalities, classes, opinion_set.names)
         if (priors[:, y] == 0).any():
@@ -279,12 +305,25 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
         if self.reliability is None:
             return None
-        if not hasattr(self, "reliability_"):
-            raise InputError(f"reliability is {self.reliability!r}, but the fusion was fitted without it: fit it again")
+        if self.reliability == "graded":
+            return self._graded(opinion_set).reliability
+        self._check_learned("reliability_")
         return self.reliability_(torch.from_numpy(_finite(opinion_set.logits)), torch.from_numpy(opinion_set.present))
+
+    def _graded(self, opinion_set: OpinionSet) -> Trusted:
+        """Posterior under the shares of y, reliability and trust, learned from spoilt opinions."""
+        self._check_learned("graded_")
+        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
+        return self.graded_(self.rule_, logits, there)
+
+    def _check_learned(self, attribute: str) -> None:
+        if not hasattr(self, attribute):
+            raise InputError(f"reliability is {self.reliability!r}, but the fusion was fitted without it: fit it again")
 
     def _weights(self, opinion_set: OpinionSet) -> torch.Tensor:
         """The weight of each expert's calibrated evidence, times its reliability if that is estimated."""
+        if self.reliability == "graded":
+            return self.rule_.expert_weights(torch.from_numpy(opinion_set.present)) * self._graded(opinion_set).trust
         weights, rho = self.rule_.expert_weights(torch.from_numpy(opinion_set.present)), self._reliability(opinion_set)
         return weights if rho is None else weights * rho
 
@@ -301,7 +340,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         labels = self._read_labels(y, len(opinion_set.logits))
         self.classes_ = find_classes(self.classes, labels, opinion_set.logits.shape[2], opinion_set.columns)
         y_index = encode_labels(labels, self.classes_)
-        _warn_if_perfect(opinion_set, y_index)
+        warn_if_perfect(opinion_set, y_index)
         return opinion_set, y_index
 
     def _train(
@@ -313,7 +352,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
         y_index = encode_labels(labels, self.classes_)
         experts = self._experts_of(samples.names)
-        weight, group_of = _read_rows(sample_weight, groups, len(y_index))
+        weight, group_of = read_rows(sample_weight, groups, len(y_index))
         logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds, weight, group_of)
         self.experts_ = {}
         for name, expert in experts.items():
@@ -373,57 +412,6 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         return tags
 
 
-def _read_rows(sample_weight: Any, groups: Any, n: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Sample weights and groups, `[n]` each, where given."""
-    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    group_of = None if groups is None else np.asarray(groups)
-    for name, values in (("sample_weight", weight), ("groups", group_of)):
-        if values is not None and values.shape != (n,):
-            raise InputError(f"{name} must have shape [{n}], one for each sample, got {list(values.shape)}")
-    if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
-        raise InputError("sample_weight must be finite, not negative, and positive for at least one sample")
-    return weight, group_of
-
-
 def _finite(logits: np.ndarray) -> np.ndarray:
     """Logits with −inf replaced by the smallest probability in float64."""
     return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)
-
-
-def _warn_of_other_shares(logits: np.ndarray, opinion_set: OpinionSet, y: np.ndarray, weight: np.ndarray) -> None:
-    """Warn if an expert's mean probabilities are not the shares of the classes in y, which it is taken to know."""
-    p = np.exp(logits - logits.max(axis=2, keepdims=True))
-    p /= p.sum(axis=2, keepdims=True)
-    classes, far = logits.shape[2], []
-    for place, name in enumerate(opinion_set.names):
-        rows = opinion_set.present[:, place]
-        if not rows.any():
-            continue
-        counted = weight[rows] / weight[rows].sum()
-        shares = np.bincount(y[rows], weights=counted, minlength=classes)
-        distance = 0.5 * np.abs(counted @ p[rows, place] - shares).sum()
-        if distance > _OTHER_SHARES + 0.5 * np.sqrt(classes / rows.sum()):
-            far.append(f"{name!r} ({distance:.2f})")
-    if far:
-        warnings.warn(
-            f"the mean probabilities of {', '.join(far)} are far from the shares of the classes in y (in brackets, "
-            "half of the sum of absolute differences). If the experts were trained with other shares, on balanced "
-            "classes for example, their prior would be counted wrongly: give these shares, prior=[…], or "
-            "prior='experts' to estimate them",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def _warn_if_perfect(opinion_set: OpinionSet, y: np.ndarray) -> None:
-    wrong = (opinion_set.logits.argmax(axis=2) != y[:, None]) & opinion_set.present
-    never = np.flatnonzero(opinion_set.present.any(axis=0) & ~wrong.any(axis=0))
-    perfect = [opinion_set.names[place] for place in never]
-    if perfect:
-        warnings.warn(
-            f"{', '.join(map(repr, perfect))} is right on every sample given to fit. If these are the samples the "
-            "experts were trained on, their opinions look better than they are: use out-of-fold opinions "
-            "(sklearn.model_selection.cross_val_predict), or samples held out",
-            UserWarning,
-            stacklevel=4,
-        )

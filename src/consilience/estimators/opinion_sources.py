@@ -82,6 +82,18 @@ def read_opinion_set(
     return OpinionSet(logits, there.cpu().numpy(), experts, columns)
 
 
+def read_rows(sample_weight: Any, groups: Any, n: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Check and return sample weights and groups, `[n]` each, where given."""
+    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    group_of = None if groups is None else np.asarray(groups)
+    for name, values in (("sample_weight", weight), ("groups", group_of)):
+        if values is not None and values.shape != (n,):
+            raise InputError(f"{name} must have shape [{n}], one for each sample, got {list(values.shape)}")
+    if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
+        raise InputError("sample_weight must be finite, not negative, and positive for at least one sample")
+    return weight, group_of
+
+
 def expert_logits(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
     """Return the logits of a scikit-learn classifier `[n, class]`, columns in the order of `classes`.
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.opinion_trust import OpinionTrust
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, SavedModelError
 from consilience.core.samples import Samples
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from consilience.estimators.multimodal_vae import MultimodalVAE
 
 BAYES, LATENT, ENCODER = "BayesFusion", "MultimodalVAE", "SingleEncoder"
-_RULE, _RELIABILITY, _CALIBRATION = "rule.", "reliability.", "calibration."
+_RULE, _RELIABILITY, _GRADED, _CALIBRATION = "rule.", "reliability.", "graded.", "calibration."
 _LEARNED = ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")
 
 
@@ -163,6 +164,8 @@ def write_bayes(path: Path, model: BayesFusion) -> Path:
     tensors = prefixed(_RULE, rule.state_dict())
     if hasattr(model, "reliability_"):
         tensors |= prefixed(_RELIABILITY, model.reliability_.state_dict())
+    if hasattr(model, "graded_"):
+        tensors |= prefixed(_GRADED, model.graded_.state_dict())
     described = {
         "estimator": BAYES,
         "parameters": parameters,
@@ -191,16 +194,13 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
             rule = BayesRule(len(names), len(classes), **described["rule"]).double()
         columns = None if described["columns"] is None else tuple(described["columns"])
         learned: dict[str, Any] = {"classes_": classes, "columns_": columns, "modalities_": names, "rule_": rule}
-        sizes = {key: value.shape for key, value in rule.state_dict().items()}
-        rule.load_state_dict(folder.part(_RULE))
-        for key, value in rule.state_dict().items():
-            if value.shape != sizes[key]:  # loading takes the saved sizes
-                raise ValueError(
-                    f"{key} has shape {list(value.shape)}, and the description asks for {list(sizes[key])}"
-                )
+        _load_same_sizes(rule, folder.part(_RULE))
         if seen := folder.part(_RELIABILITY):
             learned["reliability_"] = OpinionReliability(len(names)).double()
             learned["reliability_"].load_state_dict(seen)
+        if seen := folder.part(_GRADED):
+            learned["graded_"] = OpinionTrust(len(names)).double()
+            _load_same_sizes(learned["graded_"], seen)
         if "calibration" in described:
             learned["calibration_"] = restore_calibration(folder.part(_CALIBRATION), described["calibration"])
         parameters["classes"] = classes.tolist() if described["classes_named"] else None
@@ -208,6 +208,15 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
         experts = unpack_experts(folder.experts, path, trusted)
         parameters["experts"], learned["experts_"] = experts["given"], experts["fitted"]
     return parameters, learned
+
+
+def _load_same_sizes(module: nn.Module, saved: dict[str, Tensor]) -> None:
+    """Load tensors into a module whose loading takes the saved sizes, and check that these are its own."""
+    sizes = {key: value.shape for key, value in module.state_dict().items()}
+    module.load_state_dict(saved)
+    for key, value in module.state_dict().items():
+        if value.shape != sizes[key]:
+            raise ValueError(f"{key} has shape {list(value.shape)}, and the description asks for {list(sizes[key])}")
 
 
 def pack_experts(experts: Any) -> bytes:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from consilience.bayes.alarm import Alarm
 from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTION, REFERENCES
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.kappa import Kappa
@@ -32,8 +33,6 @@ from consilience.training import Trainer
 _ROWS = 4000
 # Spoilt samples from which trust is learned, at most this many of each training sample and bytes of all.
 _SPOILT, _COPIES, _SPOILT_BYTES = 4000, 10, 2**28
-# The share of sound samples for which "something is broken" may come out more probable than not.
-_FALSE_ALARMS = 0.005
 
 
 class Gain(Learned):
@@ -44,35 +43,6 @@ class Gain(Learned):
     def __init__(self) -> None:
         super().__init__()
         self.learn(kappa=torch.tensor(0.0))
-
-
-class Alarm(Learned):
-    """The log-odds that all are sound, calibrated on sound samples: at most 1 in 200 may raise a false alarm.
-
-    Many modalities that each look a little unusual multiply to a false alarm, and so do dependent experts that differ.
-    The log-odds are therefore counted from the 0.5 % quantile of sound samples, if that is below even odds. Before
-    `fit` they are left as they are.
-    """
-
-    threshold: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.learn(threshold=torch.tensor(0.0))
-
-    def fit(self, log_odds: Tensor) -> Alarm:
-        """Learn from the log-odds of sound samples, out-of-fold: `[n]`."""
-        self.learn(threshold=log_odds.quantile(_FALSE_ALARMS).clamp(max=0))
-        return self
-
-    def forward(self, log_odds: Tensor) -> Tensor:
-        """The calibrated log-odds `[n]`.
-
-        >>> alarm = Alarm().fit(torch.linspace(-4.0, 4.0, 201))
-        >>> alarm(torch.tensor([-4.0, 0.0]))
-        tensor([-0.0400,  3.9600])
-        """
-        return log_odds - self.threshold.to(log_odds)
 
 
 @register("bayes-robust", equation="ln P(c | x) = ln π_c + Σ_m [ln(ρ_m p_m(c) + (1 − ρ_m) π_c) − ln π_c] + const")
