@@ -168,7 +168,7 @@ class OpinionTrust(Learned):
         graded = self.gate(seen, self.kappa.to(seen.log_p))
         log_odds = self.alarm(graded.log_odds)
         output = mixed(log_odds, rule(logits, present, rule.prior), graded.log_posterior)
-        return Trusted(output, *self.gate.trust(graded, seen, log_odds, output))
+        return Trusted(output, graded.reliability, graded.trust(seen.log_prior, output))
 
     def _opinions(self, rule: BayesRule, logits: Tensor, present: Tensor) -> Opinions:
         """Calibrated opinions and their signals."""
