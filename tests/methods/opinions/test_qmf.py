@@ -8,7 +8,7 @@ from torch.nn import functional
 from consilience.core.errors import InputError, UnknownNameError
 from consilience.methods import Spec, Step, build
 from consilience.methods.opinions.late import equal_weights
-from consilience.methods.opinions.qmf import Qmf, matching_offset, normalise_weights
+from consilience.methods.opinions.qmf import Qmf, matching_offset, matching_slope, normalise_weights
 from consilience.training import LossHistory
 from toy_batches import CLASSES, VECTORS, batch_of
 from training.toys import make, make_samples, prepare, trainer, weights
@@ -215,6 +215,36 @@ def test_matched_weights_have_the_static_mean_on_the_training_set(match):
     mean = [found[present[:, column], column].mean() for column in range(2)]
     np.testing.assert_allclose(mean, 0.5 if match == "equal" else match, atol=1e-5)
     assert {"mean_uncertainty", "batches"} <= weights(method).keys()  # saved with the model
+
+
+@pytest.mark.parametrize("uncertainty", ["msp", "entropy", "evidence"])
+def test_matched_weights_of_bounded_uncertainties_are_not_negative(uncertainty):
+    samples = make_samples(60)
+    preparation = prepare(samples)
+    method = make(Qmf, preparation, match="equal", uncertainty=uncertainty)
+    training = trainer(preparation, epochs=20)
+    method.fit(samples, None, training)
+    found = training.predict(method, samples).weights.numpy()
+    np.testing.assert_allclose(found.mean(axis=0), 0.5, atol=1e-5)
+    assert found.std(axis=0).min() > 0.001
+    # Experts that know nothing of a sample: before, their weights were 1/2 + E[u] − 1, below 0 here.
+    method.mean_uncertainty.fill_(0.1)
+    unsure = method.eval().combine(torch.full((6, 2, 3), -50.0), batch_of())[1]
+    assert (unsure >= 0).all()
+    assert (unsure < 0.1).all()
+
+
+@given(st.floats(0, 1.5), st.floats(-3, -0.01), st.floats(0, 0.99), st.lists(st.floats(0, 1), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=50)
+def test_a_matching_slope_keeps_weights_above_0_and_their_mean(static, alpha, mean, uncertainties):
+    u, centre = torch.tensor(uncertainties, dtype=torch.float64), torch.tensor(mean, dtype=torch.float64)
+    slope = matching_slope(static, alpha, centre, largest=1.0)
+    assert alpha <= slope <= 0
+    offset = matching_offset(static, slope, centre)
+    assert (slope * u + offset).min() >= -1e-9
+    assert float(slope * centre + offset) == pytest.approx(static, abs=1e-12)
+    if alpha * (1 - mean) + static >= 0:
+        assert slope == alpha  # not needed: as given
 
 
 def test_lemma_1_needs_an_offset_of_either_sign():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -30,6 +30,12 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 # Default α and β of eq. 9; the paper gives none. Those of the energy are the published code's. The others turn an
 # uncertainty in [0, 1] into the weight 1 − u: a weight below 0 would turn an expert's opinion around.
 _SLOPES_OFFSETS = {"energy": (-0.1, 0.0), "msp": (-1.0, 1.0), "entropy": (-1.0, 1.0), "evidence": (-1.0, 1.0)}
+# The largest value of each bounded uncertainty, as a function of the number of classes; the energy has none.
+_LARGEST: dict[str, Callable[[int], float]] = {
+    "msp": lambda classes: 1 - 1 / classes,
+    "entropy": lambda classes: 1.0,
+    "evidence": lambda classes: 1.0,
+}
 # The share of a new batch in the running mean of uncertainties, as in batch norm.
 _MOMENTUM = 0.1
 
@@ -75,7 +81,8 @@ class Qmf(ExpertMethod):
         alpha: α of eq. 9, < 0, one number or one for each modality. None: −0.1 for the energy, −1 for the others.
         beta: β of eq. 9, one number or one for each modality. None: 0 for the energy, 1 for the others.
         match: The mean weight E[w] of each modality on the training set, reached by moving β (lemma 1): "equal"
-            (1/M), one number or one for each modality. None: β is as given.
+            (1/M), one number or one for each modality. With a bounded uncertainty, any but the energy, α is moved
+            towards 0 where a weight could fall below 0 otherwise. None: β is as given.
         normalise: Whether weights are made ≥ 0 and sum to one over the present modalities.
         dynamic: False uses equal weights in the fusion, as `late` does, and changes nothing else (table 2).
         detach: Whether the loss of the fused output does not train the weights, as in the published code for text
@@ -125,6 +132,7 @@ class Qmf(ExpertMethod):
         self.strength = preset["strength"] if strength is None else strength
         self.keeps_history = self.ranking != "none" and self.strength > 0
         self.matched = match is not None
+        self.largest = _LARGEST[uncertainty](spec.task.outputs) if uncertainty in _LARGEST else None
         if self.matched and beta is not None:
             raise InputError(f"match={match!r} decides beta: leave out beta={beta!r}, or match")
         if self.matched and self.normalise:
@@ -196,10 +204,16 @@ class Qmf(ExpertMethod):
 
     def _raw_weights(self, uncertainty: Tensor) -> Tensor:
         """Eq. 9: `[batch, modality]`, also for missing modalities."""
-        slope, offset = self._number("alpha", uncertainty), self._number("beta", uncertainty)
-        if self.matched:
-            offset = matching_offset(self._number("static", uncertainty), slope, self.mean_uncertainty)
-        return slope * uncertainty + offset
+        slope = self._number("alpha", uncertainty)
+        if not self.matched:
+            return slope * uncertainty + self._number("beta", uncertainty)
+        static, mean = self._number("static", uncertainty), self.mean_uncertainty
+        if self.largest is None:
+            return slope * uncertainty + matching_offset(static, slope, mean)
+        slope = matching_slope(static, slope, mean, self.largest)
+        weights = slope * uncertainty + matching_offset(static, slope, mean)
+        # A weight of 0 may come out below it by rounding.
+        return torch.where(torch.as_tensor(static, device=weights.device) >= 0, weights.clamp(min=0), weights)
 
     def _number(self, name: str, like: Tensor) -> float | Tensor:
         """A setting as one number, or as `[modality]`. Not a buffer, which a lower precision would round."""
@@ -221,6 +235,22 @@ def matching_offset(static: float | Tensor, alpha: float | Tensor, mean_uncertai
     [-0.375, 0.75]
     """
     return static - alpha * mean_uncertainty
+
+
+def matching_slope(
+    static: float | Tensor, alpha: float | Tensor, mean_uncertainty: Tensor, largest: float
+) -> Tensor:
+    """The α nearest to the given one at which a matched weight is 0 or above for every uncertainty up to the largest.
+
+    The weight is static + α (u − E[u]), so −α must not exceed static / (largest − E[u]). A static weight below 0 has no
+    such α, and keeps the given one.
+
+    >>> matching_slope(0.5, -1.0, torch.tensor([0.25, 0.75]), largest=1.0).tolist()
+    [-0.666..., -1.0]
+    """
+    room = (largest - mean_uncertainty).clamp(min=torch.finfo(mean_uncertainty.dtype).eps)
+    given, wanted = (torch.as_tensor(value, device=room.device, dtype=room.dtype) for value in (alpha, static))
+    return torch.where(wanted >= 0, torch.maximum(given, -wanted / room), given)
 
 
 def normalise_weights(weights: Tensor, present: Tensor) -> Tensor:
