@@ -24,6 +24,7 @@ from consilience.training.checkpoint import Checkpointing
 from consilience.training.devices import INPUT_TYPES, build_fabric, launch, resolve_device, training_context
 from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
+from consilience.training.logged_shares import LoggedShares
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
 from consilience.training.training_log import Log
@@ -193,6 +194,7 @@ def _callbacks(
     if module.keeps_history:
         start, window = module.history_start, module.history_length
         yield LossHistory(samples, len(module.names), start=start, window=window, device=device)
+        yield LoggedShares()  # of what an objective makes of the history
     if trainer.average is not None:
         yield WeightAveraging(trainer.average)
     if trainer.verbose:

@@ -181,6 +181,37 @@ def test_without_a_past_nothing_is_ranked():
     assert total({"variant": "paper"}, LossHistory(6, 2))[0]["ranking"] == 0
 
 
+@pytest.mark.parametrize("ranking", ["reference", "paper", "margin"])
+def test_the_log_has_the_share_of_pairs_that_train_the_weights(ranking):
+    samples = make_samples(40)
+    preparation = prepare(samples)
+    found = []
+
+    class Watched(Qmf):
+        def objective(self, prediction, batch, step):
+            losses = super().objective(prediction, batch, step)
+            if step.epoch:
+                w = prediction.weights.detach().numpy()
+                kappa = step.history.past(batch.index, cumulative=True, normalised=True).numpy()
+                gap, harder = (values - np.roll(values, -1, axis=0) for values in (w, kappa))
+                above = {
+                    "reference": np.sign(harder) * gap > np.abs(harder),
+                    "paper": np.sign(gap) * harder + np.abs(gap) > 0,
+                    "margin": np.sign(harder) * gap + np.abs(harder) > 0,
+                }[ranking]
+                found.append((step.epoch, above))
+            return losses
+
+    method = make(Watched, preparation, ranking=ranking)
+    log = trainer(preparation, batch_size=20, epochs=3).run(method, samples)
+    assert "active_pairs" not in log.rows[0]  # nothing is known of any sample yet
+    for epoch in (1, 2):
+        above = np.concatenate([pairs for at, pairs in found if at == epoch])
+        assert log.rows[epoch]["active_pairs"] == pytest.approx(above.mean(), abs=0.03)
+        assert 0 < log.rows[epoch]["active_pairs"] < 1
+    assert "active_pairs" not in trainer(preparation, epochs=2).run(make(Qmf, preparation, strength=0), samples).rows[1]
+
+
 def test_static_weights_can_still_be_ranked():
     static = total({"dynamic": False}, history_of())[0]
     dynamic = total({}, history_of())[0]

@@ -14,7 +14,7 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.core.settings import Interval, NonNegativeFloat, PositiveFloat, PositiveInt, check_value
 from consilience.methods import ExpertMethod, Prediction, Spec, Step, equal_weights, register, weighted_mean
-from consilience.methods.opinions.confidence_ranking import ranking_loss
+from consilience.methods.opinions.confidence_ranking import active_pairs, mean_over_pairs, pair_losses
 from consilience.methods.opinions.uncertainty import UNCERTAINTIES
 from consilience.training import Trainer
 
@@ -67,6 +67,9 @@ class Qmf(ExpertMethod):
     both, κ is of past epochs, so that the order of batches and the number of processes do not matter, and a pair counts
     once both samples have been seen: the first epoch has no ranking loss. The published code adds every batch to κ at
     once, and counts unseen samples as 0.
+
+    Only pairs whose R is above 0 train the weights. The training log has their share as `active_pairs`, epoch by epoch:
+    with R of the published code it is small, so that the ranking loss changes little.
 
     Theorem 2 promises a smaller bound on the error than that of static weights if weights fall where an expert's own
     loss rises (correlation r ≤ 0). With encoders whose features grow with the noise, energy does the opposite and the
@@ -182,7 +185,9 @@ class Qmf(ExpertMethod):
                 batch.index, cumulative=self.history == "cumulative", normalised=self.rescale
             ).to(weights.dtype)
             known = batch.present & step.history.seen(batch.index)
-            losses["ranking"] = self.strength * ranking_loss(self.ranking, weights, hardness, known, batch.weight)
+            pairs = pair_losses(self.ranking, weights, hardness, known, batch.weight)
+            losses["ranking"] = self.strength * mean_over_pairs(*pairs)
+            prediction.extra = {**prediction.extra, "shares": {"active_pairs": active_pairs(*pairs)}}
         return losses
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
