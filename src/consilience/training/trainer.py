@@ -22,9 +22,9 @@ from consilience.training.batch_loader import BatchLoader
 from consilience.training.callbacks import Callback, check_callbacks
 from consilience.training.checkpoint import Checkpointing
 from consilience.training.devices import INPUT_TYPES, build_fabric, launch, resolve_device, training_context
+from consilience.training.logged_shares import LoggedShares
 from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
-from consilience.training.logged_shares import LoggedShares
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
 from consilience.training.training_log import Log

@@ -66,9 +66,7 @@ def ranking_loss(form: str, weights: Tensor, hardness: Tensor, known: Tensor, we
     return mean_over_pairs(*pair_losses(form, weights, hardness, known, weight))
 
 
-def pair_losses(
-    form: str, weights: Tensor, hardness: Tensor, known: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor]:
+def pair_losses(form: str, weights: Tensor, hardness: Tensor, known: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of each pair (i, i + 1) and how much the pair counts, both `[batch, modality]`; as `ranking_loss`."""
     losses = RANKINGS[form](_to_next(weights), _to_next(hardness))
     counted = known * weight[:, None]

@@ -242,9 +242,7 @@ def matching_offset(static: float | Tensor, alpha: float | Tensor, mean_uncertai
     return static - alpha * mean_uncertainty
 
 
-def matching_slope(
-    static: float | Tensor, alpha: float | Tensor, mean_uncertainty: Tensor, largest: float
-) -> Tensor:
+def matching_slope(static: float | Tensor, alpha: float | Tensor, mean_uncertainty: Tensor, largest: float) -> Tensor:
     """The α nearest to the given one at which a matched weight is 0 or above for every uncertainty up to the largest.
 
     The weight is static + α (u − E[u]), so −α must not exceed static / (largest − E[u]). A static weight below 0 has no
