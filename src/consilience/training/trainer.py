@@ -194,7 +194,8 @@ def _callbacks(
     if module.keeps_history:
         start, window = module.history_start, module.history_length
         yield LossHistory(samples, len(module.names), start=start, window=window, device=device)
-        yield LoggedShares()  # of what an objective makes of the history
+    if module.logs_shares:
+        yield LoggedShares()
     if trainer.average is not None:
         yield WeightAveraging(trainer.average)
     if trainer.verbose:

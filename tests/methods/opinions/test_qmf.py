@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from consilience import FusionClassifier, trust_diagnostics
 from consilience.core.errors import InputError, UnknownNameError
 from consilience.methods import Spec, Step, build
 from consilience.methods.opinions.late import equal_weights
@@ -212,6 +215,67 @@ def test_the_log_has_the_share_of_pairs_that_train_the_weights(ranking):
     assert "active_pairs" not in trainer(preparation, epochs=2).run(make(Qmf, preparation, strength=0), samples).rows[1]
 
 
+def test_held_out_losses_are_those_of_experts_that_did_not_learn_from_a_sample():
+    present = np.random.default_rng(0).random((40, 2)) < 0.8
+    present[present.sum(axis=1) == 0] = True
+    samples = make_samples(40).replaced({}, present=present)
+    preparation = prepare(samples)
+    seen = []
+
+    class Watched(Qmf):
+        def objective(self, prediction, batch, step):
+            if len(self.held_out):
+                seen.append((step.epoch, step.history, self.held_out.clone()))
+            return super().objective(prediction, batch, step)
+
+    method = make(Watched, preparation, supervision="held-out", ranking="margin", folds=2)
+    untrained = copy.deepcopy(method.state_dict())
+    training = trainer(preparation, epochs=3)
+    method.fit(samples, None, training)
+    assert [epoch for epoch, _, _ in seen][:1] == [0]  # ranked from the first epoch on
+    assert all(history is None for _, history, _ in seen)
+
+    def start():
+        plain = make(Qmf, preparation, ranking="none")
+        plain.load_state_dict(untrained)
+        return plain
+
+    said, _, _ = trainer(preparation, epochs=3).cross_fit(start, samples, 2)
+    y = torch.tensor(preparation.task.encode(samples.y))
+    for m in range(2):
+        rows = present[:, m]
+        own = functional.cross_entropy(said.opinions[rows, m], y[rows], reduction="none")
+        expected = (own - own.min()) / (own.max() - own.min())
+        torch.testing.assert_close(seen[0][2][rows, m], expected)
+    assert len(method.held_out) == 0
+    assert "held_out" not in method.state_dict()
+    assert "active_pairs" in training.logs[-1].rows[0]
+
+
+def test_weights_supervised_by_held_out_losses_follow_the_losses_of_new_samples_more():
+    """In a set with noise, experts learn the noise of training samples by heart, and their past losses hide it."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(2, 4, 16))
+
+    def noisy(n):
+        y = rng.integers(0, 4, size=n)
+        broken = rng.random((2, n, 1)) < 0.5
+        views = [centres[m][y] + rng.normal(size=(n, 16)) * (1 + 3 * broken[m]) for m in range(2)]
+        return {"image": views[0], "audio": views[1]}, y
+
+    train, test = noisy(300), noisy(2000)
+    found = {"history": [], "held-out": []}
+    for supervision, each in found.items():
+        for seed in range(2):
+            settings = {"ranking": "margin", "supervision": supervision}
+            how = {"epochs": 40, "validation": None, "patience": None, "device": "cpu", "random_state": seed}
+            model = FusionClassifier("qmf", settings=settings, **how).fit(*train)
+            each.append([modality.correlation.r for modality in trust_diagnostics(model, *test).modalities])
+    history, held_out = (np.mean(each) for each in found.values())
+    assert held_out < history - 0.01
+    assert held_out < -0.1
+
+
 def test_static_weights_can_still_be_ranked():
     static = total({"dynamic": False}, history_of())[0]
     dynamic = total({}, history_of())[0]
@@ -337,6 +401,9 @@ def test_gradients_are_finite_whatever_is_missing(settings):
         ({"strength": -1}, InputError, "strength must be a number ≥ 0 or None, got -1"),
         ({"history_start": 0}, InputError, "history_start must be a whole number ≥ 1, got 0"),
         ({"history_length": 0}, InputError, "history_length must be a whole number ≥ 1 or None, got 0"),
+        ({"supervision": "held_out"}, UnknownNameError, "did you mean 'held-out'"),
+        ({"supervision": "held-out", "ranking": "none"}, InputError, "there is none with ranking='none'"),
+        ({"folds": 1}, InputError, "folds must be a whole number ≥ 2, got 1"),
         ({"expert_loss": -1}, InputError, "expert_loss must be a number ≥ 0"),
     ],
 )
