@@ -171,7 +171,7 @@ def why_unbounded(weights: np.ndarray, present: np.ndarray, summed: bool, classi
         return "its output is not the weighted sum Σ w·f of which theorem 1 speaks"
     below = (np.where(present, weights, 0.0) < 0).any(axis=1)
     if below.any():
-        return f"a weight is below 0 in {below.sum()} of {len(below)} samples, and theorem 1 needs weights ≥ 0"
+        return f"a weight is below 0 in {below.sum()} of {len(weights)} samples, and theorem 1 needs weights ≥ 0"
     total = np.where(present, weights, 0.0).sum(axis=1)[present.any(axis=1)]
     if not classification and (np.abs(total - 1) > SUM_TOLERANCE).any():
         return "its weights do not sum to one, which theorem 1 needs for squared errors"
