@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from consilience import FusionClassifier, trust_diagnostics
+from consilience import FusionClassifier, corrupt, load_data, trust_diagnostics
 from consilience.core.errors import InputError, UnknownNameError
 from consilience.methods import Spec, Step, build
 from consilience.methods.opinions.late import equal_weights
@@ -252,28 +252,23 @@ def test_held_out_losses_are_those_of_experts_that_did_not_learn_from_a_sample()
     assert "active_pairs" in training.logs[-1].rows[0]
 
 
+@pytest.mark.slow
 def test_weights_supervised_by_held_out_losses_follow_the_losses_of_new_samples_more():
     """In a set with noise, experts learn the noise of training samples by heart, and their past losses hide it."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(2, 4, 16))
-
-    def noisy(n):
-        y = rng.integers(0, 4, size=n)
-        broken = rng.random((2, n, 1)) < 0.5
-        views = [centres[m][y] + rng.normal(size=(n, 16)) * (1 + 3 * broken[m]) for m in range(2)]
-        return {"image": views[0], "audio": views[1]}, y
-
-    train, test = noisy(300), noisy(2000)
-    found = {"history": [], "held-out": []}
-    for supervision, each in found.items():
-        for seed in range(2):
-            settings = {"ranking": "margin", "supervision": supervision}
-            how = {"epochs": 40, "validation": None, "patience": None, "device": "cpu", "random_state": seed}
-            model = FusionClassifier("qmf", settings=settings, **how).fit(*train)
-            each.append([modality.correlation.r for modality in trust_diagnostics(model, *test).modalities])
-    history, held_out = (np.mean(each) for each in found.values())
-    assert held_out < history - 0.01
-    assert held_out < -0.1
+    data = load_data("digits")
+    train, test = (
+        corrupt(data.train, "gaussian", 3, random_state=0),
+        corrupt(data.test, "gaussian", 3, random_state=100),
+    )
+    how = {"epochs": 30, "validation": None, "patience": None, "device": "cpu", "random_state": 0}
+    r, loss = {}, {}
+    for supervision in ("history", "held-out"):
+        settings = {"ranking": "margin", "supervision": supervision, "folds": 3}
+        found = trust_diagnostics(FusionClassifier("qmf", settings=settings, **how).fit(train), test)
+        r[supervision] = np.mean([modality.correlation.r for modality in found.modalities])
+        loss[supervision] = found.loss
+    assert r["held-out"] < r["history"] - 0.005  # by 0.012 to 0.017 with six seeds
+    assert loss["held-out"] < loss["history"]
 
 
 def test_static_weights_can_still_be_ranked():
