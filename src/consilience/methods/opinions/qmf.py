@@ -77,8 +77,8 @@ class Qmf(ExpertMethod):
 
     κ is a training loss, which falls for every sample that the experts have learned by heart, while theorem 2 speaks of
     the loss on samples they have not seen. `supervision="held-out"` ranks by that: experts are cross-fitted first, and
-    κ is the loss of each training sample in the fold that did not learn from it. Use it with `ranking="margin"`; in the
-    other forms too few pairs train the weights for κ to matter. It costs folds + 2 trainings instead of one. On
+    κ is the loss of each training sample in the fold that did not learn from it. Use it with `ranking="margin"`: in the
+    form of the published code too few pairs train the weights for κ to matter. It costs up to folds + 2 trainings. On
     sets with noise in training it makes r a little more negative; with a large strength it may not.
 
     Theorem 2 promises a smaller bound on the error than that of static weights if weights fall where an expert's own
