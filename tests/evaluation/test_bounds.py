@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from consilience.core.errors import InputError
 from consilience.evaluation import trust_from_weights
 from consilience.evaluation.rademacher import Bound, confidence_term
-from consilience.evaluation.trust import bound_terms
+from consilience.evaluation.weighted_sum import bound_terms
 
 
 def drawn(seed, n=40, modalities=3, missing=True):
@@ -82,7 +82,10 @@ def test_a_bound_says_whether_it_promises_anything():
     tight = Bound(0.2, 0.3, -0.05, 0.1, n=1000, delta=0.05, guessing=math.log(10))
     assert tight.total == pytest.approx(0.55)
     assert not tight.vacuous
-    assert "bounds the loss by 0.550 (Term-L 0.200, Term-C 0.300, Term-Cov −0.050, confidence 0.100)" in tight.words
+    assert (
+        "bounds the loss of Σ w·f, its output, by 0.550 (Term-L 0.200, Term-C 0.300, Term-Cov −0.050, confidence 0.100)"
+        in tight.words
+    )
     loose = Bound(0.2, 9.0, 0.05, 0.1, n=1000, delta=0.05, guessing=math.log(10))
     assert loose.vacuous
     assert "Term-Cov −1.500," in replace(tight, covariance=-1.5).words

@@ -67,13 +67,20 @@ def test_every_figure_is_that_of_its_definition(qmf, data):
         assert trusted.weight == pytest.approx(weights.mean(), rel=1e-5)
         assert (trusted.trust, trusted.static_trust) == pytest.approx((trust[rows, m].mean(), equal[rows, m].mean()))
         assert trusted.loss == pytest.approx(own[rows, m].mean(), rel=1e-5)
-        assert trusted.covariance == pytest.approx(np.cov(trust[rows, m], own[rows, m], ddof=0)[0, 1], abs=1e-6)
-    weighed = (trust * own * there).sum(axis=1).mean()
-    assert found.term_loss + found.term_covariance == pytest.approx(weighed, rel=1e-5)
-    assert found.gap == pytest.approx(weighed - (equal * own * there).sum(axis=1).mean(), abs=1e-6)
+        assert trusted.covariance == pytest.approx(np.cov(weights, own[rows, m], ddof=0)[0, 1], abs=1e-6)
+        assert trusted.trust_covariance == pytest.approx(np.cov(trust[rows, m], own[rows, m], ddof=0)[0, 1], abs=1e-6)
+    w = said.weights.double().numpy() * there
+    assert found.term_loss + found.term_covariance == pytest.approx((w * own).sum(axis=1).mean(), rel=1e-5)
+    of_trust = ((trust - equal) * own * there).sum(axis=1).mean()
+    assert sum(trusted.trust_gap for trusted in found.modalities) == pytest.approx(of_trust, abs=1e-6)
     assert found.loss == pytest.approx(cross_entropy(said.output, target).item(), rel=1e-5)
-    mean = torch.einsum("nm,nmc->nc", torch.tensor(equal), said.opinions.double())
-    assert found.static_loss == pytest.approx(cross_entropy(mean, target).item(), rel=1e-5)
+    means = np.where(there[:, :1], w[there[:, 0]].mean(axis=0), w[~there[:, 0]].mean(axis=0))
+    static = torch.einsum("nm,nmc->nc", torch.tensor(means), said.opinions.double())
+    assert found.static_loss == pytest.approx(cross_entropy(static, target).item(), rel=1e-5)
+    short = [np.maximum(1 - total.sum(axis=1), 0).mean() * math.log(3) for total in (w, means)]
+    assert found.sum_bound.total == pytest.approx((w * own).sum(axis=1).mean() + short[0], rel=1e-5)
+    moving = ((w - means) * own * there).sum(axis=1).mean()
+    assert found.gap == pytest.approx(moving + short[0] - short[1], abs=1e-6)
 
 
 def test_weights_that_rise_with_the_noise_are_found_out(qmf, data):
@@ -85,7 +92,12 @@ def test_weights_that_rise_with_the_noise_are_found_out(qmf, data):
     assert {modality.reading for modality in noisy.modalities} == {"fails"}
     r = noisy.modalities[1].correlation.r
     assert f"on audio r = +{r:.2f} (" in noisy.verdict
-    assert "): this method trusts them more when they are wrong. The bound on its loss is" in noisy.verdict
+    assert "): this method trusts them more when they are wrong. Theorem 1 does not bound its loss" in noisy.verdict
+    measured = noisy.comparison
+    assert f"its loss is {noisy.loss:.3f}, with static weights {noisy.static_loss:.3f}; each at its" in noisy.verdict
+    assert noisy.verdict.endswith(f"temperature, {measured.best_loss:.3f} and {measured.best_static_loss:.3f}.")
+    assert clean.gap < 0
+    assert f"{-clean.gap:.3f} lower than with static weights of the same means: Term-Cov is −" in clean.verdict
     assert (noisy.corruption, noisy.level) == ("gaussian", 10.0)
     again = trust_diagnostics(qmf, *data[1], corruption="gaussian", level=10, random_state=1)
     assert again.modalities[1].correlation.r != r
@@ -111,9 +123,12 @@ def test_the_whole_bound_is_made_of_its_terms(qmf, data):
     found = trust_diagnostics(qmf, *data[1], train=train, delta=0.1)
     assert found.to_dict() == trust_diagnostics(qmf, *data[1], train=data[0], delta=0.1).to_dict()
     learned = trust_diagnostics(qmf, *data[0])
-    trust = np.array([modality.trust for modality in found.modalities])
+    mean = np.array([modality.weight for modality in found.modalities])
     bound = found.bound
-    assert bound.loss == pytest.approx(trust @ [modality.loss for modality in learned.modalities])
+    assert bound.loss == pytest.approx(mean @ [modality.loss for modality in learned.modalities])
+    assert bound.shortfall == found.sum_bound.shortfall
+    parts = bound.loss + bound.complexity + bound.covariance + bound.confidence + bound.shortfall
+    assert bound.total == pytest.approx(parts)
     assert bound.covariance == pytest.approx(found.term_covariance)
     assert bound.confidence == pytest.approx(2 * math.sqrt(math.log(10) / (2 * 240)))
     assert bound.guessing == pytest.approx(math.log(3))
@@ -122,8 +137,36 @@ def test_the_whole_bound_is_made_of_its_terms(qmf, data):
         head_complexity(method.encoders[name](batch[name]).pooled, method.heads[name].weight, method.heads[name].bias)
         for name in ("image", "audio")
     ]
-    assert bound.complexity == pytest.approx(trust @ [complexity.estimate for complexity in each], rel=1e-5)
+    assert bound.complexity == pytest.approx(mean @ [complexity.estimate for complexity in each], rel=1e-5)
     assert found.verdict.endswith(f"{bound.words[1:]}.")
+
+
+def test_the_bound_is_given_where_the_output_is_a_weighted_sum_only(data):
+    (X, y), test = data
+    quick = {**QUICK, "epochs": 1}
+    for method in ("late", "qmf", "pdf"):
+        found = trust_diagnostics(FusionClassifier(method, **quick).fit(X, y), *test)
+        assert found.no_bound is None
+        assert found.loss <= found.sum_bound.total
+        assert "Its output is Σ w·f, whose loss theorem 1 bounds by" in found.verdict
+    for method in ("tmc", "bayes", "late-probs"):
+        model = FusionClassifier(method, **quick).fit(X, y)
+        found = trust_diagnostics(model, *test)
+        assert (found.sum_bound, found.gap) == (None, None)
+        assert "Theorem 1 does not bound its loss: its output is not the weighted sum" in found.verdict
+        assert found.to_dict()["sum_bound"] is None
+    tmc = FusionClassifier("tmc", **quick).fit(X, y)
+    with pytest.raises(UnsupportedError, match=r"eq\. 2 does not bound the loss of 'tmc': its output is not"):
+        trust_diagnostics(tmc, *test, train=data[0])
+
+
+def test_negative_weights_have_no_bound(data):
+    settings = {"beta": -0.4}
+    model = FusionClassifier("qmf", settings=settings, **{**QUICK, "epochs": 1}).fit(*data[0])
+    found = trust_diagnostics(model, *data[1])
+    below = (model.full_prediction(data[1][0]).weights < 0).any(axis=1).sum()
+    assert found.no_bound.startswith(f"a weight is below 0 in {below} of 240 samples")
+    assert found.sum_bound is None
 
 
 def test_every_sort_of_model_is_read(data, qmf, tmp_path):
@@ -202,7 +245,7 @@ def record(weights, losses, present=None):
     weights, losses = np.asarray(weights, float), np.asarray(losses, float)
     there = np.ones(weights.shape, bool) if present is None else np.asarray(present)
     names = tuple("abcde"[: weights.shape[1]])
-    return ExpertRecord(names, weights, losses, there, losses.mean(axis=1), losses.mean(axis=1))
+    return ExpertRecord(names, weights, losses, there, losses.mean(axis=1), summed=True, guessing=math.log(2))
 
 
 def test_the_verdict_tells_the_cases_apart():

@@ -28,7 +28,7 @@ published:
     gaussian 5: {late: 0.8}
 claims:
   - {says: Late is better, part: digits, method: late, than: concat, at: missing 5}
-  - {says: Concat is better, part: gaussians, method: concat, than: late}
+  - {says: Concat is better, part: gaussians, smallest_effect: 0.01, method: concat, than: late}
 notes: [Everything is different.]
 """
 
@@ -66,7 +66,7 @@ def test_a_protocol_is_read(write):
     }
     assert protocol.claims == (
         Claim("Late is better", "digits", "late", "concat", "missing", 5.0),
-        Claim("Concat is better", "gaussians", "concat", "late"),
+        Claim("Concat is better", "gaussians", "concat", "late", smallest_effect=0.01),
     )
 
 

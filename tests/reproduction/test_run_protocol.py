@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from consilience.comparison.comparison import Comparison, reopen
 from consilience.core.errors import InputError, MissingDataError, UnknownNameError
-from consilience.reproduction.claims import check_claims, in_short
+from consilience.reproduction.claims import check_claims, in_short, say_verdict
 from consilience.reproduction.protocol import Part, read_protocol
 from consilience.reproduction.protocol_sections import areas
 from consilience.reproduction.run_protocol import headlines, run_protocol
@@ -100,6 +101,28 @@ def test_claims_get_their_verdict_with_figures(done, protocol):
     assert few[0].startswith("Content beats noise. Not decided:")
     assert few[0].endswith("; 7 seeds are too few.")
     assert in_short(few) == ["Of 9 claims: not decided 9. All are on the page."]
+
+
+def test_a_claim_is_found_only_beyond_its_smallest_effect(done, protocol):
+    comparison = reopen(done.folder / "small")
+    content, opposite = read_protocol(protocol).claims[:2]
+    row = comparison.statistics(content.than, [content.method]).filter(level=0.0).row(0, named=True)
+    low, high = row["low"], row["high"]
+    for effect, verdict in ((low / 2, "Found"), ((low + high) / 2, "Not decided"), (high + 0.01, "Not found")):
+        [said] = check_claims([replace(content, smallest_effect=effect)], {"small": comparison})
+        assert said.startswith(f"Content beats noise. {verdict}: ")
+        shown = re.search(r"; the smallest effect that counts is ([\d.]+) percentage points\.$", said)[1]
+        assert float(shown) == pytest.approx(100 * effect, abs=0.06)
+    [said] = check_claims([replace(opposite, smallest_effect=low / 2)], {"small": comparison})
+    assert said.startswith("Noise beats content. The opposite is found: ")
+    [said] = check_claims([replace(opposite, smallest_effect=high + 0.01)], {"small": comparison})
+    assert said.startswith("Noise beats content. Not found: ")
+
+
+def test_a_difference_without_an_interval_decides_nothing_beyond_an_effect():
+    assert say_verdict(0.1, 0.01, 10, 1, smallest=0.05) == "Not decided"
+    assert say_verdict(0.1, 0.01, 10, 1, smallest=0.05, interval=(np.nan, np.nan)) == "Not decided"
+    assert say_verdict(0.1, 0.2, 10, 1, smallest=0.05, interval=(0.06, 0.2)) == "Not decided"
 
 
 def test_the_page_says_what_is_missing_and_how_it_was_made(done):

@@ -226,7 +226,9 @@ def judge(
             if made.opinions is not None:
                 assert damaged.y is not None
                 y = model.task.encode(damaged.y)
-                recorded[repeat].append(record_prediction(made, y, there, names, model.task.classification))
+                recorded[repeat].append(
+                    record_prediction(made, y, there, names, model.task.classification, keep_opinions=False)
+                )
     trust = np.concatenate(trusts) if trusts else None
     records = [ExpertRecord.concatenate(parts) for parts in recorded] if recorded[0] else None
     return np.concatenate(outputs), trust, records
@@ -234,9 +236,11 @@ def judge(
 
 def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:
     """Return what is kept of trust diagnostics in plain values, one entry per modality, nothing per sample."""
-    kept = ("modality", "samples", "static", "weight", "trust", "static_trust", "loss", "covariance", "gap")
+    kept = ("modality", "samples", "static", "weight", "trust", "static_trust", "loss")
     return [
         {name: getattr(trust, name) for name in kept}
+        # The names of run folders; both are of trust, which every method with weights has.
+        | {"covariance": trust.trust_covariance, "gap": trust.trust_gap}
         | {"r": trust.correlation.r if trust.correlation.defined else None}
         for trust in found.modalities
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Fraction, Interval, NonNegativeFloat, OwnCheck, checked
 from consilience.corruption import Corruptor
 from consilience.evaluation.rademacher import Bound, bound_of
-from consilience.evaluation.trust import ExpertRecord, bound_terms, record_experts, signed, targets_of
+from consilience.evaluation.static_comparison import StaticComparison, compare_with_static
+from consilience.evaluation.trust import ExpertRecord, record_experts, targets_of
+from consilience.evaluation.trust_verdict import READINGS, Reading, say_row, say_verdict_on
+from consilience.evaluation.weighted_sum import SumBound, bound_terms
 
 if TYPE_CHECKING:
     import polars
@@ -42,11 +45,12 @@ def trust_diagnostics(
     confidence: Annotated[float, Interval(0, 1, above=True, below=True)] = 0.95,
     **options: Any,
 ) -> TrustDiagnostics:
-    """Measure whether a fitted model trusts the modalities that are right, and what that does to its bound.
+    """Measure whether a fitted model trusts the modalities that are right, and what that does to its loss.
 
     Zhang et al., Provable Dynamic Fusion for Low-Quality Multimodal Data (2023): weights that vary with the sample
-    have a smaller bound on the loss than equal ones if each is, on average, what it would be in static fusion (eq. 5)
-    and r(weight, own loss) ≤ 0 for every modality (eq. 6). Both are measured here, per modality, with intervals.
+    have a smaller bound on the loss than constant weights of the same means (eq. 5) if r(weight, own loss) ≤ 0 for
+    every modality (eq. 6). The correlations are measured per modality, with intervals. The bound is given for methods
+    whose output is the weighted sum Σ w·f with weights ≥ 0; `no_bound` says why others have none.
 
     Args:
         model: a fitted `FusionClassifier`, `FusionRegressor`, `BayesFusion` or `training.Model` whose method gives
@@ -57,7 +61,7 @@ def trust_diagnostics(
             `corrupt`; at level 0, the default, on the samples as they are.
         reference: as in `robustness_curve`.
         train: `Samples` with y, or a pair (X, y): the samples the model was trained on, and the whole bound of eq. 2
-            is computed, for classifiers with linear heads.
+            is computed, for classifiers with linear heads whose output is a weighted sum.
         delta: the probability with which that bound may fail.
         confidence: of the intervals of r.
 
@@ -103,7 +107,7 @@ def diagnose(
     counted = there.any(axis=1)
     if not counted.any():
         raise InputError("trust diagnostics need samples with at least one modality, and there are none")
-    trust, ours = record.trust, record.terms
+    trust, raw, ours = record.trust, record.terms, record.trust_terms
     equal = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
     static = bound_terms(equal, record.losses, there)
     gaps = ours.term_loss + ours.term_covariance - static.term_loss - static.term_covariance
@@ -121,30 +125,31 @@ def diagnose(
             ModalityTrust(
                 modality=name,
                 samples=int(seen.sum()),
-                share=float(ours.share[place]),
+                share=float(raw.share[place]),
                 correlation=by_weight,
                 trust_correlation=by_trust,
                 static=bool(unmoved[place]),
-                weight=float(record.weights[seen, place].mean()) if seen.any() else 0.0,
+                weight=float(raw.weight[place]),
+                loss=float(raw.loss[place]),
+                covariance=float(raw.covariance[place]),
                 trust=float(ours.weight[place]),
                 static_trust=float(static.weight[place]),
-                loss=float(ours.loss[place]),
-                covariance=float(ours.covariance[place]),
-                gap=float(gaps[place]),
+                trust_covariance=float(ours.covariance[place]),
+                trust_gap=float(gaps[place]),
             )
         )
-    fused, averaged = (float(losses[counted].mean()) for losses in (record.fused, record.averaged))
-    return TrustDiagnostics(tuple(rows), int(counted.sum()), fused, averaged, bound, confidence=confidence, **where)
-
-
-Reading = Literal["meets", "chance", "fails", "static", "unknown"]
-READINGS: dict[Reading, str] = {
-    "meets": "r ≤ 0: trusted less when it is wrong",
-    "chance": "r > 0, but chance explains it",
-    "fails": "r > 0: trusted more when it is wrong",
-    "static": "static: no correlation",
-    "unknown": "no correlation: too few samples, or losses all alike",
-}
+    return TrustDiagnostics(
+        tuple(rows),
+        int(counted.sum()),
+        float(record.fused[counted].mean()),
+        compare_with_static(record),
+        record.sum_bound,
+        record.unbounded,
+        bound,
+        summed=record.summed,
+        confidence=confidence,
+        **where,
+    )
 
 
 @dataclass(frozen=True)
@@ -158,11 +163,13 @@ class ModalityTrust:
         correlation: r(w, own loss) of the raw weights w, as in theorem 2.
         trust_correlation: The same of trust.
         static: Whether the weight depends only on which modalities are present.
-        weight, trust: E[w] and E[trust].
-        static_trust: E[trust] of equal weights over the present modalities.
+        weight: E[w], which is also the static weight that theorem 2 compares with.
         loss: The expert's own.
-        covariance: Cov(trust, own loss).
-        gap: Its part in the gap to static fusion.
+        covariance: Cov(w, own loss).
+        trust: E[trust].
+        static_trust: E[trust] of equal weights over the present modalities.
+        trust_covariance: Cov(trust, own loss).
+        trust_gap: Its part in the mean of Σ trust · own loss, less the same with equal weights.
     """
 
     modality: str
@@ -172,11 +179,12 @@ class ModalityTrust:
     trust_correlation: Correlation
     static: bool
     weight: float
-    trust: float
-    static_trust: float
     loss: float
     covariance: float
-    gap: float
+    trust: float
+    static_trust: float
+    trust_covariance: float
+    trust_gap: float
 
     @property
     def reading(self) -> Reading:
@@ -204,8 +212,11 @@ class TrustDiagnostics:
         modalities: What was measured, modality by modality.
         n: Samples with at least one modality.
         loss: Of the method's own output.
-        static_loss: Of the mean of the same experts' opinions.
+        comparison: The measured losses of dynamic and static weights; None where opinions were not kept.
+        sum_bound: The bound on the loss of the method's own output on these samples; None where there is none.
+        no_bound: Why there is none.
         bound: The whole of eq. 2, if the training samples were given.
+        summed: Whether the output is the weighted sum Σ w·f.
         corruption, level: Of the samples.
         confidence: Of the intervals of r.
     """
@@ -213,26 +224,34 @@ class TrustDiagnostics:
     modalities: tuple[ModalityTrust, ...]
     n: int
     loss: float
-    static_loss: float
+    comparison: StaticComparison | None = None
+    sum_bound: SumBound | None = None
+    no_bound: str | None = None
     bound: Bound | None = None
+    summed: bool = False
     corruption: str | Mapping[str, str] | None = None
     level: float = 0.0
     confidence: float = 0.95
 
     @property
+    def static_loss(self) -> float | None:
+        """The loss of the same experts with static weights of the same means, Σ E[w]·f."""
+        return None if self.comparison is None else self.comparison.static_loss
+
+    @property
     def term_loss(self) -> float:
-        """Term-L of eq. 2: Σ_m E(w_m)·loss_m, of trust, with the losses of these samples."""
-        return sum(each.share * each.trust * each.loss for each in self.modalities)
+        """Term-L of eq. 2: Σ_m E(w_m)·loss_m, with the losses of these samples."""
+        return sum(each.share * each.weight * each.loss for each in self.modalities)
 
     @property
     def term_covariance(self) -> float:
-        """Term-Cov of eq. 2: Σ_m Cov(w_m, loss_m), of trust."""
+        """Term-Cov of eq. 2: Σ_m Cov(w_m, loss_m)."""
         return sum(each.share * each.covariance for each in self.modalities)
 
     @property
-    def gap(self) -> float:
-        """Term-L + Term-Cov less the same of equal weights: negative where dynamic fusion has the smaller bound."""
-        return sum(each.gap for each in self.modalities)
+    def gap(self) -> float | None:
+        """The bound less that of static weights of the same means: negative where dynamic ones have the smaller."""
+        return None if self.sum_bound is None else self.sum_bound.gap
 
     @property
     def meets_condition(self) -> bool | None:
@@ -243,13 +262,13 @@ class TrustDiagnostics:
     @property
     def verdict(self) -> str:
         """The result in words."""
-        return _verdict(self)
+        return say_verdict_on(self)
 
     def table(self) -> polars.DataFrame:
         """Return one row per modality; r, low and high are null where there is no correlation, `reading` says why."""
         import polars as pl
 
-        kept = ("weight", "trust", "static_trust", "loss", "covariance", "gap")
+        kept = ("weight", "loss", "covariance", "trust", "static_trust", "trust_covariance", "trust_gap")
         rows = [
             {
                 "modality": each.modality,
@@ -267,7 +286,12 @@ class TrustDiagnostics:
         """Return everything in plain values for JSON."""
         return {
             "modalities": [each.to_dict() for each in self.modalities],
-            **{name: getattr(self, name) for name in ("n", "loss", "static_loss", "level", "confidence")},
+            **{
+                name: getattr(self, name)
+                for name in ("n", "loss", "static_loss", "level", "confidence", "summed", "no_bound")
+            },
+            "comparison": None if self.comparison is None else asdict(self.comparison),
+            "sum_bound": None if self.sum_bound is None else self.sum_bound.to_dict(),
             "corruption": dict(self.corruption) if isinstance(self.corruption, Mapping) else self.corruption,
             **{name: getattr(self, name) for name in ("term_loss", "term_covariance", "gap", "verdict")},
             "bound": None if self.bound is None else {**asdict(self.bound), "total": self.bound.total},
@@ -278,91 +302,19 @@ class TrustDiagnostics:
 
     def __str__(self) -> str:
         interval = f"{100 * self.confidence:g} % interval"
-        header = ("modality", "samples", "r(w, loss)", interval, "E[trust]", "static", "own loss", "Cov", "gap")
-        rows = [header, *map(_row, self.modalities)]
+        header = (
+            "modality",
+            "samples",
+            "r(w, loss)",
+            interval,
+            "E[w]",
+            "own loss",
+            "Cov(w, loss)",
+            "E[trust]",
+            "equal",
+        )
+        rows = [header, *map(say_row, self.modalities)]
         first, *widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip() for name, *cells in rows]
         lines.insert(1, "  ".join("─" * width for width in (first, *widths)))
         return "\n".join([*lines, "", self.verdict])
-
-
-def say_list(items: Iterable[str]) -> str:
-    """Return words joined as in a sentence.
-
-    >>> say_list(["a", "b", "c"]), say_list(["a"]), say_list([])
-    ('a, b and c', 'a', '')
-    """
-    *first, last = [*items] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def say_condition(met: int, judged: int, static: int = 0) -> str:
-    """Return on how many modalities theorem 2's condition holds, as the beginning of a sentence.
-
-    >>> say_condition(3, 4)
-    "meets theorem 2's condition (r ≤ 0) on 3 of 4 modalities"
-    >>> say_condition(0, 1, static=1)
-    "meets theorem 2's condition (r ≤ 0) on none of 1 modality with a correlation"
-    """
-    where = f"{judged} modalit{'y' if judged == 1 else 'ies'}" + (" with a correlation" if static else "")
-    how_many = "none of" if not met else f"{met} of" if met < judged else "the" if judged == 1 else "all"
-    return f"meets theorem 2's condition (r ≤ 0) on {how_many} {where}"
-
-
-def _verdict(found: TrustDiagnostics) -> str:
-    by_reading: dict[Reading, list[ModalityTrust]] = {reading: [] for reading in READINGS}
-    for each in found.modalities:
-        by_reading[each.reading].append(each)
-    static, unknown = (say_list(each.modality for each in by_reading[kind]) for kind in ("static", "unknown"))
-    unjudged = len(by_reading["static"]) + len(by_reading["unknown"])
-    if judged := len(found.modalities) - unjudged:
-        parts = [say_condition(len(by_reading["meets"]), judged, unjudged)]
-        if wrong := by_reading["fails"]:
-            which = f"{wrong[0].modality} more when it is" if len(wrong) == 1 else "them more when they are"
-            parts.append(f"{_say_correlations(wrong)}: this method trusts {which} wrong")
-        if by_reading["chance"]:
-            parts.append(f"{_say_correlations(by_reading['chance'])}, which chance explains")
-        if static:
-            parts.append(f"on {static} its weights are static")
-        if unknown:
-            parts.append(f"on {unknown} there is no correlation to measure")
-        first = "; ".join(parts)
-    elif static:
-        first = "the weights are static: they do not depend on what a sample looks like, so there is no correlation"
-    else:
-        first = "there is no correlation to measure: too few samples, or losses that are all alike"
-    bound = "" if found.bound is None else f" {found.bound.words[0].upper()}{found.bound.words[1:]}."
-    return f"{first}. {_gap_in_words(found)}{bound}"
-
-
-def _gap_in_words(found: TrustDiagnostics) -> str:
-    """The gap and where it comes from: weights that move with the loss (eq. 6), or other means (eq. 5)."""
-    if abs(found.gap) < 0.0005:
-        return f"The bound on its loss, {found.term_loss + found.term_covariance:.3f}, is that of equal weights."
-    moving, rest = signed(found.term_covariance, 3), signed(found.gap - found.term_covariance, 3)
-    way = "lower" if found.gap < 0 else "higher"
-    return (
-        f"The bound on its loss is {abs(found.gap):.3f} {way} than with equal weights: {moving} is Term-Cov, {rest} "
-        "comes of weights that are not equal on average."
-    )
-
-
-def _say_correlations(modalities: Iterable[ModalityTrust]) -> str:
-    return say_list(
-        f"on {each.modality} r = {signed(each.correlation.r)} ({_interval(each)}, n = {each.samples})"
-        for each in modalities
-    )
-
-
-def _interval(modality: ModalityTrust) -> str:
-    return f"{signed(modality.correlation.low)} … {signed(modality.correlation.high)}"
-
-
-def _row(modality: ModalityTrust) -> tuple[str, ...]:
-    if modality.correlation.defined:
-        r, between = signed(modality.correlation.r), _interval(modality)
-    else:
-        r, between = ("static" if modality.static else "none"), "–"
-    numbers = (f"{value:.3f}" for value in (modality.trust, modality.static_trust, modality.loss))
-    gaps = (signed(value, 3) for value in (modality.covariance, modality.gap))
-    return modality.modality, str(modality.samples), r, between, *numbers, *gaps

@@ -136,16 +136,17 @@ def confidence_term(modalities: int, n: int, delta: float = 0.05) -> float:
 
 @dataclass(frozen=True)
 class Bound:
-    """The whole of eq. 2: with probability 1 − delta, the expected loss of the fusion is at most `total`.
+    """The whole of eq. 2: with probability 1 − delta, the expected loss of the output Σ w·f is at most `total`.
 
     Attributes:
         loss: Term-L, with the losses of training.
         complexity: Term-C.
         covariance: Term-Cov.
-        confidence: The last term.
+        confidence: The last term; larger than printed in the paper where the mean weights sum to more than M.
         n: Training samples.
         delta: The probability with which the bound may fail.
         guessing: ln K, the loss of giving every class the same probability.
+        shortfall: What weights that sum to less than one add, as in `SumBound`.
     """
 
     loss: float
@@ -155,11 +156,12 @@ class Bound:
     n: int
     delta: float
     guessing: float
+    shortfall: float = 0.0
 
     @property
     def total(self) -> float:
         """The bound."""
-        return self.loss + self.complexity + self.covariance + self.confidence
+        return self.loss + self.complexity + self.covariance + self.confidence + self.shortfall
 
     @property
     def vacuous(self) -> bool:
@@ -172,17 +174,17 @@ class Bound:
         parts = (
             f"Term-L {self.loss:.3f}, Term-C {self.complexity:.3f}, Term-Cov {signed(self.covariance, 3)}, "
             f"confidence {self.confidence:.3f}"
-        )
+        ) + (f", weights below one in total {self.shortfall:.3f}" if self.shortfall >= 0.0005 else "")
         about = (
             f"which is vacuous: to answer at random costs {self.guessing:.3f}"
             if self.vacuous
             else f"less than the {self.guessing:.3f} of answering at random"
         )
-        return f"eq. 2 bounds the loss by {self.total:.3f} ({parts}), {about}"
+        return f"eq. 2 bounds the loss of Σ w·f, its output, by {self.total:.3f} ({parts}), {about}"
 
 
 def bound_of(model: Any, record: ExpertRecord, train: Any, delta: float, seed: int) -> Bound:
-    """Eq. 2 with the losses, the features and the number of the training samples, and the trust of the others."""
+    """Eq. 2 with the losses, the features and the number of the training samples, and the weights of the others."""
     if not isinstance(train, Samples) and not (isinstance(train, tuple | list) and len(train) == 2):
         raise InputError(f"train must be Samples with y, or a pair (X, y), got {type(train).__name__}")
     X, y = (train, None) if isinstance(train, Samples) else train
@@ -191,7 +193,13 @@ def bound_of(model: Any, record: ExpertRecord, train: Any, delta: float, seed: i
     if heads is None or not inner.task.classification:
         raise UnsupportedError(
             "the bound of eq. 2 is for classifiers whose experts have linear heads, such as those of late, qmf or "
-            f"bayes; {getattr(inner, 'name', type(model).__name__)!r} is none: leave train out"
+            f"pdf; {getattr(inner, 'name', type(model).__name__)!r} is none: leave train out"
+        )
+    own = record.sum_bound
+    if own is None:
+        raise UnsupportedError(
+            f"eq. 2 does not bound the loss of {getattr(inner, 'name', type(model).__name__)!r}: {record.unbounded}. "
+            "Leave train out"
         )
     with seen_by(heads) as features:
         learned = record_experts(model, X, targets_of(X, y, "train"))
@@ -208,13 +216,14 @@ def bound_of(model: Any, record: ExpertRecord, train: Any, delta: float, seed: i
         if seen.any():
             found = head_complexity(reached[seen], head.weight, head.bias, random_state=seed)
             complexity += float(terms.share[place] * terms.weight[place]) * found.estimate
-    n = int(learned.present.any(axis=1).sum())
+    n, mean_total = int(learned.present.any(axis=1).sum()), float((terms.share * terms.weight).sum())
     return Bound(
         loss=float((terms.share * terms.weight * learned.terms.loss).sum()),
         complexity=complexity,
         covariance=float(terms.term_covariance.sum()),
-        confidence=confidence_term(len(record.names), n, delta),
+        confidence=max(1.0, mean_total / len(record.names)) * confidence_term(len(record.names), n, delta),
         n=n,
         delta=delta,
         guessing=math.log(inner.task.outputs),
+        shortfall=own.shortfall,
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,16 @@ from consilience.core.errors import InputError, UnsupportedError, name_rows
 from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples
 from consilience.core.settings import checked
-from consilience.evaluation.metric_inputs import SUM_TOLERANCE, as_array, class_columns
+from consilience.evaluation.metric_inputs import as_array, class_columns
+from consilience.evaluation.weighted_sum import (
+    SumBound,
+    Terms,
+    bound_sum,
+    bound_terms,
+    is_weighted_sum,
+    weighted_terms,
+    why_unbounded,
+)
 
 if TYPE_CHECKING:
     import polars
@@ -156,7 +166,11 @@ class ExpertRecord:
         losses: Each expert's own loss `[n, modality]`, 0 where its modality is missing.
         present: Which modalities each sample has `[n, modality]`.
         fused: The loss of the method's output `[n]`.
-        averaged: The loss of the mean of the present opinions `[n]`, which is static fusion of the same experts.
+        summed: Whether the output is the weighted sum of the opinions.
+        guessing: ln K, the loss of equal odds; None where losses are squared errors.
+        opinions: `[n, modality, output]`, 0 where a modality is missing. None: not kept.
+        output: The method's `[n, output]`. None: not kept.
+        truth: Encoded targets. None: not kept.
     """
 
     names: tuple[str, ...]
@@ -164,7 +178,11 @@ class ExpertRecord:
     losses: np.ndarray
     present: np.ndarray
     fused: np.ndarray
-    averaged: np.ndarray
+    summed: bool = False
+    guessing: float | None = None
+    opinions: np.ndarray | None = None
+    output: np.ndarray | None = None
+    truth: np.ndarray | None = None
 
     @property
     def trust(self) -> np.ndarray:
@@ -173,14 +191,36 @@ class ExpertRecord:
 
     @property
     def terms(self) -> Terms:
-        """What eq. 2 sums over modalities, of trust and losses."""
+        """What eq. 2 sums over modalities, of weights and losses."""
+        return weighted_terms(self.weights, self.losses, self.present)
+
+    @property
+    def trust_terms(self) -> Terms:
+        """The same of trust, for the sum Σ trust·f, which is not the method's output."""
         return bound_terms(self.trust, self.losses, self.present)
+
+    @property
+    def unbounded(self) -> str | None:
+        """Why theorem 1 does not bound the loss of the method's output, or None."""
+        return why_unbounded(self.weights, self.present, self.summed, self.guessing is not None)
+
+    @property
+    def sum_bound(self) -> SumBound | None:
+        """The bound on the loss of the method's output, where there is one."""
+        if self.unbounded is not None:
+            return None
+        return bound_sum(self.weights, self.losses, self.present, self.guessing or 0.0)
 
     @classmethod
     def concatenate(cls, parts: Sequence[ExpertRecord]) -> ExpertRecord:
         """Records of one model on several sets of samples as one."""
-        fields = ("weights", "losses", "present", "fused", "averaged")
-        return cls(parts[0].names, *(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
+        fields = ("weights", "losses", "present", "fused")
+        kept: Any = {name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
+        for name in ("opinions", "output", "truth"):
+            values = [getattr(part, name) for part in parts]
+            kept[name] = None if any(value is None for value in values) else np.concatenate(values)
+        summed = all(part.summed for part in parts)
+        return cls(parts[0].names, summed=summed, guessing=parts[0].guessing, **kept)
 
 
 def record_experts(model: Any, X: Any, y: Any) -> ExpertRecord:
@@ -197,7 +237,13 @@ def record_experts(model: Any, X: Any, y: Any) -> ExpertRecord:
 
 
 def record_prediction(
-    prediction: Prediction, y: np.ndarray, present: np.ndarray, names: Sequence[str], classification: bool = True
+    prediction: Prediction,
+    y: np.ndarray,
+    present: np.ndarray,
+    names: Sequence[str],
+    classification: bool = True,
+    *,
+    keep_opinions: bool = True,
 ) -> ExpertRecord:
     """From a prediction with opinions and weights; y: encoded, class indices `[n]` or standardised `[n, target]`."""
     assert prediction.opinions is not None
@@ -209,11 +255,19 @@ def record_prediction(
         raise InputError(f"there are {len(y)} targets but {len(output)} samples")
     if classification:
         opinions, output = _finite(opinions), _finite(output)
-    losses = np.where(there, _losses(opinions, y[:, None], classification), 0.0)
-    share = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
-    averaged = _losses(np.einsum("nm,nmc->nc", share, opinions), y, classification)
-    weights = np.where(there, weights, 0.0)
-    return ExpertRecord(tuple(names), weights, losses, there, _losses(output, y, classification), averaged)
+    weights, some = np.where(there, weights, 0.0), there.any(axis=1)
+    return ExpertRecord(
+        tuple(names),
+        weights,
+        np.where(there, losses_of(opinions, y[:, None], classification), 0.0),
+        there,
+        losses_of(output, y, classification),
+        summed=is_weighted_sum(output[some], weights[some], opinions[some], classification),
+        guessing=math.log(output.shape[1]) if classification else None,
+        opinions=opinions if keep_opinions else None,
+        output=output if keep_opinions else None,
+        truth=y if keep_opinions else None,
+    )
 
 
 def predict_fully(model: Any, X: Any) -> tuple[Prediction, np.ndarray, tuple[str, ...]]:
@@ -253,70 +307,6 @@ def lacks_weights(name: str, prediction: Prediction) -> UnsupportedError:
     )
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What eq. 2 sums over modalities, one entry a modality, so that Term-L and Term-Cov are the sums of products.
-
-    Attributes:
-        share: Of the samples that have the modality.
-        weight: E(w), the mean weight over those samples.
-        loss: The empirical loss, the mean over those samples.
-        covariance: Of weight and loss over those samples, divided by their number.
-    """
-
-    share: np.ndarray
-    weight: np.ndarray
-    loss: np.ndarray
-    covariance: np.ndarray
-
-    @property
-    def term_loss(self) -> np.ndarray:
-        """Each modality's part in Term-L: share · E(w) · loss."""
-        return self.share * self.weight * self.loss
-
-    @property
-    def term_covariance(self) -> np.ndarray:
-        """Each modality's part in Term-Cov: share · Cov(w, loss)."""
-        return self.share * self.covariance
-
-
-@checked
-def bound_terms(trust: Any, losses: Any, present: Any = None) -> Terms:
-    """Term-L and Term-Cov of theorem 1, from trust and each expert's own loss, both `[n, modality]`.
-
-    The step from eq. 19 to eq. 20 is Jensen's inequality, which needs weights that are ≥ 0 and sum to one: so trust,
-    not raw weights, and anything else is refused. Term-L + Term-Cov is then exactly the mean of Σ_m w_m·l_m, which the
-    loss of Σ_m w_m·f_m cannot exceed. A missing modality has weight 0, and means are over the samples that have the
-    modality; samples without any modality are left out.
-
-    >>> terms = bound_terms([[0.9, 0.1], [0.5, 0.5]], [[0.2, 2.0], [0.6, 0.6]])
-    >>> float(terms.term_loss.sum().round(6)), float(terms.term_covariance.sum().round(6))
-    (0.67, -0.18)
-    """
-    weights, own = as_array(trust).astype(np.float64), as_array(losses).astype(np.float64)
-    there = np.ones(weights.shape, dtype=bool) if present is None else as_array(present).astype(bool)
-    if weights.ndim != 2 or not weights.shape == own.shape == there.shape:
-        raise InputError(
-            "trust, losses and present must share one shape [n, modality], got "
-            f"{list(weights.shape)}, {list(own.shape)} and {list(there.shape)}"
-        )
-    some = there.any(axis=1)
-    weights, own, there = weights[some], np.where(there, own, 0.0)[some], there[some]
-    off = (np.where(there, weights, 0.0) < 0).any(axis=1)
-    off |= np.abs((weights * there).sum(axis=1) - 1) > SUM_TOLERANCE
-    if off.any():
-        rows = np.flatnonzero(some)[off]
-        raise InputError(
-            f"the bound needs weights that are ≥ 0 and sum to one over what is present, unlike {name_rows(rows)}: "
-            "trust_from_weights makes them so"
-        )
-    n = there.sum(axis=0)
-    many = np.maximum(n, 1)
-    weight, loss = (weights * there).sum(axis=0) / many, own.sum(axis=0) / many
-    covariance = ((weights - weight) * (own - loss) * there).sum(axis=0) / many
-    return Terms(n / max(1, len(there)), weight, loss, covariance)
-
-
 def signed(value: float, digits: int = 2) -> str:
     """Return a number with its sign, written as in print.
 
@@ -327,8 +317,8 @@ def signed(value: float, digits: int = 2) -> str:
     return text.replace("-", "−") if float(text) else text[1:]
 
 
-def _losses(opinions: np.ndarray, y: np.ndarray, classification: bool) -> np.ndarray:
-    """The loss of logits or numbers `[..., output]`: `[...]`; y has one dimension for each sample, and broadcasts."""
+def losses_of(opinions: np.ndarray, y: np.ndarray, classification: bool) -> np.ndarray:
+    """Return the loss `[...]` of logits or numbers `[..., output]`; y has one dimension a sample, and broadcasts."""
     if not classification:
         return np.square(opinions - y).mean(axis=-1)
     from scipy.special import log_softmax

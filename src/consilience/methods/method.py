@@ -67,6 +67,7 @@ class Method(DeclaredSettings, nn.Module):
         needs_targets: Whether it cannot be trained without y.
         ignored_worst: Share of the validation samples, at most 0.05, whose large losses early stopping ignores.
         keeps_history: Whether `objective` uses `step.history`, which needs opinions.
+        logs_shares: Whether `objective` leaves shares for the training log in `prediction.extra["shares"]`.
         weights_are_reliabilities: Whether the weights are the probabilities that a modality is sound.
         history_start: First epoch that the history counts, from 1.
         history_length: Number of epochs that the history counts; None: all.
@@ -83,6 +84,7 @@ class Method(DeclaredSettings, nn.Module):
     ignored_worst: ClassVar[float] = 0.0
     weights_are_reliabilities: ClassVar[bool] = False
     keeps_history: bool = False
+    logs_shares: bool = False
     history_start: int = 1
     history_length: int | None = None
 

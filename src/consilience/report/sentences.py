@@ -8,8 +8,8 @@ from consilience.comparison.results import Block, Cell, Condition, Findings, Lea
 from consilience.comparison.summary import leads_of, summarise
 from consilience.core.correlation import fisher_interval
 from consilience.evaluation import METRICS
-from consilience.evaluation.diagnostics import say_condition
 from consilience.evaluation.trust import signed
+from consilience.evaluation.trust_verdict import say_condition
 from consilience.report.wording import NOTHING, Scale, capital, one_line, say_list, say_metric, say_number, say_p
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.evaluation import METRICS
-from consilience.evaluation.diagnostics import say_list as say_list
+from consilience.evaluation.trust_verdict import say_list as say_list
 
 if TYPE_CHECKING:
     from consilience.comparison.results import Block

@@ -39,28 +39,70 @@ def check_claims(claims: Sequence[Claim], comparisons: Mapping[str, Comparison])
     return [_verdict(claim, done, row, float(p), len(tests)) for (claim, done, row), p in zip(tests, corrected)]
 
 
-def say_verdict(difference: float, p: float, seeds: int, claims: int) -> str:
-    """Return the verdict on a claim that a difference is above zero; p: corrected for that many claims.
+def say_verdict(
+    difference: float,
+    p: float,
+    seeds: int,
+    claims: int,
+    *,
+    smallest: float = 0.0,
+    interval: tuple[float, float] | None = None,
+) -> str:
+    """Return the verdict on a claim that a difference is above zero, by at least the smallest effect that counts.
+
+    Args:
+        difference: Positive where the claim is right.
+        p: Of the difference against zero, corrected for that many claims.
+        seeds: Number of seeds.
+        claims: Number of claims.
+        smallest: The smallest effect that counts. 0: every difference that is significant counts.
+        interval: Of the difference, which decides if `smallest` is above 0: the claim is found if all of it lies at or
+            above the smallest effect, not found if all of it lies below, and not decided otherwise.
 
     >>> say_verdict(0.1, 0.01, 10, 3), say_verdict(-0.1, 0.01, 10, 3), say_verdict(0.1, 0.3, 10, 3)
     ('Found', 'The opposite is found', 'Not found')
+    >>> [say_verdict(0.1, 0.01, 10, 3, smallest=0.05, interval=ends) for ends in ((0.06, 0.14), (0.02, 0.18))]
+    ['Found', 'Not decided']
     """
     if np.isnan(p):
         return "Not measured"
+    if smallest > 0:
+        low, high = (-np.inf, np.inf) if interval is None or np.isnan(interval).any() else interval
+        if p <= ALPHA and low >= smallest:
+            return "Found"
+        if p <= ALPHA and high <= -smallest:
+            return "The opposite is found"
+        return "Not found" if high < smallest else "Not decided"
     if p <= ALPHA:
         return "Found" if difference > 0 else "The opposite is found"
     return "Not found" if reachable(seeds, claims, ALPHA) else "Not decided"
 
 
-def say_claim(says: str, figures: str, difference: float, p: float, seeds: int, claims: int) -> str:
-    """Return a claim, its verdict and the figures that it rests on; the rest as for `say_verdict`.
+def say_claim(
+    says: str,
+    figures: str,
+    difference: float,
+    p: float,
+    seeds: int,
+    claims: int,
+    *,
+    smallest: float = 0.0,
+    interval: tuple[float, float] | None = None,
+    effect: str = "",
+) -> str:
+    """Return a claim, its verdict and the figures that it rests on; effect: the smallest one in words.
+
+    The rest is as for `say_verdict`.
 
     >>> say_claim("Late fusion is best", "+0.2 points", 0.2, 0.5, 3, 1)
     'Late fusion is best. Not decided: +0.2 points, p = 0.5; 3 seeds are too few.'
     """
-    verdict = say_verdict(difference, p, seeds, claims)
-    few = f"; {say_number(seeds, 'seed')} are too few" if verdict == "Not decided" else ""
-    return f"{says}. {verdict}: {figures}, {say_p(p)}{few}."
+    verdict = say_verdict(difference, p, seeds, claims, smallest=smallest, interval=interval)
+    if smallest > 0:
+        why = f"; the smallest effect that counts is {effect or f'{smallest:g}'}"
+    else:
+        why = f"; {say_number(seeds, 'seed')} are too few" if verdict == "Not decided" else ""
+    return f"{says}. {verdict}: {figures}, {say_p(p)}{why}."
 
 
 def in_short(claims: Sequence[str]) -> list[str]:
@@ -79,4 +121,14 @@ def _verdict(claim: Claim, comparison: Comparison, row: Mapping[str, float], p: 
     low, high = (scale.number(row[end]) for end in ("low", "high"))
     unit = "percentage points" if scale.unit else f"in {say_metric(findings.metric)}, positive is better"
     figures = f"`{claim.method}` − `{claim.than}` {scale.signed(row['difference'])} ({low} … {high}) {unit}"
-    return say_claim(claim.says, figures, row["difference"], p, len(findings.seeds), claims)
+    return say_claim(
+        claim.says,
+        figures,
+        row["difference"],
+        p,
+        len(findings.seeds),
+        claims,
+        smallest=claim.smallest_effect,
+        interval=(row["low"], row["high"]),
+        effect=f"{scale.number(claim.smallest_effect)} {unit.partition(',')[0]}",
+    )

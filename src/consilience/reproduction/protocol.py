@@ -33,7 +33,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says that a comparison can check: under a condition, one method is better than another."""
+    """What a paper says that a comparison can check: under a condition, one method is better than another.
+
+    smallest_effect: By how much it must be better for the claim to be found, in the metric's own unit.
+    """
 
     says: str
     part: str
@@ -41,6 +44,7 @@ class Claim:
     than: str
     corruption: str = CLEAN
     level: float = 0.0
+    smallest_effect: float = 0.0
 
 
 class Figure(NamedTuple):
@@ -241,7 +245,8 @@ def _claims(file: YamlFile, parts: Mapping[str, Part]) -> Iterable[Claim]:
             condition = _check_condition(parts, given["part"], given.get("at", CLEAN))
             for method in (given["method"], given["than"]):
                 _check_method(parts[given["part"]], method)
-        yield Claim(given["says"], given["part"], given["method"], given["than"], *condition)
+        smallest = float(given.get("smallest_effect", 0))
+        yield Claim(given["says"], given["part"], given["method"], given["than"], *condition, smallest)
 
 
 def _check_condition(parts: Mapping[str, Part], part: str, text: str) -> tuple[str, float]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from consilience.comparison.plan import registered_name, split_settings
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.settings import Interval, check_settings, check_value
+from consilience.core.settings import Interval, NonNegativeFloat, check_settings, check_value
 from consilience.corruption.augmentation import read_augment
 from consilience.reproduction.yaml_lines import Place, YamlFile
 
@@ -63,6 +63,7 @@ CLAIM_KEYS: dict[str, tuple[Any, str]] = {
     "method": (str, "the method that is better; required"),
     "than": (str, "the method that is worse; required"),
     "at": (str, "the condition, `CORRUPTION LEVEL`; `clean` by default"),
+    "smallest_effect": (NonNegativeFloat, "by how much it is better at least, in the metric's own unit; 0 by default"),
 }
 
 

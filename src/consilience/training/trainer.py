@@ -22,6 +22,7 @@ from consilience.training.batch_loader import BatchLoader
 from consilience.training.callbacks import Callback, check_callbacks
 from consilience.training.checkpoint import Checkpointing
 from consilience.training.devices import INPUT_TYPES, build_fabric, launch, resolve_device, training_context
+from consilience.training.logged_shares import LoggedShares
 from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
@@ -193,6 +194,8 @@ def _callbacks(
     if module.keeps_history:
         start, window = module.history_start, module.history_length
         yield LossHistory(samples, len(module.names), start=start, window=window, device=device)
+    if module.logs_shares:
+        yield LoggedShares()
     if trainer.average is not None:
         yield WeightAveraging(trainer.average)
     if trainer.verbose:

@@ -63,12 +63,32 @@ def ranking_loss(form: str, weights: Tensor, hardness: Tensor, known: Tensor, we
     >>> ranking_loss("margin", w, kappa, torch.ones(2, 1, dtype=torch.bool), torch.ones(2)).item()
     0.75
     """
+    return mean_over_pairs(*pair_losses(form, weights, hardness, known, weight))
+
+
+def pair_losses(form: str, weights: Tensor, hardness: Tensor, known: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of each pair (i, i + 1) and how much the pair counts, both `[batch, modality]`; as `ranking_loss`."""
     losses = RANKINGS[form](_to_next(weights), _to_next(hardness))
     counted = known * weight[:, None]
-    counted = torch.minimum(counted, counted.roll(-1, dims=0))
+    return losses, torch.minimum(counted, counted.roll(-1, dims=0))
+
+
+def mean_over_pairs(losses: Tensor, counted: Tensor) -> Tensor:
+    """Sum over modalities of the weighted mean over pairs of what `pair_losses` returns."""
     # The shares are computed first: they need no gradient and stay out of the backward pass.
     share = counted / counted.sum(dim=0).clamp(min=torch.finfo(counted.dtype).tiny)
     return (losses * share).sum()
+
+
+def active_pairs(losses: Tensor, counted: Tensor) -> Tensor:
+    """How many pairs have a loss above 0, and how many count, `[2]`: only the active ones train the weights.
+
+    >>> losses, counted = torch.tensor([[0.5], [0.0], [0.0], [0.7]]), torch.tensor([[1.0], [1.0], [1.0], [0.0]])
+    >>> active_pairs(losses, counted).tolist()
+    [1.0, 3.0]
+    """
+    pairs = counted.detach() > 0
+    return torch.stack([((losses.detach() > 0) & pairs).sum(), pairs.sum()]).float()
 
 
 def _to_next(values: Tensor) -> Tensor:

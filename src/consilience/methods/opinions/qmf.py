@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.core.settings import Interval, NonNegativeFloat, PositiveFloat, PositiveInt, check_value
 from consilience.methods import ExpertMethod, Prediction, Spec, Step, equal_weights, register, weighted_mean
-from consilience.methods.opinions.confidence_ranking import ranking_loss
+from consilience.methods.opinions.bayes import Folds
+from consilience.methods.opinions.confidence_ranking import active_pairs, mean_over_pairs, pair_losses
 from consilience.methods.opinions.uncertainty import UNCERTAINTIES
 from consilience.training import Trainer
 
@@ -30,6 +34,12 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 # Default α and β of eq. 9; the paper gives none. Those of the energy are the published code's. The others turn an
 # uncertainty in [0, 1] into the weight 1 − u: a weight below 0 would turn an expert's opinion around.
 _SLOPES_OFFSETS = {"energy": (-0.1, 0.0), "msp": (-1.0, 1.0), "entropy": (-1.0, 1.0), "evidence": (-1.0, 1.0)}
+# The largest value of each bounded uncertainty, as a function of the number of classes; the energy has none.
+_LARGEST: dict[str, Callable[[int], float]] = {
+    "msp": lambda classes: 1 - 1 / classes,
+    "entropy": lambda classes: 1.0,
+    "evidence": lambda classes: 1.0,
+}
 # The share of a new batch in the running mean of uncertainties, as in batch norm.
 _MOMENTUM = 0.1
 
@@ -62,6 +72,15 @@ class Qmf(ExpertMethod):
     once both samples have been seen: the first epoch has no ranking loss. The published code adds every batch to κ at
     once, and counts unseen samples as 0.
 
+    Only pairs whose R is above 0 train the weights. The training log has their share as `active_pairs`, epoch by epoch:
+    with R of the published code it is small, so that the ranking loss changes little.
+
+    κ is a training loss, which falls for every sample that the experts have learned by heart, while theorem 2 speaks of
+    the loss on samples they have not seen. `supervision="held-out"` ranks by that: experts are cross-fitted first, and
+    κ is the loss of each training sample in the fold that did not learn from it. Use it with `ranking="margin"`: in the
+    form of the published code too few pairs train the weights for κ to matter. It costs up to folds + 2 trainings. On
+    sets with noise in training it makes r a little more negative; with a large strength it may not.
+
     Theorem 2 promises a smaller bound on the error than that of static weights if weights fall where an expert's own
     loss rises (correlation r ≤ 0). With encoders whose features grow with the noise, energy does the opposite and the
     noisiest modality decides; fitting then raises a `TrustWarning` with the correlation. Encoders with a norm layer,
@@ -75,13 +94,17 @@ class Qmf(ExpertMethod):
         alpha: α of eq. 9, < 0, one number or one for each modality. None: −0.1 for the energy, −1 for the others.
         beta: β of eq. 9, one number or one for each modality. None: 0 for the energy, 1 for the others.
         match: The mean weight E[w] of each modality on the training set, reached by moving β (lemma 1): "equal"
-            (1/M), one number or one for each modality. None: β is as given.
+            (1/M), one number or one for each modality. With a bounded uncertainty, any but the energy, α is moved
+            towards 0 where a weight could fall below 0 otherwise. None: β is as given.
         normalise: Whether weights are made ≥ 0 and sum to one over the present modalities.
         dynamic: False uses equal weights in the fusion, as `late` does, and changes nothing else (table 2).
         detach: Whether the loss of the fused output does not train the weights, as in the published code for text
             and images.
         ranking: R above. None: as the variant.
         strength: Weight λ of the ranking loss (eq. 18). None: as the variant.
+        supervision: Where κ comes from: "history", the losses of past epochs, or "held-out", losses of cross-fitted
+            experts on samples they did not learn from.
+        folds: Folds of the cross-fitting, with supervision="held-out".
         history: Whether κ is the "cumulative" loss or the mean over a "window" (eq. 14). None: as the variant.
         history_start: The first epoch T_s that κ counts, from 1.
         history_length: How many epochs T κ counts. None: all.
@@ -92,6 +115,7 @@ class Qmf(ExpertMethod):
     tasks = ("classification",)
     mean_uncertainty: Tensor
     batches: Tensor
+    held_out: Tensor
 
     def __init__(
         self,
@@ -108,6 +132,8 @@ class Qmf(ExpertMethod):
         detach: bool = False,
         ranking: Literal["reference", "paper", "margin", "none"] | None = None,
         strength: NonNegativeFloat | None = None,
+        supervision: Literal["history", "held-out"] = "history",
+        folds: Folds = 4,
         history: Literal["cumulative", "window"] | None = None,
         history_start: PositiveInt = 1,
         history_length: PositiveInt | None = None,
@@ -123,8 +149,16 @@ class Qmf(ExpertMethod):
         self.rescale = preset["rescale"] if rescale is None else rescale
         self.normalise, self.dynamic, self.detach = normalise, dynamic, detach
         self.strength = preset["strength"] if strength is None else strength
-        self.keeps_history = self.ranking != "none" and self.strength > 0
+        self.supervision, self.folds = supervision, folds
+        self.logs_shares = self.ranking != "none" and self.strength > 0
+        if supervision == "held-out" and not self.logs_shares:
+            raise InputError(
+                f"supervision='held-out' is of the ranking loss, and there is none with ranking={self.ranking!r} and "
+                f"strength={self.strength:g}: leave out supervision, or choose ranking='margin'"
+            )
+        self.keeps_history = self.logs_shares and supervision == "history"
         self.matched = match is not None
+        self.largest = _LARGEST[uncertainty](spec.task.outputs) if uncertainty in _LARGEST else None
         if self.matched and beta is not None:
             raise InputError(f"match={match!r} decides beta: leave out beta={beta!r}, or match")
         if self.matched and self.normalise:
@@ -141,6 +175,8 @@ class Qmf(ExpertMethod):
         }
         self.register_buffer("mean_uncertainty", torch.zeros(len(self.names)), persistent=self.matched)
         self.register_buffer("batches", torch.zeros(()), persistent=self.matched)
+        # κ of every training sample by held-out experts `[sample, modality]`, during `fit` only.
+        self.register_buffer("held_out", torch.zeros(0, len(self.names)), persistent=False)
 
     def combine(self, opinions: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Σ_m w_m z_m over the present modalities (eq. 11); where none is present, equal odds."""
@@ -164,22 +200,32 @@ class Qmf(ExpertMethod):
         The ranking loss uses the weights of eq. 9, before they are normalised or replaced by equal ones.
         """
         losses = super().objective(prediction, batch, step)
-        if self.keeps_history and step.history is not None:
+        if self.logs_shares and (len(self.held_out) or step.history is not None):
             assert prediction.opinions is not None
             assert prediction.weights is not None
             weights = prediction.weights
             if self.normalise or not self.dynamic:
                 weights = self._raw_weights(self._uncertainty(_as_float32(prediction.opinions)))
-            hardness = step.history.past(
-                batch.index, cumulative=self.history == "cumulative", normalised=self.rescale
-            ).to(weights.dtype)
-            known = batch.present & step.history.seen(batch.index)
-            losses["ranking"] = self.strength * ranking_loss(self.ranking, weights, hardness, known, batch.weight)
+            hardness, known = self._hardness(batch, step)
+            pairs = pair_losses(self.ranking, weights, hardness.to(weights.dtype), known, batch.weight)
+            losses["ranking"] = self.strength * mean_over_pairs(*pairs)
+            prediction.extra = {**prediction.extra, "shares": {"active_pairs": active_pairs(*pairs)}}
         return losses
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
-        """Train; then, with `match`, compute the mean uncertainty of the trained experts."""
-        trainer.run(self, train, validation)
+        """Train, after cross-fitting if κ is held out; then, with `match`, compute the mean uncertainty of the experts.
+
+        An interruption of the cross-fitting leaves the method untrained.
+        """
+        if self.supervision == "held-out":
+            found = self._held_out_losses(train, validation, trainer)
+            if found is None:
+                return
+            self.held_out = found
+        try:
+            trainer.run(self, train, validation)
+        finally:
+            self.held_out = torch.zeros(0, len(self.names))
         if self.matched and not trainer.interrupted:
             opinions = trainer.predict(self, train).opinions
             assert opinions is not None
@@ -191,15 +237,55 @@ class Qmf(ExpertMethod):
         """The numbers of eq. 9 and 13, part of a checkpoint's description of the model."""
         return ", ".join(f"{name}={values}" for name, values in self._numbers.items())
 
+    def _hardness(self, batch: Batch, step: Step) -> tuple[Tensor, Tensor]:
+        """κ `[batch, modality]` and where it is known."""
+        if len(self.held_out):
+            return self.held_out[batch.index], batch.present
+        assert step.history is not None
+        past = step.history.past(batch.index, cumulative=self.history == "cumulative", normalised=self.rescale)
+        return past, batch.present & step.history.seen(batch.index)
+
+    def _held_out_losses(self, train: Samples, validation: Samples | None, trainer: Trainer) -> Tensor | None:
+        """κ `[sample, modality]` of experts that did not learn from a sample; None if training was interrupted.
+
+        The folds are trained without a ranking loss, for as many epochs as all training samples take.
+        """
+        plain = deepcopy(self)
+        plain.supervision, plain.logs_shares, plain.keeps_history = "history", False, False
+        epochs = trainer.epochs
+        if validation is not None:  # early stopping must not use the held-out fold
+            best = trainer.run(deepcopy(plain), train, validation).best_epoch
+            if trainer.interrupted:
+                return None
+            epochs = epochs if best is None else best + 1
+        try:
+            said = replace(trainer, epochs=epochs).cross_fit(lambda: deepcopy(plain), train, self.folds)[0]
+        except KeyboardInterrupt:
+            if trainer.on_interrupt == "raise":
+                raise
+            return None
+        assert said.opinions is not None
+        assert train.y is not None
+        present = torch.from_numpy(np.stack([train.present_in(name) for name in self.names], axis=1))
+        y = torch.from_numpy(self.task.encode(train.y))[:, None].expand(said.opinions.shape[:2])
+        losses = functional.cross_entropy(said.opinions.float().transpose(1, 2), y, reduction="none")
+        return rescale_present(losses, present) if self.rescale else losses
+
     def _uncertainty(self, opinions: Tensor) -> Tensor:
         return UNCERTAINTIES[self.uncertainty](opinions, self._number("temperature", opinions))
 
     def _raw_weights(self, uncertainty: Tensor) -> Tensor:
         """Eq. 9: `[batch, modality]`, also for missing modalities."""
-        slope, offset = self._number("alpha", uncertainty), self._number("beta", uncertainty)
-        if self.matched:
-            offset = matching_offset(self._number("static", uncertainty), slope, self.mean_uncertainty)
-        return slope * uncertainty + offset
+        slope = self._number("alpha", uncertainty)
+        if not self.matched:
+            return slope * uncertainty + self._number("beta", uncertainty)
+        static, mean = self._number("static", uncertainty), self.mean_uncertainty
+        if self.largest is None:
+            return slope * uncertainty + matching_offset(static, slope, mean)
+        slope = matching_slope(static, slope, mean, self.largest)
+        weights = slope * uncertainty + matching_offset(static, slope, mean)
+        # A weight of 0 may come out below it by rounding.
+        return torch.where(torch.as_tensor(static, device=weights.device) >= 0, weights.clamp(min=0), weights)
 
     def _number(self, name: str, like: Tensor) -> float | Tensor:
         """A setting as one number, or as `[modality]`. Not a buffer, which a lower precision would round."""
@@ -221,6 +307,31 @@ def matching_offset(static: float | Tensor, alpha: float | Tensor, mean_uncertai
     [-0.375, 0.75]
     """
     return static - alpha * mean_uncertainty
+
+
+def matching_slope(static: float | Tensor, alpha: float | Tensor, mean_uncertainty: Tensor, largest: float) -> Tensor:
+    """The α nearest to the given one at which a matched weight is 0 or above for every uncertainty up to the largest.
+
+    The weight is static + α (u − E[u]), so −α must not exceed static / (largest − E[u]). A static weight below 0 has no
+    such α, and keeps the given one.
+
+    >>> matching_slope(0.5, -1.0, torch.tensor([0.25, 0.75]), largest=1.0).tolist()
+    [-0.666..., -1.0]
+    """
+    room = (largest - mean_uncertainty).clamp(min=torch.finfo(mean_uncertainty.dtype).eps)
+    given, wanted = (torch.as_tensor(value, device=room.device, dtype=room.dtype) for value in (alpha, static))
+    return torch.where(wanted >= 0, torch.maximum(given, -wanted / room), given)
+
+
+def rescale_present(values: Tensor, present: Tensor) -> Tensor:
+    """Rescale each modality's values to [0, 1] over the samples that have it, both `[sample, modality]`; others are 0.
+
+    >>> rescale_present(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([[True], [True], [False]])).tolist()
+    [[0.0], [1.0], [0.0]]
+    """
+    low = values.masked_fill(~present, torch.inf).amin(dim=0)
+    high = values.masked_fill(~present, -torch.inf).amax(dim=0)
+    return ((values - low) / (high - low).clamp(min=1e-12)).masked_fill(~present, 0)
 
 
 def normalise_weights(weights: Tensor, present: Tensor) -> Tensor:
