@@ -5,14 +5,16 @@ On a target y, expert m returns a number μ_m and a variance s_m. Out-of-fold, t
     μ_m = a_m + b_m y + ε_m,    ε ~ N(0, D^½ R D^½),    y ~ N(m_0, v_0)
 
 b_m < 1 allows for experts that are trained by the squared error: their numbers are drawn towards the mean. D is the
-diagonal matrix of the experts' calibrated variances, which depend on the sample, and R the shrunk correlation of their
-standardised errors. m_0 and v_0 are the mean and variance of the training targets. With the unbiased measurements
+diagonal matrix of the experts' calibrated variances α_m s_m^γ_m, and R the shrunk correlation of their standardised
+errors. m_0 and v_0 are the mean and variance of the training targets. With the unbiased measurements
 x_m = (μ_m − a_m)/b_m, whose errors have the covariance Σ, the best linear unbiased estimate has the weights
 w = Σ⁻¹1 / 1ᵀΣ⁻¹1 and the precision 1ᵀΣ⁻¹1. The prior is one more measurement, independent of the others:
 
     1/v = 1/v_0 + 1ᵀΣ⁻¹1,    mean = v (m_0/v_0 + 1ᵀΣ⁻¹x)
 
-Only the present modalities enter. With none present the result is N(m_0, v_0).
+Only the present modalities enter. With none present the result is N(m_0, v_0). Targets may be harder to predict where
+all experts expect large errors, which changes the variance but not the mean. v is therefore multiplied by α s̄^γ. Here s̄
+is the weighted geometric mean of the experts' variances; α and γ are fitted to out-of-fold errors of the fused numbers.
 
 In this file a Gaussian opinion is a tensor whose last dimension holds the numbers of all targets, then their
 log-variances: `[..., 2·target]`.
@@ -135,21 +137,50 @@ def shrunk_correlation(errors: np.ndarray, present: np.ndarray, weight: np.ndarr
     return shrunk / np.outer(scale, scale)
 
 
-def fit_noise(errors: np.ndarray, log_variances: np.ndarray, weight: np.ndarray, least: float) -> tuple[float, float]:
-    """Calibrate variances: the α and γ with which N(0, exp(α + γ·log s)) fits the errors best.
+def fit_noise(
+    y: np.ndarray,
+    numbers: np.ndarray,
+    log_variances: np.ndarray,
+    slope: float,
+    variance: float,
+    weight: np.ndarray,
+    least: float,
+) -> tuple[float, float]:
+    """The α and γ for which errors of variance exp(α + γ·log s) serve best to predict y from one expert.
+
+    γ = 0 is one variance for all samples. Where s is large because the number is, the best γ is 0, although errors grow
+    with s: the squared error of the prediction decides, not the likelihood of the errors.
 
     Args:
-        errors: Of one expert, out-of-fold, `[n]`.
-        log_variances: log s that the expert returned, `[n]`.
+        y: Targets minus their mean, `[n]`.
+        numbers: Of the expert, out-of-fold, minus their mean, `[n]`.
+        log_variances: log s that the expert returned, minus its mean, `[n]`.
+        slope: b of the expert.
+        variance: v_0.
         weight: `[n]`.
         least: The smallest variance.
     """
     share = weight / weight.sum()
-    scaled = np.square(errors)[:, None] * np.exp(-log_variances[:, None] * _POWERS)
-    alpha = np.log(np.maximum(share @ scaled, least))
-    loss = alpha + _POWERS * (share @ log_variances) + share @ scaled / np.exp(alpha)
-    best = int(loss.argmin())
+    relative = np.exp(log_variances[:, None] * _POWERS)
+    alpha = np.log(np.maximum(share @ (np.square(numbers - slope * y)[:, None] / relative), least))
+    information = slope / (np.exp(alpha) * relative)
+    predicted = information * numbers[:, None] / (1 / variance + information * slope)
+    best = _smallest_good_power(share @ np.square(y[:, None] - predicted))
     return float(alpha[best]), float(_POWERS[best])
+
+
+def fit_spread(errors: np.ndarray, log_variances: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """The α and γ for which N(0, exp(α + γ·log s)) fits standardised errors best: `[n]`, `[n]`, `[n]`."""
+    share = weight / weight.sum()
+    squares = share @ (np.square(errors)[:, None] * np.exp(-log_variances[:, None] * _POWERS))
+    alpha = np.log(np.maximum(squares, _LEAST_VARIANCE))
+    best = _smallest_good_power(np.exp(alpha + _POWERS * (share @ log_variances)))
+    return float(alpha[best]), float(_POWERS[best])
+
+
+def _smallest_good_power(losses: np.ndarray) -> int:
+    """The first of the positive losses that is within 0.1 % of the smallest."""
+    return int((losses <= 1.001 * losses.min()).argmax())
 
 
 class GaussianRule(Learned):
@@ -175,6 +206,7 @@ class GaussianRule(Learned):
     low: Tensor
     high: Tensor
     correlation: Tensor
+    spread: Tensor
 
     def __init__(self, modalities: int, targets: int, *, dependent: bool = True):
         super().__init__()
@@ -191,18 +223,16 @@ class GaussianRule(Learned):
             low=-MAX_LOG_VARIANCE * each,
             high=MAX_LOG_VARIANCE * each,
             correlation=torch.eye(modalities).expand(targets, -1, -1),
+            spread=torch.zeros(2, targets),  # ln α and γ of the fused variance
         )
 
     def measure(self, opinions: Tensor, present: Tensor) -> Measurements:
         """Gaussian opinions `[n, modality, 2·target]` as measurements, in 64 bits where the device has them."""
         exact = torch.where(present[:, :, None], opinions.to(precise_dtype(opinions)), 0.0)
         learned = {name: values.to(exact) for name, values in self.named_buffers()}
-        numbers, log_variances = split_gaussian(exact)
-        # No sample is more certain than those that the variances were calibrated on.
-        away = log_variances.clamp(learned["low"], learned["high"]) - learned["centre"]
-        scale = torch.exp(-0.5 * (learned["log_noise"] + learned["power"] * away))
+        scale = torch.exp(-0.5 * (learned["log_noise"] + learned["power"] * self._deviations(exact)))
         usual = learned["offset"] + learned["slope"] * learned["mean"]
-        u, h = (numbers - usual) * scale, learned["slope"] * scale
+        u, h = (split_gaussian(exact)[0] - usual) * scale, learned["slope"] * scale
         return Measurements(
             u.transpose(1, 2), h.transpose(1, 2), learned["correlation"], learned["mean"], learned["variance"]
         )
@@ -214,7 +244,23 @@ class GaussianRule(Learned):
     def fuse(self, opinions: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """The fused opinion `[n, 2·target]`, and each modality's weight in the mean, averaged over targets."""
         mean, variance, weights = gaussian_posterior(self.measure(opinions, present), present)
-        return torch.cat([mean, variance.log()], dim=1), weights.mean(dim=1)
+        offset, power = self.spread.to(mean)
+        factor = offset + power * self._mean_deviation(opinions, present, weights)
+        log_variance = variance.log() + torch.where(present.any(dim=1, keepdim=True), factor, 0.0)
+        return torch.cat([mean, log_variance], dim=1), weights.mean(dim=1)
+
+    def _deviations(self, opinions: Tensor) -> Tensor:
+        """The experts' log-variances minus their means, `[n, modality, target]`."""
+        log_variances = split_gaussian(opinions)[1].to(precise_dtype(opinions))
+        # No sample is more certain than those that the variances were calibrated on.
+        low, high, centre = (values.to(log_variances) for values in (self.low, self.high, self.centre))
+        return log_variances.clamp(low, high) - centre
+
+    def _mean_deviation(self, opinions: Tensor, present: Tensor, weights: Tensor) -> Tensor:
+        """ln s̄: the mean of `_deviations` with the sizes of the weights `[n, target, modality]`: `[n, target]`."""
+        there = torch.where(present[:, :, None], self._deviations(opinions), 0.0)
+        share = weights.abs().transpose(1, 2)
+        return (share * there).sum(dim=1) / share.sum(dim=1).clamp(min=_LEAST_VARIANCE)
 
     def fit(
         self, opinions: np.ndarray, y: np.ndarray, present: np.ndarray, *, weight: np.ndarray | None = None
@@ -244,10 +290,12 @@ class GaussianRule(Learned):
                 x, s, w = numbers[rows, m, t], log_variances[rows, m, t], weight[rows]
                 offset[m, t], slope[m, t] = _line(y[rows, t], x, w)
                 low[m, t], high[m, t], centre[m, t] = s.min(), s.max(), np.average(s, weights=w)
-                error = x - offset[m, t] - slope[m, t] * y[rows, t]
-                least = _LEAST_SHARE * np.average((x - np.average(x, weights=w)) ** 2, weights=w) + _LEAST_VARIANCE
-                log_noise[m, t], power[m, t] = fit_noise(error, s - centre[m, t], w, least)
-                errors[rows, m] = error * np.exp(-0.5 * (log_noise[m, t] + power[m, t] * (s - centre[m, t])))
+                away, known = s - centre[m, t], y[rows, t] - mean[t]
+                seen = x - offset[m, t] - slope[m, t] * mean[t]
+                least = _LEAST_SHARE * np.average(seen**2, weights=w) + _LEAST_VARIANCE
+                log_noise[m, t], power[m, t] = fit_noise(known, seen, away, slope[m, t], variance[t], w, least)
+                error = seen - slope[m, t] * known
+                errors[rows, m] = error * np.exp(-0.5 * (log_noise[m, t] + power[m, t] * away))
             if self.dependent:
                 correlation[t] = shrunk_correlation(errors, present, weight)
         self.learn(
@@ -262,7 +310,20 @@ class GaussianRule(Learned):
             high=high,
             correlation=correlation,
         )
+        self._fit_spread(torch.from_numpy(np.asarray(opinions, dtype=np.float64)), y, torch.from_numpy(present), weight)
         return self
+
+    def _fit_spread(self, opinions: Tensor, y: np.ndarray, present: Tensor, weight: np.ndarray) -> None:
+        """Calibrate the variance of the fused numbers of samples that have any modality."""
+        device = self.spread.device
+        opinions, present = opinions.to(device), present.to(device)
+        mean, variance, weights = gaussian_posterior(self.measure(opinions, present), present)
+        away = self._mean_deviation(opinions, present, weights).cpu().numpy()
+        errors = (y - mean.cpu().numpy()) / variance.sqrt().cpu().numpy()
+        rows = np.flatnonzero(present.any(dim=1).cpu().numpy() & (weight > 0))
+        if len(rows) >= _MIN_SAMPLES:
+            each = [fit_spread(errors[rows, t], away[rows, t], weight[rows]) for t in range(self.targets)]
+            self.learn(spread=np.array(each).T)
 
 
 def _line(y: np.ndarray, x: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTION, REFERENCES
 from consilience.bayes.bayes_rule import BayesRule, precise_dtype
 from consilience.bayes.gaussian_flags import all_sound_log_odds, flag_posterior, mixture_moments, set_evidence
-from consilience.bayes.gaussian_fusion import GaussianRule, gaussian_posterior, split_gaussian
+from consilience.bayes.gaussian_fusion import GaussianRule, split_gaussian
 from consilience.bayes.kappa import Kappa
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.pair_consistency import Views
@@ -175,16 +175,16 @@ class BayesRobust(SeparateExperts):
 
     def _fuse_numbers(self, rule: GaussianRule, raw: Tensor, present: Tensor, signals: Signals) -> Prediction:
         """The prediction of a regression from Gaussian opinions `[n, modality, 2·target]`."""
-        rho, measured = bounded(signals.sound) * present, rule.measure(raw, present)
-        evidence = set_evidence(measured, present, rho)
+        rho = bounded(signals.sound) * present
+        evidence = set_evidence(rule.measure(raw, present), present, rho)
         robust_mean, robust_variance, trust = flag_posterior(evidence, present, rho)
-        mean, variance, _ = gaussian_posterior(measured, present)
+        mean, log_variance = split_gaussian(rule(raw, present))
         cautious = bounded(signals.sound, cap=ALL_SOUND_CAP)
         sound = torch.sigmoid(self.alarm(all_sound_log_odds(evidence, present, cautious)))
         output, variance = mixture_moments(
             torch.stack([sound, 1 - sound], dim=1),
             torch.stack([mean, robust_mean], dim=1),
-            torch.stack([variance, robust_variance], dim=1),
+            torch.stack([log_variance.exp(), robust_variance], dim=1),
         )
         numbers, log_variances = split_gaussian(raw)
         dtype = torch.promote_types(raw.dtype, torch.float32)
