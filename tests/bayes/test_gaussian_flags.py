@@ -8,7 +8,7 @@ import torch
 from scipy.stats import multivariate_normal, norm
 
 from consilience.bayes import gaussian_flags
-from consilience.bayes.gaussian_flags import all_sound_log_odds, flag_posterior, mixture_moments, set_evidence
+from consilience.bayes.gaussian_flags import Temper, all_sound_log_odds, flag_posterior, mixture_moments, set_evidence
 from consilience.bayes.gaussian_fusion import Measurements, gaussian_posterior
 
 
@@ -149,3 +149,24 @@ def test_moments_of_a_mixture():
     first = rng.random(200000) < 0.2
     drawn = np.where(first, rng.normal(1, 2, 200000), rng.normal(-2, 0.5, 200000))
     assert (mean.item(), variance.item()) == pytest.approx((drawn.mean(), drawn.var()), rel=0.02)
+
+
+def test_heavy_tails_of_sound_samples_are_tempered():
+    rng = np.random.default_rng(0)
+    present, rho = torch.ones(4000, 3, dtype=torch.bool), torch.full((4000, 3), 0.99).double()
+    y = rng.normal(size=(4000, 1, 1))
+    powers = []
+    for errors in (rng.normal(size=(4000, 1, 3)), rng.standard_t(2, size=(4000, 1, 3))):
+        measured = Measurements(
+            torch.from_numpy(y + errors),
+            torch.ones(4000, 1, 3).double(),
+            torch.eye(3)[None].double(),
+            torch.zeros(1).double(),
+            torch.ones(1).double(),
+        )
+        evidence = set_evidence(measured, present, rho)
+        temper = Temper().double().fit(evidence, present)
+        powers.append(temper.eta.item())
+        tempered = temper(evidence).log_density
+        assert ((tempered.amax(dim=1) - tempered[:, -1]) > 2).double().mean().item() == pytest.approx(0.005, abs=0.001)
+    assert powers[1] < 0.3 < 0.5 < powers[0] <= 1

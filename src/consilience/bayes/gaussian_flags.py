@@ -8,6 +8,9 @@ sound modalities and ρ_m the probability that m is sound given its input,
 
 The result is the mixture over F of the Gaussians that F alone gives, of which the mean and variance are kept. A number
 far from all targets is therefore ignored, and so is one that contradicts the others.
+
+Errors with heavier tails than a Gaussian's would make sound samples look contradictory. The densities are therefore
+raised to a power η ≤ 1, learned from sound samples.
 """
 
 from __future__ import annotations
@@ -20,11 +23,15 @@ import torch
 from torch import Tensor
 
 from consilience.bayes.gaussian_fusion import Measurements, invert_subsets
+from consilience.bayes.learned_buffers import Learned
 
 # Up to so many modalities the sum is over all 2^modalities sets, beyond over the modalities + 1 nested ones.
 MAX_MODALITIES = 10
 _BROKEN_SPREAD = 3.0
 _MAX_LOG_ODDS = 50.0
+# In all but this share of sound samples, no other set may explain the numbers better than the set of all, by more than
+# this log-density.
+_RARE, _MOST_AGAINST = 0.005, 2.0
 
 
 class SetEvidence(NamedTuple):
@@ -70,6 +77,28 @@ def set_evidence(measured: Measurements, present: Tensor, rho: Tensor) -> SetEvi
     possible = (present[:, None] | ~chosen).all(dim=2)
     log_density = torch.where(possible, log_density, -torch.inf)
     return SetEvidence(chosen, measured.mean + hd / precision, 1 / precision, log_density)
+
+
+class Temper(Learned):
+    """The power η of the densities. 1 before `fit`."""
+
+    eta: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learn(eta=torch.tensor(1.0))
+
+    def fit(self, evidence: SetEvidence, present: Tensor) -> Temper:
+        """Learn from the evidence of sound samples, out-of-fold, and which of their modalities are present."""
+        everything = (evidence.sets == present[:, None]).all(dim=2)
+        of_all = torch.where(everything, evidence.log_density, -torch.inf).amax(dim=1)
+        against = (evidence.log_density.amax(dim=1) - of_all).quantile(1 - _RARE)
+        self.learn(eta=min(1.0, _MOST_AGAINST / max(float(against), 1e-12)))
+        return self
+
+    def forward(self, evidence: SetEvidence) -> SetEvidence:
+        """The same evidence with tempered densities."""
+        return evidence._replace(log_density=self.eta.to(evidence.log_density) * evidence.log_density)
 
 
 def log_weights(evidence: SetEvidence, present: Tensor, rho: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTION, REFERENCES
 from consilience.bayes.bayes_rule import BayesRule, precise_dtype
-from consilience.bayes.gaussian_flags import all_sound_log_odds, flag_posterior, mixture_moments, set_evidence
+from consilience.bayes.gaussian_flags import Temper, all_sound_log_odds, flag_posterior, mixture_moments, set_evidence
 from consilience.bayes.gaussian_fusion import GaussianRule, split_gaussian
 from consilience.bayes.kappa import Kappa
 from consilience.bayes.learned_buffers import Learned
@@ -139,7 +139,7 @@ class BayesRobust(SeparateExperts):
             self.rule = BayesRule(len(self.names), outputs, kappa=kappa)
             self.gain, self.gate = Gain(), TrustGate(len(self.names))
         else:
-            self.rule = GaussianRule(len(self.names), outputs, dependent=kappa != "none")
+            self.rule, self.temper = GaussianRule(len(self.names), outputs, dependent=kappa != "none"), Temper()
         self.alarm = Alarm()
         sizes = [view_size(seen, self.experts[name].encoder.width) for name, seen in spec.modalities.items()]
         exact = [is_numeric(seen) for seen in spec.modalities.values()]
@@ -176,7 +176,7 @@ class BayesRobust(SeparateExperts):
     def _fuse_numbers(self, rule: GaussianRule, raw: Tensor, present: Tensor, signals: Signals) -> Prediction:
         """The prediction of a regression from Gaussian opinions `[n, modality, 2·target]`."""
         rho = bounded(signals.sound) * present
-        evidence = set_evidence(rule.measure(raw, present), present, rho)
+        evidence = self.temper(set_evidence(rule.measure(raw, present), present, rho))
         robust_mean, robust_variance, trust = flag_posterior(evidence, present, rho)
         mean, log_variance = split_gaussian(rule(raw, present))
         cautious = bounded(signals.sound, cap=ALL_SOUND_CAP)
@@ -270,7 +270,8 @@ class BayesRobust(SeparateExperts):
         signals = self.reliability.fit(views, order * _TARGET_GROUPS // len(y), present, fold_of)
         there, cautious = torch.from_numpy(present), bounded(signals.sound, cap=ALL_SOUND_CAP)
         evidence = set_evidence(rule.measure(torch.from_numpy(opinions), there), there, cautious)
-        self.alarm.fit(all_sound_log_odds(evidence, there, cautious))
+        self.temper.fit(evidence, there)
+        self.alarm.fit(all_sound_log_odds(self.temper(evidence), there, cautious))
 
     def _spoilt(self, samples: Samples, seed: int) -> list[Samples]:
         """Copies of the training samples, each spoilt by other faults."""
