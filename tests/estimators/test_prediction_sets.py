@@ -286,3 +286,23 @@ def test_bad_input(late, known, new):
     for wrong in (1, "folds", 0.5):
         with pytest.raises(InputError, match="calibration"):
             FusionClassifier("late", calibration=wrong, **QUICK).fit(*draw(60, 0)[:2])
+
+
+@pytest.mark.parametrize("name", ["bayes", "bayes-robust"])
+def test_intervals_of_methods_that_predict_variances_are_in_proportion_to_them(name, known, new):
+    X, _, number = draw(300, 0)
+    model = FusionRegressor(name, settings={"folds": 2}, **QUICK).fit(X, number).calibrate(known[0], known[2])
+    ends = model.predict_interval(new[0], 0.8, "normalised")
+    deviation = np.sqrt(model.full_prediction(new[0]).extra["variance"].numpy()[:, 0])
+    ratio = (ends[:, 1] - ends[:, 0]) / deviation
+    assert ratio == pytest.approx(ratio[0], rel=1e-3)
+    assert abs(interval_coverage(new[2], ends) - 0.8) < 4 * np.sqrt(2 * 0.8 * 0.2 / N)
+    alone = model.predict_interval(new[0], 0.8, "normalised", present=only("bad"))
+    assert np.median(np.ptp(alone, axis=1)) > np.median(np.ptp(ends, axis=1))
+
+
+def test_bayes_calibrates_intervals_by_its_own_cross_fitting(new):
+    X, _, number = draw(300, 0)
+    model = FusionRegressor("bayes", settings={"folds": 2}, validation=None, **QUICK).fit(X, number)
+    for score in ("absolute", "normalised"):  # 300 calibration samples, and experts of half of the data
+        assert interval_coverage(new[2], model.predict_interval(new[0], 0.8, score)) == pytest.approx(0.8, abs=0.12)

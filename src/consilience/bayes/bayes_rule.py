@@ -144,7 +144,7 @@ class BayesRule(Learned):
         return in_pieces(self._calibrate, self._rows_of_a_piece, opinions, present)
 
     def _calibrate(self, opinions: Tensor, present: Tensor) -> Tensor:
-        logits = opinions.to(_precise_dtype(opinions))
+        logits = opinions.to(precise_dtype(opinions))
         logits = torch.where(present[:, :, None], logits, 0.0)
         log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None]) + self.shift.to(logits)
         z = calibrate(log_p, self.temperature.to(logits), self.bias.to(logits)).log_softmax(2)
@@ -153,7 +153,7 @@ class BayesRule(Learned):
 
     def expert_weights(self, present: Tensor) -> Tensor:
         """The weight of each expert's calibrated evidence: `[n, modality]`, 0 where missing."""
-        dtype = _precise_dtype(present)
+        dtype = precise_dtype(present)
         return expert_weights(self.weights.to(dtype), present) if self.dependent else present.to(dtype)
 
     def fit(
@@ -306,6 +306,6 @@ def _find_floor(log_p: np.ndarray, present: np.ndarray) -> np.ndarray:
     return floor
 
 
-def _precise_dtype(values: Tensor) -> torch.dtype:
+def precise_dtype(values: Tensor) -> torch.dtype:
     """float64, or float32 on a device that has no float64."""
     return torch.float32 if values.device.type == "mps" else torch.float64

@@ -28,7 +28,7 @@ from consilience.bayes.reliability import Signals, all_sound, gain, log_mixture,
 from consilience.bayes.score_density import CAP, FLOOR, bounded
 
 # The cap on P(sound) of a modality where P(all are sound) is computed.
-_ALL_SOUND_CAP = 0.99
+ALL_SOUND_CAP = 0.99
 _HIDDEN = 16
 _MAX_LOG_TEMPERATURE = 3.0
 _LEAST_RHO, _MOST_RHO = 1e-4, 0.999
@@ -213,7 +213,7 @@ def _signed_log(values: Tensor) -> Tensor:
 def fixed_log_odds(opinions: Opinions) -> Tensor:
     """The log-odds `[n]` that no modality is broken, by the fixed map."""
     log_p, log_prior, present, signals = opinions
-    rho = bounded(signals.sound, FLOOR, _ALL_SOUND_CAP) * present
+    rho = bounded(signals.sound, FLOOR, ALL_SOUND_CAP) * present
     p = all_sound(log_p, log_prior, rho, present)
     inside = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps)
     return inside.log() - (-inside).log1p()

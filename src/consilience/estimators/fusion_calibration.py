@@ -14,7 +14,14 @@ from consilience.core.settings import Interval
 from consilience.core.targets import check_numbers
 from consilience.estimators.prediction_sets import Calibrated
 from consilience.estimators.sklearn_parameters import check_fitted
-from consilience.evaluation.conformal_outputs import Outputs, Predict, expert_spread, log_softmax, mean_reliability
+from consilience.evaluation.conformal_outputs import (
+    Outputs,
+    Predict,
+    expert_spread,
+    log_softmax,
+    mean_reliability,
+    predicted_spread,
+)
 from consilience.training import Model
 from consilience.training.trainer import split_folds
 
@@ -42,7 +49,9 @@ class CalibratesFusion(Calibrated):
             outputs = self._as_outputs(prediction.output)._replace(reliability=reliability)
         else:
             spread = None
-            if prediction.opinions is not None:
+            if "variance" in prediction.extra:
+                spread = predicted_spread(prediction.extra["variance"].double().numpy(), task)
+            elif prediction.opinions is not None:
                 spread = expert_spread(prediction.opinions.double().numpy(), used, task)
             outputs = self._as_outputs(prediction.output)._replace(spread=spread)
         return outputs, samples.present_among(self.modalities_)
@@ -96,7 +105,9 @@ class CalibratesFusion(Calibrated):
             def held_out(rows: np.ndarray, mask: np.ndarray) -> Outputs:
                 output = method.held_out_output(rows, mask)
                 assert output is not None
-                return self._as_outputs(output)
+                variance = method.held_out_variance(rows, mask)
+                spread = None if variance is None else predicted_spread(variance.numpy(), self.model_.task)
+                return self._as_outputs(output)._replace(spread=spread)
 
             self._collect_weighted(train, held_out, "cross-fitting")
         elif validation is not None:

@@ -158,7 +158,8 @@ class PredictsIntervals(Calibrated):
             X: Samples, as for `predict`.
             coverage: Above 0 and below 1.
             score: "absolute": intervals of one width for each pattern of present modalities; "normalised": wider where
-                the method's experts disagree, for methods that have experts.
+                the method predicts a larger variance (bayes, bayes-robust), or where its experts disagree, for other
+                methods that have experts.
             present: Booleans `[n, modality]`; False: missing.
 
         Returns:

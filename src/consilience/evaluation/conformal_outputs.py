@@ -23,7 +23,8 @@ class Outputs(NamedTuple):
     Attributes:
         values: Log-probabilities `[k, class]`, or numbers in the user's units `[k, target]`.
         reliability: The mean probability that a present modality is sound `[k]`, where the method estimates it.
-        spread: How far the experts' numbers differ `[k, target]`, where the method has experts.
+        spread: The standard deviation of the numbers `[k, target]` where the method predicts it, or how far the
+            experts' numbers differ, where the method has experts.
     """
 
     values: np.ndarray
@@ -69,6 +70,16 @@ def expert_spread(opinions: np.ndarray, present: np.ndarray, task: Task) -> np.n
     mean = kept.sum(axis=1) / count
     variance = np.where(there, (kept - mean[:, None]) ** 2, 0.0).sum(axis=1) / count
     return (np.sqrt(variance) + _LEAST_SPREAD) * task.scale
+
+
+def predicted_spread(variance: np.ndarray, task: Task) -> np.ndarray:
+    """The standard deviations `[k, target]` of numbers with these standardised variances, in the user's units.
+
+    >>> predicted_spread(np.array([[0.25]]), Task("regression", 1, mean=np.zeros(1), scale=np.array([10.0])))
+    array([[5.]])
+    """
+    assert task.scale is not None
+    return np.sqrt(variance) * task.scale
 
 
 def score_classes(predict: Predict, y: np.ndarray) -> Evaluate:

@@ -124,6 +124,10 @@ class Method(DeclaredSettings, nn.Module):
         """
         return None
 
+    def held_out_variance(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """Return the variances `[k, target]` of the numbers that `held_out_output` returns, if the method has them."""
+        return None
+
     def forget_held_out(self) -> None:
         """Free what `held_out_output` needs."""
 

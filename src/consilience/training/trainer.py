@@ -34,8 +34,8 @@ from consilience.training.weight_averaging import WeightAveraging
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-# What is kept of the `extra` of predictions, `[batch, modality]`.
-_KEPT = ("reliability",)
+# What is kept of the `extra` of predictions: `[batch, modality]` and `[batch, target]`.
+_KEPT = ("reliability", "variance")
 
 
 @dataclass
@@ -219,7 +219,7 @@ def check_set(role: str, samples: Samples, needs_targets: bool = True) -> None:
 def predict(module: Method, loader: BatchLoader, batch_size: int) -> Prediction:
     """Return output, opinions, weights and joint representation for every sample of a loader, on the CPU.
 
-    Of `extra` only the reliability of each modality is kept.
+    Of `extra` only the reliability of each modality and the variance of each target are kept.
     """
     module.eval()
     parts = []

@@ -9,19 +9,21 @@ import torch
 from torch import Tensor
 
 from consilience.bayes.bayes_rule import BayesRule, Calibration
+from consilience.bayes.gaussian_fusion import GaussianRule, split_gaussian
 from consilience.bayes.kappa import Kappa
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.settings import Interval
-from consilience.methods import Prediction, Spec, register
-from consilience.methods.opinions.unimodal import SeparateExperts
+from consilience.methods import Prediction, Spec, Step, register
+from consilience.methods.opinions.gaussian_expert import GaussianExpert, expert_spread_losses
+from consilience.methods.opinions.unimodal import SeparateExperts, Unimodal
 from consilience.training import Trainer
 
 Folds = Annotated[int, Interval(2)]
 
 
 class RuleData(NamedTuple):
-    """What a rule is learned from: opinions `[n, modality, class]`, y `[n]`, present `[n, modality]`, weight `[n]`."""
+    """What a rule is learned from: opinions `[n, modality, output]`, y, present `[n, modality]`, weight `[n]`."""
 
     opinions: np.ndarray
     y: np.ndarray
@@ -49,14 +51,21 @@ class Bayes(SeparateExperts):
     missing, down to the one calibrated expert that is left. The weights of a prediction are those of the experts'
     calibrated evidence: they depend on which modalities are present, not on the opinions.
 
+    For a regression each expert predicts a number and the variance of its error. Both are calibrated out-of-fold, and
+    the numbers x_m are combined as dependent Gaussian measurements of y, with the training targets as the prior (see
+    `bayes.gaussian_fusion`). Σ has the calibrated variances and the shrunk correlation R of the experts' errors.
+
+        1/v = 1/v_0 + 1ᵀΣ_S⁻¹1         E[y | x_S] = v (m_0/v_0 + 1ᵀΣ_S⁻¹x_S)
+
+    The weights of a prediction are then those of the x_m in the mean, and `extra["variance"]` is v.
+
     Args:
-        kappa: How dependence between experts is modelled: "gaussian", "copula", or "none" for independence.
-        calibration: Of each expert: "temperature"; "robust", a temperature and a share of uninformative opinions;
-            "bias", a temperature and a bias per class; or None.
+        kappa: How dependence between experts is modelled: "gaussian", "copula", or "none" for independence. For a
+            regression the first two are the same: both estimate R.
+        calibration: Of each expert of a classification: "temperature"; "robust", a temperature and a share of
+            uninformative opinions; "bias", a temperature and a bias per class; or None.
         folds: Folds of the cross-fitting by which all of this is learned.
     """
-
-    tasks = ("classification",)
 
     def __init__(
         self,
@@ -66,19 +75,31 @@ class Bayes(SeparateExperts):
         calibration: Calibration | None = "temperature",
         folds: Folds = 3,
     ):
-        super().__init__(spec)
-        self.folds = folds
-        self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa, calibration=calibration)
+        super().__init__(spec, Unimodal if spec.task.classification else GaussianExpert)
+        self.folds, self.kappa, self.calibration = folds, kappa, calibration
+        self.rule = self._build_rule()
         # Training data of the rule, the samples' rows and folds; and the rules of the folds, if they were asked for.
         self._held_out: tuple[RuleData, np.ndarray, np.ndarray] | None = None
-        self._fold_rules: list[BayesRule] | None = None
+        self._fold_rules: list[BayesRule | GaussianRule] | None = None
 
     def forward(self, batch: Batch) -> Prediction:
         """Collect every expert's opinion, then apply the rule."""
         opinions = torch.stack([expert(batch).output for expert in self.experts.values()], dim=1)
-        output = self.rule(opinions, batch.present).to(torch.promote_types(opinions.dtype, torch.float32))
-        weights = self.rule.expert_weights(batch.present).to(output.dtype)
-        return Prediction(output, opinions=opinions, weights=weights)
+        dtype = torch.promote_types(opinions.dtype, torch.float32)
+        if isinstance(self.rule, BayesRule):
+            output = self.rule(opinions, batch.present).to(dtype)
+            weights = self.rule.expert_weights(batch.present).to(dtype)
+            return Prediction(output, opinions=opinions, weights=weights)
+        fused, weights = self.rule.fuse(opinions, batch.present)
+        output, log_variance = split_gaussian(fused)
+        numbers, log_variances = split_gaussian(opinions)
+        extra = {"variance": log_variance.exp().to(dtype), "log_variances": log_variances}
+        return Prediction(output.to(dtype), opinions=numbers, weights=weights.to(dtype), extra=extra)
+
+    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
+        """Each expert's own loss, and that of its variances in a regression."""
+        losses = super().objective(prediction, batch, step)
+        return losses if self.task.classification else losses | expert_spread_losses(self.names, prediction, batch)
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert, cross-fit it for as many epochs as it took, and learn the rule from those opinions.
@@ -103,33 +124,46 @@ class Bayes(SeparateExperts):
 
     def held_out_output(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
         """Out-of-fold opinions, fused by rules learned from the other folds; zeros for samples of weight 0."""
+        output = self._fuse_held_out(rows, present)
+        return output if output is None or self.task.classification else split_gaussian(output)[0]
+
+    def held_out_variance(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """The variances of the fused numbers of a regression; ones for samples of weight 0."""
+        output = None if self.task.classification else self._fuse_held_out(rows, present)
+        return None if output is None else split_gaussian(output)[1].exp()
+
+    def forget_held_out(self) -> None:
+        """Free the out-of-fold opinions and the folds' rules."""
+        self._held_out = self._fold_rules = None
+
+    def _build_rule(self) -> BayesRule | GaussianRule:
+        if self.task.classification:
+            return BayesRule(len(self.names), self.task.outputs, kappa=self.kappa, calibration=self.calibration)
+        return GaussianRule(len(self.names), self.task.outputs, dependent=self.kappa != "none")
+
+    def _fuse_held_out(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """Out-of-fold opinions on rows `[k]` in the form that the rule returns; zeros for samples of weight 0."""
         if self._held_out is None:
             return None
         if self._fold_rules is None:
             self._fold_rules = self._fit_fold_rules()
         learned, known, fold_of = self._held_out
         place = np.searchsorted(known, rows).clip(max=len(known) - 1)
-        output = torch.zeros(len(rows), self.task.outputs, dtype=torch.float64)
+        output = torch.zeros(len(rows), learned.opinions.shape[2], dtype=torch.float64)
         for fold, rule in enumerate(self._fold_rules):
             chosen = np.flatnonzero((fold_of[place] == fold) & (known[place] == rows))
             opinions, there = learned.opinions[place[chosen]], present[chosen] & learned.present[place[chosen]]
             output[chosen] = rule(torch.from_numpy(opinions), torch.from_numpy(there)).double()
         return output
 
-    def forget_held_out(self) -> None:
-        """Free the out-of-fold opinions and the folds' rules."""
-        self._held_out = self._fold_rules = None
-
-    def _fit_fold_rules(self) -> list[BayesRule]:
+    def _fit_fold_rules(self) -> list[BayesRule | GaussianRule]:
         """One rule for each fold, learned from the opinions of the others."""
         assert self._held_out is not None
         learned, _, fold_of = self._held_out
         rules = []
         for fold in range(self.folds):
             others = np.flatnonzero(fold_of != fold)
-            rule = BayesRule(
-                len(self.names), self.task.outputs, kappa=self.rule.kappa, calibration=self.rule.calibration
-            ).double()
+            rule = self._build_rule().double()
             weight = None if learned.weight is None else learned.weight[others]
             rules.append(rule.fit(*(values[others] for values in learned[:3]), weight=weight))
         return rules

@@ -12,27 +12,35 @@ from torch import Tensor
 
 from consilience.bayes.alarm import Alarm
 from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTION, REFERENCES
-from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.bayes_rule import BayesRule, precise_dtype
+from consilience.bayes.gaussian_flags import Temper, all_sound_log_odds, flag_posterior, mixture_moments, set_evidence
+from consilience.bayes.gaussian_fusion import GaussianRule, split_gaussian
 from consilience.bayes.kappa import Kappa
 from consilience.bayes.learned_buffers import Learned
-from consilience.bayes.reliability import Reliability, fit_kappa
+from consilience.bayes.pair_consistency import Views
+from consilience.bayes.reliability import Reliability, Signals, fit_kappa
 from consilience.bayes.score_density import bounded
-from consilience.bayes.trust_gate import Opinions, TrustGate, mixed
+from consilience.bayes.trust_gate import ALL_SOUND_CAP, Opinions, TrustGate, mixed
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.corruption import Corruptor
 from consilience.corruption.random_faults import FAULTS, check_faults, spoil
-from consilience.methods import Method, Prediction, Spec, register
+from consilience.methods import Method, Prediction, Spec, Step, register
 from consilience.methods.opinions.bayes import Folds
+from consilience.methods.opinions.gaussian_expert import GaussianExpert, expert_spread_losses
 from consilience.methods.opinions.modality_views import is_numeric, view, view_size
-from consilience.methods.opinions.unimodal import SeparateExperts
+from consilience.methods.opinions.unimodal import SeparateExperts, Unimodal
 from consilience.training import Trainer
 
 # Training samples that reliability is learned from; more would cost memory and add little.
 _ROWS = 4000
 # Spoilt samples from which trust is learned, at most this many of each training sample and bytes of all.
 _SPOILT, _COPIES, _SPOILT_BYTES = 4000, 10, 2**28
+# The targets of a regression in so many groups take the place of classes where inputs are compared with class means.
+_TARGET_GROUPS = 5
+# Of experts of classes, in standard deviations: it costs no clean accuracy there.
+_NOISE = 0.5
 
 
 class Gain(Learned):
@@ -66,17 +74,24 @@ class BayesRobust(SeparateExperts):
     tokens. The weights of a prediction are P(sound | inputs and opinions), `extra["reliability"]` is P(sound | inputs);
     both are divided by the temperature of the opinion if that is above 1.
 
+    For a regression the experts predict Gaussians that are calibrated and combined as in `bayes`. The number of a
+    broken modality is independent of the target. The Gaussians of all sets F of modalities that may be sound are mixed,
+    for up to ten modalities (see `bayes.gaussian_flags`); ρ is the fixed map, and `extra["variance"]` is the variance.
+
+        p(y | x_S) = Σ_{F⊆S} P(F | x_S) N(y; mean_F, v_F)         P(F) = Π_{m∈F} ρ_m · Π_{m∈S∖F} (1 − ρ_m)
+
     Args:
         kappa: How dependence between experts is modelled, as for `bayes`.
         folds: Folds of the cross-fitting by which all of this is learned.
         pairs: Whether to look for swapped modalities, among up to ten.
         references: Training inputs of each modality that are kept to measure distances from.
-        faults: The corruptions that spoil training samples for the network of ρ; none ([]): the fixed map.
+        faults: The corruptions that spoil training samples for the network of ρ; none ([]): the fixed map, which a
+            regression always has.
         noise: Experts of vectors are trained with Gaussian noise of up to this many standard deviations, unless
-            `augment` of the training is set. It keeps them useful where everything is a little noisy.
+            `augment` of the training is set. It keeps them useful where everything is a little noisy. None: 0.5 for
+            classes, and 0 for a regression, where it can cost much.
     """
 
-    tasks = ("classification",)
     weights_are_reliabilities = True
 
     def __init__(
@@ -88,17 +103,24 @@ class BayesRobust(SeparateExperts):
         pairs: bool = True,
         references: PositiveInt = REFERENCES,
         faults: Sequence[str] = tuple(FAULTS),
-        noise: NonNegativeFloat = 0.5,
+        noise: NonNegativeFloat | None = None,
     ):
-        super().__init__(spec)
-        self.folds, self.faults, self.noise = folds, check_faults(faults), noise
-        self.rule = BayesRule(len(self.names), spec.task.outputs, kappa=kappa)
-        self.gain, self.gate, self.alarm = Gain(), TrustGate(len(self.names)), Alarm()
+        classification, outputs = spec.task.classification, spec.task.outputs
+        super().__init__(spec, Unimodal if classification else GaussianExpert)
+        self.folds, self.faults = folds, check_faults(faults)
+        self.noise = (_NOISE if spec.task.classification else 0.0) if noise is None else noise
+        self.rule: BayesRule | GaussianRule
+        if classification:
+            self.rule = BayesRule(len(self.names), outputs, kappa=kappa)
+            self.gain, self.gate = Gain(), TrustGate(len(self.names))
+        else:
+            self.rule, self.temper = GaussianRule(len(self.names), outputs, dependent=kappa != "none"), Temper()
+        self.alarm = Alarm()
         sizes = [view_size(seen, self.experts[name].encoder.width) for name, seen in spec.modalities.items()]
         exact = [is_numeric(seen) for seen in spec.modalities.values()]
         self.reliability = Reliability(
             sizes,
-            spec.task.outputs,
+            outputs if classification else _TARGET_GROUPS,
             pairs=pairs,
             references=references,
             resolution=[INPUT_RESOLUTION if numbers else FEATURE_RESOLUTION for numbers in exact],
@@ -108,11 +130,14 @@ class BayesRobust(SeparateExperts):
         """Collect every expert's opinion, compute each modality's reliability, fuse."""
         predictions = [expert(batch) for expert in self.experts.values()]
         raw = torch.stack([prediction.output for prediction in predictions], dim=1)
-        log_p = self.rule.calibrated(raw, batch.present)
         with torch.no_grad():
+            dtype = precise_dtype(raw)
             pairs = zip(self.spec.modalities.values(), predictions)
-            views = [view(modality, batch, prediction.joint, log_p.dtype) for modality, prediction in pairs]
+            views = [view(modality, batch, prediction.joint, dtype) for modality, prediction in pairs]
             signals = self.reliability.signals(views, batch.present)
+        if isinstance(self.rule, GaussianRule):
+            return self._fuse_numbers(self.rule, raw, batch.present, signals)
+        log_p = self.rule.calibrated(raw, batch.present)
         seen = Opinions(log_p, self.rule.prior.to(log_p).log(), batch.present, signals)
         graded = self.gate(seen, self.gain.kappa.to(log_p))
         output = mixed(self.alarm(graded.log_odds), self.rule(raw, batch.present), graded.log_posterior)
@@ -121,6 +146,29 @@ class BayesRobust(SeparateExperts):
         return Prediction(
             output.to(dtype), opinions=raw, weights=trust.to(dtype), extra={"reliability": graded.reliability.to(dtype)}
         )
+
+    def _fuse_numbers(self, rule: GaussianRule, raw: Tensor, present: Tensor, signals: Signals) -> Prediction:
+        """The prediction of a regression from Gaussian opinions `[n, modality, 2·target]`."""
+        rho = bounded(signals.sound) * present
+        evidence = self.temper(set_evidence(rule.measure(raw, present), present, rho))
+        robust_mean, robust_variance, trust = flag_posterior(evidence, present, rho)
+        mean, log_variance = split_gaussian(rule(raw, present))
+        cautious = bounded(signals.sound, cap=ALL_SOUND_CAP)
+        sound = torch.sigmoid(self.alarm(all_sound_log_odds(evidence, present, cautious)))
+        output, variance = mixture_moments(
+            torch.stack([sound, 1 - sound], dim=1),
+            torch.stack([mean, robust_mean], dim=1),
+            torch.stack([log_variance.exp(), robust_variance], dim=1),
+        )
+        numbers, log_variances = split_gaussian(raw)
+        dtype = torch.promote_types(raw.dtype, torch.float32)
+        extra = {"reliability": rho.to(dtype), "variance": variance.to(dtype), "log_variances": log_variances}
+        return Prediction(output.to(dtype), opinions=numbers, weights=trust.to(dtype), extra=extra)
+
+    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
+        """Each expert's own loss, and that of its variances in a regression."""
+        losses = super().objective(prediction, batch, step)
+        return losses if self.task.classification else losses | expert_spread_losses(self.names, prediction, batch)
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert, cross-fit it for as many epochs as it took, calibrate, and learn the reliabilities.
@@ -147,7 +195,7 @@ class BayesRobust(SeparateExperts):
         fold_experts: Sequence[Sequence[Method]],
         fold_of: np.ndarray,
     ) -> None:
-        """Learn everything but the experts from out-of-fold opinions `[n, modality, class]` and fold_of `[n]`."""
+        """Learn everything but the experts from out-of-fold opinions `[n, modality, output]` and fold_of `[n]`."""
         assert train.y is not None
         self.to(next(self.parameters()).dtype)  # in 64 bits if the experts are, as a loaded model will be
         weight = np.ones(len(train)) if train.weight is None else train.weight
@@ -157,6 +205,10 @@ class BayesRobust(SeparateExperts):
         if len(rows) > _ROWS:
             rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, _ROWS, replace=False))
         opinions, y, weight, fold_of, samples = opinions[rows], y[rows], weight[rows], fold_of[rows], train.select(rows)
+        if isinstance(self.rule, GaussianRule):
+            views = partial(self._training_views, [samples], trainer, fold_experts, fold_of)
+            self._learn_alarm(self.rule, views, opinions, y, present[rows], fold_of)
+            return
         parts = [samples, *self._spoilt(samples, trainer.seed)]
         views = partial(self._training_views, parts, trainer, fold_experts, fold_of)
         said = [opinions, *(self._held_out(part, trainer, fold_experts, fold_of) for part in parts[1:])]
@@ -177,6 +229,23 @@ class BayesRobust(SeparateExperts):
             targets, weights = torch.from_numpy(np.tile(y, copies)), torch.from_numpy(np.tile(weight, copies))
             self.gate.fit(seen, kappa, self.rule(raw, mask), targets, torch.from_numpy(sound), weights, trainer.seed)
         self.alarm.fit(self.gate(clean, kappa).log_odds)
+
+    def _learn_alarm(
+        self,
+        rule: GaussianRule,
+        views: Views,
+        opinions: np.ndarray,
+        y: np.ndarray,
+        present: np.ndarray,
+        fold_of: np.ndarray,
+    ) -> None:
+        """Learn the reliabilities and the alarm of a regression from out-of-fold opinions and y `[n, target]`."""
+        order = y.mean(axis=1).argsort(kind="stable").argsort()
+        signals = self.reliability.fit(views, order * _TARGET_GROUPS // len(y), present, fold_of)
+        there, cautious = torch.from_numpy(present), bounded(signals.sound, cap=ALL_SOUND_CAP)
+        evidence = set_evidence(rule.measure(torch.from_numpy(opinions), there), there, cautious)
+        self.temper.fit(evidence, there)
+        self.alarm.fit(all_sound_log_odds(self.temper(evidence), there, cautious))
 
     def _spoilt(self, samples: Samples, seed: int) -> list[Samples]:
         """Copies of the training samples, each spoilt by other faults."""

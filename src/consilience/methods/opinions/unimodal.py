@@ -74,12 +74,17 @@ class Unimodal(Method):
 
 
 class SeparateExperts(Method):
-    """A method whose experts are trained alone, one for each modality, before their fusion is learned."""
+    """A method whose experts are trained alone, one for each modality, before their fusion is learned.
 
-    def __init__(self, spec: Spec):
+    Args:
+        spec: The modalities, the task and the encoders.
+        expert: The class of the experts.
+    """
+
+    def __init__(self, spec: Spec, expert: type[Unimodal] = Unimodal):
         super().__init__(spec)
-        self.spec = spec
-        self.experts = PerModality({name: Unimodal(spec, name) for name in spec.modalities})
+        self.spec, self.expert = spec, expert
+        self.experts = PerModality({name: expert(spec, name) for name in spec.modalities})
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """Each expert's own loss, for a training loop of the user's; `fit` trains them one by one."""
@@ -93,7 +98,7 @@ class SeparateExperts(Method):
         """Train one expert after the other, and cross-fit each for as many epochs as that took.
 
         Yields:
-            Out-of-fold opinions `[n, class]`, the experts of the folds, and each sample's fold `[n]`. An interruption
+            Out-of-fold opinions `[n, output]`, the experts of the folds, and each sample's fold `[n]`. An interruption
             ends the iteration early.
         """
         for name, expert in self.experts.items():
@@ -102,7 +107,7 @@ class SeparateExperts(Method):
                 return
             same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
             try:
-                held_out, fold_experts, fold_of = same.cross_fit(partial(Unimodal, self.spec, name), train, folds)
+                held_out, fold_experts, fold_of = same.cross_fit(partial(self.expert, self.spec, name), train, folds)
             except KeyboardInterrupt:
                 if trainer.on_interrupt == "raise":
                     raise
