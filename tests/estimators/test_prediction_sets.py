@@ -285,3 +285,12 @@ def test_bad_input(late, known, new):
     for wrong in (1, "folds", 0.5):
         with pytest.raises(InputError, match="calibration"):
             FusionClassifier("late", calibration=wrong, **QUICK).fit(*draw(60, 0)[:2])
+
+
+@pytest.mark.parametrize(("method", "calibration"), [("late", 2), ("bayes-robust", None)])
+def test_the_largest_seeds_are_allowed(method, calibration):
+    random = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    X = {"a": random.normal(y[:, None], 1, (40, 2)), "b": random.normal(y[:, None], 1, (40, 2))}
+    model = FusionClassifier(method, epochs=1, random_state=2**63 - 1, calibration=calibration).fit(X, y)
+    assert model.predict(X).shape == (40,)

@@ -128,7 +128,8 @@ class CalibratesFusion(Calibrated):
         training = {name: value for name, value in (self.training or {}).items() if name != "checkpoint"}
         models = []
         for fold in range(folds):
-            other = type(self)(**parameters | {"training": training or None, "random_state": seed * folds + fold})
+            own_seed = (seed * folds + fold) % 2**63
+            other = type(self)(**parameters | {"training": training or None, "random_state": own_seed})
             other._fit(train.select(np.flatnonzero(fold_of != fold)), None, None, None, class_weight)
             if any(log.interrupted for log in other.model_.logs):
                 return
