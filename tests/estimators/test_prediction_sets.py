@@ -294,3 +294,13 @@ def test_the_largest_seeds_are_allowed(method, calibration):
     X = {"a": random.normal(y[:, None], 1, (40, 2)), "b": random.normal(y[:, None], 1, (40, 2))}
     model = FusionClassifier(method, epochs=1, random_state=2**63 - 1, calibration=calibration).fit(X, y)
     assert model.predict(X).shape == (40,)
+
+
+def test_class_weights_name_a_class_that_a_fold_lacks():
+    random = np.random.default_rng(0)
+    y = np.array(["a", "b"] * 20)
+    y[0] = "c"  # its only sample: the fold that holds it out does not have the class
+    X = {"x": random.normal(size=(40, 2)), "z": random.normal(size=(40, 2))}
+    weights = {"a": 1.0, "b": 1.0, "c": 3.0}
+    model = FusionClassifier("late", epochs=1, calibration=2, class_weight=weights).fit(X, y)
+    assert model.predict_set(X).shape == (40, 3)
