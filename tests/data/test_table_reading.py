@@ -210,3 +210,12 @@ def test_names_that_polars_expands_are_refused(tmp_path, kind, name):
         with pytest.raises(InputError, match="rename this column"):
             list(table_reading.string_batches(path, name, 10))
     assert read_table(table, ["ab"])["ab"].to_list() == [5.0, 6.0]
+
+
+def test_parquet_of_equal_values_says_how_it_can_be_read(tmp_path):
+    names = [f"c{number}" for number in range(200)]
+    frame = pl.DataFrame({name: np.zeros(700_000, dtype=np.int8) for name in names})
+    frame.write_parquet(tmp_path / "zeros.parquet", compression="uncompressed")
+    with pytest.raises(InputError, match=r"If it is neither, pass polars\.read_parquet\(path\)"):
+        read_table(tmp_path / "zeros.parquet", names)
+    assert read_table(pl.read_parquet(tmp_path / "zeros.parquet"), names).shape == (700_000, 200)

@@ -356,7 +356,9 @@ def _scan_parquet(path: Path) -> polars.LazyFrame:
 
 def _check_parquet(path: Path, columns: Sequence[str]) -> None:
     """Refuse a file whose columns would unpack to far more than its size, or would end the process."""
-    check_unpacked(path.name, 8 * len(columns) * (count_rows(path) or 0), path.stat().st_size)
+    # Equal values take no room in Parquet, compressed or not.
+    frame = "pass polars.read_parquet(path) instead of the path, or save it as CSV"
+    check_unpacked(path.name, 8 * len(columns) * (count_rows(path) or 0), path.stat().st_size, frame)
     try_parquet(path, columns)
 
 
