@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from consilience.comparison import worker_processes
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store, StoreError, store_error
-from consilience.comparison.worker_processes import _Shared
+from consilience.comparison.worker_processes import WorkerPool, _Shared
 from consilience.core.errors import TrainingError
 
 JOBS = [Job(source="digits", method="late", seed=seed, data="", key=f"key{seed}") for seed in range(4)]
@@ -121,6 +122,16 @@ class CannotBeRead:
 
     def __reduce__(self):
         return int, ("no number",)
+
+
+def test_processes_that_die_while_they_are_told_of_many_arrays_end_the_run(store, monkeypatch):
+    monkeypatch.setattr(worker_processes, "_START", "import os; os._exit(3)")
+    many = [np.zeros(1) for _ in range(30_000)]  # more places than a pipe takes before somebody reads them
+    with (
+        pytest.raises(TrainingError, match=r"3 processes in a row ended before .* exit code 3"),
+        WorkerPool(print, JOBS, many, store, 1) as pool,
+    ):
+        list(pool.run(JOBS))
 
 
 @pytest.mark.slow

@@ -192,3 +192,30 @@ def test_what_a_frame_lacks_is_named():
         load_data(frame[:0], target="y", modalities={"m": "a"})
     with pytest.raises(InputError, match=r"option 'n'.*It was given for 'the DataFrame'"):
         load_data(frame, target="y", modalities={"m": "a"}, n=3)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "polars", "pandas"])
+@pytest.mark.parametrize("name", ["*", "^a.*$"])
+def test_names_that_polars_expands_are_refused(tmp_path, kind, name):
+    frame = pl.DataFrame({name: [1.0, 2.0], "ab": [5.0, 6.0]})
+    path = tmp_path / f"table.{kind}"
+    if kind in ("csv", "parquet"):
+        getattr(frame, f"write_{kind}")(path)
+    table = {"polars": frame, "pandas": as_pandas(frame)}.get(kind, path)
+    with pytest.raises(InputError, match="rename this column"):
+        read_table(table, [name])
+    if kind in ("csv", "parquet"):
+        with pytest.raises(InputError, match="rename this column"):
+            list(table_reading.number_batches(path, [name], 10))
+        with pytest.raises(InputError, match="rename this column"):
+            list(table_reading.string_batches(path, name, 10))
+    assert read_table(table, ["ab"])["ab"].to_list() == [5.0, 6.0]
+
+
+def test_parquet_of_equal_values_says_how_it_can_be_read(tmp_path):
+    names = [f"c{number}" for number in range(200)]
+    frame = pl.DataFrame({name: np.zeros(700_000, dtype=np.int8) for name in names})
+    frame.write_parquet(tmp_path / "zeros.parquet", compression="uncompressed")
+    with pytest.raises(InputError, match=r"If it is neither, pass polars\.read_parquet\(path\)"):
+        read_table(tmp_path / "zeros.parquet", names)
+    assert read_table(pl.read_parquet(tmp_path / "zeros.parquet"), names).shape == (700_000, 200)

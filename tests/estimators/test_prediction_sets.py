@@ -306,3 +306,22 @@ def test_bayes_calibrates_intervals_by_its_own_cross_fitting(new):
     model = FusionRegressor("bayes", settings={"folds": 2}, validation=None, **QUICK).fit(X, number)
     for score in ("absolute", "normalised"):  # 300 calibration samples, and experts of half of the data
         assert interval_coverage(new[2], model.predict_interval(new[0], 0.8, score)) == pytest.approx(0.8, abs=0.12)
+
+
+@pytest.mark.parametrize(("method", "calibration"), [("late", 2), ("bayes-robust", None)])
+def test_the_largest_seeds_are_allowed(method, calibration):
+    random = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    X = {"a": random.normal(y[:, None], 1, (40, 2)), "b": random.normal(y[:, None], 1, (40, 2))}
+    model = FusionClassifier(method, epochs=1, random_state=2**63 - 1, calibration=calibration).fit(X, y)
+    assert model.predict(X).shape == (40,)
+
+
+def test_class_weights_name_a_class_that_a_fold_lacks():
+    random = np.random.default_rng(0)
+    y = np.array(["a", "b"] * 20)
+    y[0] = "c"  # its only sample: the fold that holds it out does not have the class
+    X = {"x": random.normal(size=(40, 2)), "z": random.normal(size=(40, 2))}
+    weights = {"a": 1.0, "b": 1.0, "c": 3.0}
+    model = FusionClassifier("late", epochs=1, calibration=2, class_weight=weights).fit(X, y)
+    assert model.predict_set(X).shape == (40, 3)

@@ -67,7 +67,9 @@ def test_the_rules_in_their_order():
     everyone = rule(both * 5 + first * 50, [1, 1])
     assert everyone.rule == "all"
     known = Availability.of(np.array(both * 5 + first * 50, dtype=bool))
-    np.testing.assert_array_equal(known.patterns[everyone.slots], known.present)
+    np.testing.assert_array_equal(
+        known.drawn[everyone.slots - len(known.patterns), everyone.rows], known.present[everyone.rows]
+    )
 
 
 def test_a_pattern_without_a_slot_is_pooled_by_its_number():
@@ -86,3 +88,17 @@ def test_many_modalities_are_looked_up_too():
     present = np.random.default_rng(0).random((30, 70)) < 0.5
     known = Availability.of(present)
     assert known.group(present[3], 1, 1).rule == "own"
+
+
+def test_memory_does_not_grow_with_the_square_of_the_samples():
+    present = np.random.default_rng(0).random((2000, 16)) < 0.7
+    present[:300] = np.arange(16) < 5
+    known = Availability.of(present)
+    assert known.slots <= 255 + 16 + 16 + 1 + 16
+    assert known.group(present[0], 9, 100).rule == "own"
+    rare = [pattern for pattern in present if known._slot_of(pattern[None])[0] < 0]
+    assert known.group(rare[0], 9, 100).rule == "number"
+    # A sample without a slot of its own pattern is pooled with what it has.
+    everyone = known.group(np.ones(16, dtype=bool), 1500, 1500)
+    assert everyone.rule == "all"
+    np.testing.assert_array_equal(known.drawn[everyone.slots - len(known.patterns), everyone.rows], present)

@@ -192,7 +192,8 @@ class _Worker:
             pass_fds=(theirs.fileno(), shared.file.fileno()),
         )
         theirs.close()
-        self.connection.send(shared.parts)
+        with suppress(OSError):  # it has died, as will be noticed
+            self.connection.send(shared.parts)
 
     def end(self, at_once: bool) -> None:
         """Let the process end, or end it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -139,8 +139,10 @@ class CalibratesFusion(Calibrated):
         training = {name: value for name, value in (self.training or {}).items() if name != "checkpoint"}
         models = []
         for fold in range(folds):
-            other = type(self)(**parameters | {"training": training or None, "random_state": seed * folds + fold})
-            other._fit(train.select(np.flatnonzero(fold_of != fold)), None, None, None, class_weight)
+            own_seed = (seed * folds + fold) % 2**63
+            other = type(self)(**parameters | {"training": training or None, "random_state": own_seed})
+            others = train.select(np.flatnonzero(fold_of != fold))
+            other._fit(others, None, None, None, _of_classes(class_weight, others))
             if any(log.interrupted for log in other.model_.logs):
                 return
             models.append(other)
@@ -159,6 +161,15 @@ class CalibratesFusion(Calibrated):
             return Outputs(values, reliability, spread)
 
         self._collect_weighted(train, predict, "cross-fitting")
+
+
+def _of_classes(class_weight: Any, samples: Samples) -> Any:
+    """Class weights without those of classes that a fold's training samples do not have."""
+    if not isinstance(class_weight, Mapping):
+        return class_weight
+    assert samples.y is not None
+    known = set(samples.y.tolist())
+    return {label: weight for label, weight in class_weight.items() if label in known}
 
 
 def _in_columns(outputs: Outputs, model: Any, whole: Any) -> Outputs:

@@ -17,6 +17,9 @@ from consilience.core.errors import InputError
 
 # With more modalities than this, not every pattern is computed: 2^9 − 1 predictions of each sample are too many.
 ALL_PATTERNS_UP_TO = 8
+# Of the patterns that occur, the most frequent ones. Nearly every sample may have one of its own, and each pattern
+# costs a prediction of all samples, and memory for their scores.
+MOST_OCCURRING = 255
 
 Rule = Literal["own", "hidden", "number", "all"]
 
@@ -50,7 +53,7 @@ class Availability:
     def of(cls, present: np.ndarray) -> Availability:
         """Choose the patterns: all of them with up to eight modalities.
 
-        With more: those that occur, all modalities, all but one, and each alone.
+        With more: the 255 most frequent of those that occur, all modalities, all but one, and each alone.
 
         Args:
             present: Booleans `[n, modality]`.
@@ -65,7 +68,9 @@ class Availability:
             patterns = (codes[:, None] >> np.arange(modalities)) % 2 == 1
         else:
             one = np.eye(modalities, dtype=bool)
-            usual = np.concatenate([present, one, ~one, np.ones((1, modalities), dtype=bool)])
+            occurring, counts = np.unique(present, axis=0, return_counts=True)
+            frequent = occurring[np.argsort(-counts, kind="stable")[:MOST_OCCURRING]]
+            usual = np.concatenate([frequent, one, ~one, np.ones((1, modalities), dtype=bool)])
             patterns = np.unique(usual[usual.any(axis=1)], axis=0)
         # The rank of each present modality in a random order; absent ones come last.
         order = np.where(present, np.random.default_rng(0).random((n, modalities)), 2.0).argsort(axis=1).argsort(axis=1)
@@ -124,7 +129,9 @@ class Availability:
         numbered = np.flatnonzero(self.present.sum(axis=1) >= count)
         candidates.append(Group("number", np.full(len(numbered), len(self.patterns) + count - 1), numbered))
         everyone = np.arange(len(self.present))
-        candidates.append(Group("all", self._slot_of(self.present), everyone))
+        # Where as many modalities are left as a sample has, it is as it is.
+        as_they_are = len(self.patterns) + self.present.sum(axis=1) - 1
+        candidates.append(Group("all", as_they_are, everyone))
         for found in candidates:
             if len(found.rows) >= least:
                 return found

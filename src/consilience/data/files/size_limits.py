@@ -33,8 +33,14 @@ def most_bytes(stored: int) -> int:
     return max(ALWAYS_ALLOWED, MOST_TIMES * stored)
 
 
-def check_unpacked(name: str, unpacked: int, stored: int) -> None:
+def check_unpacked(name: str, unpacked: int, stored: int, otherwise: str = "save it without compression") -> None:
     """Refuse content that is too large for the size of its file.
+
+    Args:
+        name: Of the file, for the error.
+        unpacked: The bytes of its content.
+        stored: The bytes of the file.
+        otherwise: What to do if the file is sound.
 
     Raises:
         InputError: It has more bytes than `most_bytes` allows.
@@ -42,7 +48,7 @@ def check_unpacked(name: str, unpacked: int, stored: int) -> None:
     if unpacked > most_bytes(stored):
         raise InputError(
             f"{name} would unpack from {stored} bytes to {unpacked / 1e9:.3g} GB or more, over {MOST_TIMES} times its "
-            "size: this is damage or an attack. If it is neither, save it without compression"
+            f"size: this is damage or an attack. If it is neither, {otherwise}"
         )
 
 

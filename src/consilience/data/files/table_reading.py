@@ -114,6 +114,7 @@ def read_table(table: Path | Any, columns: Sequence[str], strings: Sequence[str]
     """
     import polars as pl
 
+    _check_expanded(table, columns)
     if not isinstance(table, Path):
         frame = _from_frame(table, columns)
     elif is_parquet(table):
@@ -133,6 +134,7 @@ def number_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[po
     """
     import polars as pl
 
+    _check_expanded(path, columns)
     if is_parquet(path):
         return _parquet_batches(path, columns, rows)
     return _csv_batches(path, columns, rows, dict.fromkeys(columns, pl.Float64), EMPTY_WORDS)
@@ -142,6 +144,7 @@ def string_batches(path: Path, column: str, rows: int) -> Iterator[polars.DataFr
     """One column of a file, `rows` at a time: of a CSV as strings, of Parquet as it is stored."""
     import polars as pl
 
+    _check_expanded(path, [column])
     if is_parquet(path):
         return _parquet_batches(path, [column], rows)
     return _csv_batches(path, [column], rows, {column: pl.String}, ())
@@ -188,6 +191,13 @@ def _check_duplicates(table: str, names: Sequence[str]) -> None:
         raise InputError(
             f"{table} has {names.count(twice[0])} columns with the name {twice[0]!r}: rename or remove all but one"
         )
+
+
+def _check_expanded(table: Path | Any, columns: Sequence[str]) -> None:
+    """Refuse names that polars expands: for "*" it reads all columns, for "^…$" those that the expression matches."""
+    for name in columns:
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            raise InputError(f"{table_name(table)}: other columns would be read for {name!r}: rename this column")
 
 
 def _from_frame(frame: Any, columns: Sequence[str]) -> polars.DataFrame:
@@ -346,7 +356,9 @@ def _scan_parquet(path: Path) -> polars.LazyFrame:
 
 def _check_parquet(path: Path, columns: Sequence[str]) -> None:
     """Refuse a file whose columns would unpack to far more than its size, or would end the process."""
-    check_unpacked(path.name, 8 * len(columns) * (count_rows(path) or 0), path.stat().st_size)
+    # Equal values take no room in Parquet, compressed or not.
+    frame = "pass polars.read_parquet(path) instead of the path, or save it as CSV"
+    check_unpacked(path.name, 8 * len(columns) * (count_rows(path) or 0), path.stat().st_size, frame)
     try_parquet(path, columns)
 
 

@@ -255,7 +255,8 @@ class BayesRobust(SeparateExperts):
         most = min(_SPOILT, _SPOILT_BYTES // size)
         copies = min(max(1, round(most / len(samples))), _COPIES)
         corruptor = Corruptor(samples)
-        return [spoil(samples, corruptor, self.faults, seed=seed * _COPIES + copy) for copy in range(copies)]
+        seeds = [(seed * _COPIES + copy) % 2**63 for copy in range(copies)]
+        return [spoil(samples, corruptor, self.faults, seed=own) for own in seeds]
 
     def _held_out(
         self, samples: Samples, trainer: Trainer, fold_experts: Sequence[Sequence[Method]], fold_of: np.ndarray
