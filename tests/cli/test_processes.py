@@ -93,10 +93,13 @@ def test_a_reader_of_everything_that_goes_away():
     os.close(theirs)
 
 
+FULL = "consilience: error: cannot write the output: No space left on device\n"
+
+
 def test_an_output_that_is_full():
     with open("/dev/full", "w") as full:
         done = subprocess.run([*PROGRAM, "methods"], stdout=full, stderr=subprocess.PIPE, text=True)
-        assert (done.returncode, done.stderr) == (2, "consilience: error: [Errno 28] No space left on device\n")
+        assert (done.returncode, done.stderr) == (2, FULL)
         assert subprocess.run([*PROGRAM, "nothing"], stdout=full, stderr=full).returncode == 2
 
 

@@ -167,8 +167,9 @@ def test_columns_named_outright_are_called_what_their_classes_are(tmp_path):
 def test_another_separator_is_recognised(tmp_path, ending, mark, found):
     path = tmp_path / f"a.{ending}"
     path.write_text(f"cat{mark}dog\n1{mark}2\n")
-    with pytest.raises(InputError, match=f"a.{ending} seems to have {found} between its cells"):
+    with pytest.raises(InputError, match=f"a.{ending} seems to have {found} between its cells") as caught:
         open_opinions([path])
+    assert ("decimal_comma=True" in str(caught.value)) == (mark == ";")
 
 
 @pytest.mark.parametrize("first", ["0.2,0.3,0.5", "1.257e-01,-3,2", "0.5,0.5,0", "nan,1,2", "0,1,0"])

@@ -279,7 +279,7 @@ def test_bad_input(late, known, new):
     with pytest.raises(InputError, match="no sample has any of the model's modalities"):
         late.calibrate(known[0], known[1], present=np.zeros((N, 2), dtype=bool))
     model = FusionClassifier("late", calibration=None, **QUICK).fit(*draw(60, 0)[:2])
-    with pytest.raises(InputError, match=r"has no calibration samples: call model\.calibrate"):
+    with pytest.raises(InputError, match=r"has no calibration samples: call model\.calibrate.* --calibration FILE"):
         model.predict_set(new[0])
     with pytest.raises(InputError, match="calibration='validation' needs validation samples"):
         FusionClassifier("late", calibration="validation", validation=None, **QUICK).fit(*draw(60, 0)[:2])

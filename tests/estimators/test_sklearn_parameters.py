@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from consilience import FusionClassifier, FusionRegressor, MultimodalVAE
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, WrongTypeError
 from consilience.core.samples import Samples
 from consilience.core.settings import settings_of
 from consilience.estimators.saving import describe_parameters, restore_parameters
@@ -42,6 +42,8 @@ def test_parameters_are_stored_as_given_and_listed_in_the_signature():
     assert list(inspect.signature(Nested).parameters) == ["settings", "training", "lr"]
     with pytest.raises(TypeError, match="unexpected keyword argument 'rate'"):
         Nested(rate=1)
+    with pytest.raises(WrongTypeError, match=r"Nested got an unexpected .* 'setting': did you mean 'settings'\?"):
+        Nested(setting={})
     with pytest.raises(TypeError, match="too many positional arguments"):
         Nested(settings, None)
 

@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add model, data, rows, what is explained, and the output file."""
     parser.add_argument("model", type=str, help="folder written by train or compare")
     parser.add_argument("data", type=str, help="file with the columns of the training data")
-    help = "rows to explain, from 0; if absent, mean contributions over all rows"
+    help = "rows to explain, from 0; if absent, mean contributions over the rows, at most --samples of them"
     options.add_option(parser, "row", NonNegativeInt, help, nargs="+")
     help = f"what is explained: {_VALUES}; for means accuracy or mse by default if the data have the target"
     parser.add_argument("--value", type=str, metavar="NAME", help=help)

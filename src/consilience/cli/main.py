@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -91,8 +92,12 @@ def _run(given: list[str]) -> int:
         if "--debug" in given:
             traceback.print_exc()
         _drop_output()
+        message = str(error)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+            # files are written by functions that name them, so this is standard output
+            message = "cannot write the output: No space left on device"
         with suppress(OSError):
-            print(f"consilience: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+            print(f"consilience: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
         return USER_ERROR
     return 0
 

@@ -62,9 +62,9 @@ class Calibrated:
     def _calibrated(self) -> CalibrationScores:
         if not hasattr(self, "calibration_"):
             raise InputError(
-                f"this {type(self).__name__} has no calibration samples: call model.calibrate(X, y) with labelled "
-                "samples that it was not trained on, or fit it with a validation set or with calibration=5 (folds) "
-                "where it has these parameters"
+                f"this {type(self).__name__} has no calibration samples: call model.calibrate(X, y), or give "
+                "--calibration FILE to consilience predict, with labelled samples that it was not trained on; or fit "
+                "it with a validation set or with calibration=5 (folds) where it has these parameters"
             )
         return self.calibration_
 

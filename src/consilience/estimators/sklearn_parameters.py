@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import sys
@@ -14,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from consilience.core.errors import ConsilienceError, InputError, show
+from consilience.core.errors import ConsilienceError, InputError, WrongTypeError, show
 from consilience.core.settings import (
     NonNegativeInt,
     Setting,
@@ -70,6 +71,11 @@ class DeclaredParameters(BaseEstimator):
         signature = inspect.Signature([self, *parameters])
 
         def construct(self: Any, *arguments: Any, **given: Any) -> None:
+            for name in given:
+                if name not in signature.parameters:
+                    near = difflib.get_close_matches(name, [parameter.name for parameter in parameters], n=1)
+                    hint = f": did you mean {near[0]!r}?" if near else ""
+                    raise WrongTypeError(f"{type(self).__name__} got an unexpected keyword argument {name!r}{hint}")
             bound = signature.bind(self, *arguments, **given)
             bound.apply_defaults()
             for name in list(bound.arguments)[1:]:

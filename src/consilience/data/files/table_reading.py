@@ -322,10 +322,11 @@ def _check_separator(path: Path, names: Sequence[str]) -> None:
     others = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
     if len(names) != 1 or not (found := [mark for mark in others if mark != expected and mark in names[0]]):
         return
+    # such a spreadsheet writes decimal commas, with which polars would read strings
+    options = f"separator={found[0]!r}" + (", decimal_comma=True" if found[0] == ";" else "")
     raise InputError(
         f"{path.name} seems to have {others[found[0]]} between its cells; {path.suffix} needs {others[expected]} and "
-        f"decimal points. Save it that way, or read it with polars.read_csv(path, separator={found[0]!r}) and save it "
-        "as .parquet"
+        f"decimal points. Save it that way, or read it with polars.read_csv(path, {options}) and save it as .parquet"
     )
 
 
