@@ -33,9 +33,10 @@ from consilience.methods.opinions.modality_views import is_numeric, view, view_s
 from consilience.methods.opinions.unimodal import SeparateExperts, Unimodal
 from consilience.training import Trainer
 
-# Training samples that reliability is learned from; more would cost memory and add little.
-_ROWS = 4000
-# Spoilt samples from which trust is learned, at most this many of each training sample and bytes of all.
+# Training samples that reliability is learned from; more would cost memory and add little. Of large images fewer, so
+# that their values take about a gigabyte.
+_ROWS, _LEAST_ROWS, _VIEW_BYTES = 4000, 500, 2**30
+# Spoilt samples from which trust is learned: at most so many copies of each training sample, and of wide ones one.
 _SPOILT, _COPIES, _SPOILT_BYTES = 4000, 10, 2**28
 # The targets of a regression in so many groups take the place of classes where inputs are compared with class means.
 _TARGET_GROUPS = 5
@@ -202,8 +203,9 @@ class BayesRobust(SeparateExperts):
         rows, y = np.flatnonzero(weight), self.task.encode(train.y)
         present = train.present_among(self.names)
         self.rule.fit(opinions[rows], y[rows], present[rows], weight=weight[rows])
-        if len(rows) > _ROWS:
-            rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, _ROWS, replace=False))
+        most = min(_ROWS, max(_LEAST_ROWS, _VIEW_BYTES // self._view_bytes))
+        if len(rows) > most:
+            rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, most, replace=False))
         opinions, y, weight, fold_of, samples = opinions[rows], y[rows], weight[rows], fold_of[rows], train.select(rows)
         if isinstance(self.rule, GaussianRule):
             views = partial(self._training_views, [samples], trainer, fold_experts, fold_of)
@@ -247,12 +249,16 @@ class BayesRobust(SeparateExperts):
         self.temper.fit(evidence, there)
         self.alarm.fit(all_sound_log_odds(self.temper(evidence), there, cautious))
 
+    @property
+    def _view_bytes(self) -> int:
+        """The size of one sample where its reliability is judged."""
+        return 8 * sum(score.features for score in self.reliability.scores)
+
     def _spoilt(self, samples: Samples, seed: int) -> list[Samples]:
         """Copies of the training samples, each spoilt by other faults."""
         if not self.faults:
             return []
-        size = 8 * sum(score.features for score in self.reliability.scores)
-        most = min(_SPOILT, _SPOILT_BYTES // size)
+        most = min(_SPOILT, _SPOILT_BYTES // self._view_bytes)
         copies = min(max(1, round(most / len(samples))), _COPIES)
         corruptor = Corruptor(samples)
         seeds = [(seed * _COPIES + copy) % 2**63 for copy in range(copies)]
