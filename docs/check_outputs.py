@@ -3,7 +3,6 @@
 The outputs lie in docs/checks; a test fails where page and files disagree. They are made by
 
     make fuzz > docs/checks/fuzz.txt
-    .venv/bin/python tests/faults/kill_runs.py --kills 100 > docs/checks/kills.txt
     .venv/bin/python tests/faults/memory.py --fits 1000 > docs/checks/memory.txt
 """
 
