@@ -90,7 +90,7 @@ def read_checkpoint(path: Path, fingerprint: dict[str, Any]) -> dict[str, Any] |
     if not path.exists():
         return None
     try:
-        _check_sizes(path)
+        _check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         saved, state = content["fingerprint"], content["state"]
     except Exception as error:
@@ -112,9 +112,12 @@ def read_checkpoint(path: Path, fingerprint: dict[str, Any]) -> dict[str, Any] |
     return state
 
 
-def _check_sizes(path: Path) -> None:
-    """Raise an error if members claim more bytes than the file has: torch would allocate them first."""
+def _check_archive(path: Path) -> None:
+    """Raise an error for a damaged file: torch allocates what it claims, and may end the process."""
     with zipfile.ZipFile(path) as archive:
         claimed = sum(max(member.file_size, member.compress_size) for member in archive.infolist())
-    if claimed > path.stat().st_size:
-        raise ValueError(f"its members claim {claimed} bytes, the file has {path.stat().st_size}")
+        if claimed > path.stat().st_size:  # members are stored as they are
+            raise ValueError(f"its members claim {claimed} bytes, the file has {path.stat().st_size}")
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"{damaged} does not have its checksum")
