@@ -2,7 +2,6 @@
 
 The outputs lie in docs/checks; a test fails where page and files disagree. They are made by
 
-    make fuzz > docs/checks/fuzz.txt
     .venv/bin/python tests/faults/memory.py --fits 1000 > docs/checks/memory.txt
 """
 
@@ -18,7 +17,7 @@ def page() -> str:
     """The whole page with the outputs as they should be."""
     text = PAGE.read_text(encoding="utf-8")
     for path in sorted(OUTPUTS.glob("*.txt")):
-        mark = f"<!-- printed: {path.stem} -->"
+        mark = f"<!-- said: {path.stem} -->"
         before, found, rest = text.partition(mark)
         assert found, f"{PAGE.name} has no place for the output {path.name}: {mark}"
         printed = path.read_text(encoding="utf-8").strip()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from consilience.core.errors import InputError, MissingDataError, SavedModelError
 from consilience.core.samples import Samples
 from consilience.data import DataSet, load_data, read_with_recipe
+from consilience.data.files import table_reading
 from consilience.data.splits import draw_split
 
 N = 60
@@ -104,6 +105,15 @@ def tables(draw):
     return frame, fill, rows, draw(st.permutations(frame.columns))
 
 
+@pytest.fixture(scope="module")
+def _without_trials():
+    """Whole files need no trial reading in a process of its own, which takes half a second each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_reading, "try_parquet", lambda *_: None)
+        yield
+
+
+@pytest.mark.usefixtures("_without_trials")
 @pytest.mark.filterwarnings("ignore:.*which training did not have")
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @settings(max_examples=60, deadline=None)
