@@ -3,7 +3,8 @@
 Every expert is trained once a seed, and all fusions of opinions have the same experts. `bayes-robust` learns from
 training samples that are spoilt by generic faults, at random levels; in the row "families left out" each corruption is
 judged by a gate that was learned from the other half of the families. Its settings were chosen on validation rows of
-other seeds; the mean of the sets other than handwritten is what counts. digits needs no download; the others are read
+other seeds, many of which are test rows here on digits and hydraulic, whose splits change with the seed. The mean of
+the sets other than handwritten is what counts. digits needs no download; the others are read
 from the folder CONSILIENCE_DATA, and left out where it does not lead to them.
 
     python benchmarks/bench_reliability.py --sets all --seeds 5 --jobs 2
