@@ -3,6 +3,7 @@
 The outputs lie in docs/checks; a test fails where page and files disagree. They are made by
 
     .venv/bin/python tests/faults/memory.py --fits 1000 > docs/checks/memory.txt
+    .venv/bin/python tests/faults/kill_runs.py --kills 100 | tail -2 > docs/checks/kills.txt
 """
 
 from __future__ import annotations

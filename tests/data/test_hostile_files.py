@@ -252,6 +252,19 @@ def test_a_sequence_of_r_that_is_too_long(tmp_path):
         read_r_data(tmp_path / "t.rda")
 
 
+def test_a_compiled_function_of_r_takes_no_memory(tmp_path):
+    rdata = pytest.importorskip("rdata")
+    # A function's code says first how many of its parts are repeated: here 2**31 - 1, a list of 16 GB.
+    start = struct.pack(">3i", 3, 0x40301, 0x30500) + sized(b"UTF-8")
+    function = flags(21) + struct.pack(">i", 2**31 - 1) + integers([1]) + struct.pack(">i", 0)
+    (tmp_path / "t.rda").write_bytes(b"RDX3\nX\n" + start + pairs({"f": function}))
+    with pytest.raises(InputError, match="compiled function"):
+        read_r_data(tmp_path / "t.rda")
+    few = flags(21) + struct.pack(">i", 3) + integers([1]) + struct.pack(">i", 0)
+    read_elsewhere = rdata.parser.parse_data(b"RDX3\nX\n" + start + pairs({"f": few}), extension=".rda")
+    assert read_elsewhere.object.value[0].info.type.name == "BCODE"
+
+
 def test_a_table_that_is_no_text(tmp_path):
     for content in (b"x,y\n\xff\xfe,a\n" * 3, b"\xff\xfe\xfa,y\n1,a\n", b"", b"\0\0\0", b'"x,y\n1,a\n'):
         (tmp_path / "t.csv").write_bytes(content)

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -179,6 +179,16 @@ def _fresh(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _fresh(entry) for name, entry in value.items()}
     return value
+
+
+@wraps(cs.corrupt)
+def _corrupted(X: Any, *given: Any, **named: Any) -> Any:
+    """`corrupt`, less the rows of modalities that X does not have: these are NaN in the result, as they were given."""
+    result = cs.corrupt(X, *given, **named)
+    if not isinstance(result, dict):
+        return result
+    there = cs.Samples.of(X).present_among(tuple(result))
+    return {name: np.asarray(values)[there[:, place]] for place, (name, values) in enumerate(result.items())}
 
 
 def _function(name: str, function: Callable[..., Any], /, **more: Any) -> Door:
@@ -407,7 +417,7 @@ DOORS: tuple[Door, ...] = (
         lambda **given: cs.load(**given).get_params(),
         lambda: {"path": saved("experts"), "trusted": []},
     ),
-    _function("corrupt", cs.corrupt, X=modalities(), reference=modalities(), clip=True, index=np.arange(N), **_NOISE),
+    _function("corrupt", _corrupted, X=modalities(), reference=modalities(), clip=True, index=np.arange(N), **_NOISE),
     Door(
         "Corruptor.apply",
         lambda reference, **given: Corruptor(reference).apply(**given),

@@ -153,6 +153,11 @@ def test_a_script_with_settings(write, tmp_path):
         ("data: digits", "data: digit", "line 11: unknown data set 'digit': did you mean 'digits'?"),
         ("    data: digits\n", "", "line 9: the key 'data' is required in part 'digits'"),
         ("dependence", "dependenc", "line 14: unknown key 'dependenc': did you mean 'dependence'?"),
+        (
+            "published:\n  digits:\n    clean: {late: 0.9, concat: [0.95, 0.91]}\n    gaussian 5: {late: 0.8}",
+            "published:\n  digits:",
+            "line 16: published.digits must be a mapping",
+        ),
         ("published:\n  digits", "published:\n  digit", "line 17: unknown part 'digit': did you mean 'digits'?"),
         (
             "{late: 0.8}",

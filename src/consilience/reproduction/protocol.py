@@ -226,6 +226,8 @@ def _check_options(layers: Iterable[tuple[YamlFile, Place]], data: str | list[st
 
 def _published(file: YamlFile, parts: Mapping[str, Part]) -> Iterable[tuple[tuple[str, str, str, float], Figure]]:
     for part, conditions in (file.get("published") or {}).items():
+        with file.naming("published", part):
+            check_value(f"published.{part}", conditions, Mapping[str, Any])
         for condition, methods in conditions.items():
             with file.naming("published", part, condition):
                 corruption, level = _check_condition(parts, part, condition)

@@ -7,8 +7,10 @@ import gzip
 import io
 import lzma
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from consilience.data.files.size_limits import check_unpacked, most_bytes, read_
 
 _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ"
 _XZ_MEMORY = 2**29  # bytes of working memory; xz itself never asks for more than 65 MiB
+_ONLY_DATA: ContextVar[bool] = ContextVar("only data are read", default=False)
 
 
 def read_r_data(path: Path) -> dict[str, Any]:
@@ -47,7 +50,8 @@ def read_r_data(path: Path) -> dict[str, Any]:
             warnings.simplefilter("ignore")  # classes of R that rdata does not convert
             raw = _unpacked(path)
             altreps = _limited_sequences(rdata.parser.DEFAULT_ALTREP_MAP, path.name, path.stat().st_size)
-            parsed = rdata.parser.parse_data(raw, altrep_constructor_dict=altreps, extension=".rda")
+            with _without_functions():
+                parsed = rdata.parser.parse_data(raw, altrep_constructor_dict=altreps, extension=".rda")
             content = rdata.conversion.convert(parsed)
     except InputError:
         raise
@@ -98,6 +102,32 @@ def _limited_sequences(constructors: Mapping[bytes, Any], name: str, stored: int
         kind: partial(limited, construct) if kind.startswith(b"compact_") else construct
         for kind, construct in constructors.items()
     }
+
+
+@contextmanager
+def _without_functions() -> Iterator[None]:
+    """Refuse compiled functions while a file is read here.
+
+    rdata allocates a list as long as such a function says, before it looks at the rest of the file. Other uses of rdata
+    in this process are not affected.
+    """
+    from rdata.parser._parser import Parser
+
+    parse = Parser._parse_bytecode
+    if not hasattr(parse, "__wrapped__"):
+
+        @wraps(parse)
+        def checked(self: Any, *given: Any, **named: Any) -> Any:
+            if _ONLY_DATA.get():
+                raise ValueError("it holds a compiled function, and only data are read")
+            return parse(self, *given, **named)
+
+        Parser._parse_bytecode = checked  # type: ignore[method-assign]
+    token = _ONLY_DATA.set(True)
+    try:
+        yield
+    finally:
+        _ONLY_DATA.reset(token)
 
 
 def _as_arrays(value: Any) -> Any:
