@@ -28,7 +28,7 @@ from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
 from consilience.training.training_log import Log
-from consilience.training.training_settings import TrainingSettings
+from consilience.training.training_settings import TrainingSettings, resolve
 from consilience.training.weight_averaging import WeightAveraging
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Trainer(TrainingSettings):
     Example:
         >>> Trainer(epochs=0)
         Traceback (most recent call last):
-        consilience.core.errors.InputError: training: epochs must be a whole number ≥ 1, got 0
+        consilience.core.errors.InputError: training: epochs must be a whole number ≥ 1 or None, got 0
     """
 
     preparation: Preparation | None = None
@@ -122,6 +122,10 @@ class Trainer(TrainingSettings):
         loader = BatchLoader(samples, self._prepared(), device, self.resident, input_type(module))
         return predict(module.to(device), loader, self.evaluation_batch)
 
+    def as_long_as(self, log: Log) -> Trainer:
+        """Return a trainer with these settings that runs for the epochs until a run's best, if it has one."""
+        return replace(self) if log.best_epoch is None else replace(self, epochs=log.best_epoch + 1, steps=None)
+
     @arguments_checked
     def cross_fit(
         self, make: Callable[[], Method], train: Samples, folds: int = 5
@@ -129,7 +133,7 @@ class Trainer(TrainingSettings):
         """Compute out-of-fold predictions: for every fold, train on the other folds and predict this one.
 
         Folds are stratified for a classification. There is no early stopping, since it would use the held-out fold:
-        every fold trains for `epochs`.
+        every fold trains for all `epochs` or `steps`.
 
         Args:
             make: Builds an untrained module.
@@ -174,12 +178,13 @@ def _work(
     checkpoint: Path | None,
 ) -> dict[str, Any]:
     """Train the module in each process, and return plain values and tensors."""
+    settings = resolve(trainer, len(train))
     try:
-        with training_context(trainer, fabric.device, trainer.seed):
+        with training_context(settings, fabric.device, trainer.seed):
             loader = trainer.loader(train, fabric.device)
             held_out = None if validation is None else trainer.loader(validation, fabric.device)
             callbacks = list(_callbacks(trainer, module, len(train), fabric.device, checkpoint))
-            run = TrainingRun(fabric, trainer, module, loader, held_out, callbacks, len(trainer.logs))
+            run = TrainingRun(fabric, settings, module, loader, held_out, callbacks, len(trainer.logs))
             log = run.run(phases, parameters)
     finally:
         if trainer.precision == "bf16-true":  # predictions and saved weights are in float32

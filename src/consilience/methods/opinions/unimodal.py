@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -105,7 +104,7 @@ class SeparateExperts(Method):
             log = expert.run(train, validation, trainer)
             if trainer.interrupted:
                 return
-            same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
+            same = trainer.as_long_as(log)
             try:
                 held_out, fold_experts, fold_of = same.cross_fit(partial(self.expert, self.spec, name), train, folds)
             except KeyboardInterrupt:
