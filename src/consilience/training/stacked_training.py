@@ -73,7 +73,7 @@ class SideBySide:
 
     def measure(self, data: Trials) -> Tensor:
         """Return each model's mean task loss on its own data: `[trial]`."""
-        losses = _evaluate(self.method, self.weights, data, _task_loss)
+        losses = evaluate(self.method, self.weights, data, _task_loss)
         return torch.stack(losses).sum(dim=0) / data.samples
 
     def trained(self, trial: int) -> Method:
@@ -113,7 +113,7 @@ def train_side_by_side(
     check_trials(methods, train, validation, settings, seeds)
     if settings.augment is not None and augmenter is None:
         raise InputError("side by side: augment needs an augmenter, StackedAugmenter.of(augment, sets, preparations)")
-    stack = _Stack(methods, train, validation, settings, augmenter)
+    stack = Stack(methods, train, validation, settings, augmenter)
     in_epoch = steps_per_epoch(train.samples, settings.batch_size, settings.accumulate)
     stopping = EarlyStopping(settings.patience, math.ceil(settings.least_steps / in_epoch), len(methods))
     rate = LearningRate.of(settings, settings.epochs, 1 if seeds is None else in_epoch)
@@ -179,7 +179,7 @@ def check_trials(
         raise InputError("side by side: accumulate needs a seed for each trial")
 
 
-class _Stack:
+class Stack:
     """The models that still train: stacked weights and statistics, their data and the optimizer.
 
     `going` has the number of each model, in the order of the stack.
@@ -270,7 +270,7 @@ class _Stack:
 
     def validate(self, weights: Weights, rows: int) -> list[dict[str, float]]:
         """Return the validation figures of each model."""
-        pieces = _evaluate(self.method, weights, self.validation, per_sample, self.settings.precision, rows)
+        pieces = evaluate(self.method, weights, self.validation, per_sample, self.settings.precision, rows)
         return [figures(self.method, trial) for trial in torch.cat(pieces, dim=2).cpu()]
 
     def keep(self, still: Tensor) -> None:
@@ -314,7 +314,7 @@ def _ask(method: Method, ask: Ask, weights: Mapping[str, Tensor], batch: Trials,
 
 
 @torch.no_grad()
-def _evaluate(
+def evaluate(
     method: Method, weights: Mapping[str, Tensor], data: Trials, ask: Ask, precision: str = "32", rows: int = _ROWS
 ) -> list[Any]:
     """Return what is asked of the predictions in evaluation mode, for each piece of `rows` samples."""
