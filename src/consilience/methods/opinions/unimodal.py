@@ -15,6 +15,7 @@ from torch.nn import functional
 from consilience.core.batches import Batch
 from consilience.core.errors import unknown_name
 from consilience.core.samples import Samples
+from consilience.encoders import gives_features
 from consilience.methods import (
     Method,
     PerModality,
@@ -37,7 +38,20 @@ class Unimodal(Method):
     It is trained on the samples that have the modality; where the modality is missing, the output is the head's bias.
 
         z = P h_NAME         L = ℓ(z, y)
+
+    If the encoder of the modality is `trees`, the expert is an ensemble of decision trees, a `TreeExpert`.
     """
+
+    takes_trees = True
+
+    def __new__(cls, spec: Spec | None = None, modality: str = "") -> Unimodal:
+        """Choose the class of the expert by the modality's encoder; without arguments, as in copying, this one."""
+        if spec is not None and modality in spec.modalities:
+            if not gives_features(spec.modalities[modality], spec.encoders.get(modality)):
+                from consilience.methods.opinions.tree_expert import TreeExpert  # it imports this file
+
+                return super().__new__(TreeExpert)
+        return super().__new__(cls)
 
     def __init__(self, spec: Spec, modality: str):
         super().__init__(spec)
@@ -80,6 +94,8 @@ class SeparateExperts(Method):
         spec: The modalities, the task and the encoders.
         expert: The class of the experts.
     """
+
+    takes_trees = True
 
     def __init__(self, spec: Spec, expert: type[Unimodal] = Unimodal):
         super().__init__(spec)
