@@ -168,9 +168,7 @@ class Method(DeclaredSettings, nn.Module):
     @classmethod
     def _reason_against_trees(cls, spec: Spec) -> str | None:
         """Why the method cannot use an encoder without features that was chosen, if one was."""
-        without = [
-            name for name, choice in spec.encoders.items() if not gives_features(spec.modalities[name], choice)
-        ]
+        without = [name for name, choice in spec.encoders.items() if not gives_features(spec.modalities[name], choice)]
         if not without:
             return None
         if not spec.task.classification:

@@ -1,4 +1,4 @@
-"""Ensembles of binary decision trees as tensors: read from fitted scikit-learn models, checked, evaluated in batches."""
+"""Ensembles of binary decision trees as tensors: read from fitted scikit-learn models, checked, and evaluated."""
 
 from __future__ import annotations
 
@@ -123,8 +123,9 @@ class TreeEnsemble(Learned):
     def _sum(self, x: Tensor) -> Tensor:
         leaves = walk(x, self.feature, self.threshold, self.child, self.root, self.depth)
         values = self.values.to(precise_dtype(x))[self.leaf[leaves]]  # [batch, tree, width]
-        # Without the width of trees, the baseline says how many outputs there are.
-        total = values.reshape(len(x), -1, len(self.baseline)).sum(dim=1)
+        outputs = len(self.baseline)
+        rounds = len(self.root) * values.shape[2] // outputs
+        total = values.reshape(len(x), rounds, outputs).sum(dim=1)
         return self.baseline.to(total) + total * self.scale.to(total)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -152,7 +153,7 @@ def walk(x: Tensor, feature: Tensor, threshold: Tensor, child: Tensor, root: Ten
             going = (child[node] != node).nonzero()[:, 0]
             moving = going if moving is None else moving[going]
             node, start = node[going], start[going]
-    return reached.view(len(x), -1)
+    return reached.view(len(x), len(root))
 
 
 def check_table(table: Mapping[str, Tensor], features: int, outputs: int) -> tuple[str | None, int]:
@@ -281,8 +282,17 @@ def _joined(trees: Sequence[_Tree], baseline: np.ndarray, scale: float) -> TreeT
     different, row = distinct_rows(np.concatenate([tree.values for tree in trees])[order][is_leaf].astype(np.float32))
     leaf = np.zeros(len(order), dtype=np.int64)
     leaf[is_leaf] = row
-    integers = [array.astype(np.int32) for array in (feature, child, leaf, place[first])]
-    return TreeTable(integers[0], round_down(threshold), *integers[1:], different, baseline, scale)
+    small, root = np.int32, place[first]
+    return TreeTable(
+        feature.astype(small),
+        round_down(threshold),
+        child.astype(small),
+        leaf.astype(small),
+        root.astype(small),
+        different,
+        baseline,
+        scale,
+    )
 
 
 def distinct_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -294,7 +304,9 @@ def distinct_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     True
     """
     # A hash of each row, since sorting rows as such takes several times as long.
-    factors = np.random.default_rng(0).integers(2**63, size=values.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    factors = np.random.default_rng(0).integers(2**63, size=values.shape[1], dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
     hashed = (np.ascontiguousarray(values).view(np.uint32) * factors).sum(axis=1)
     _, kept, row = np.unique(hashed, return_index=True, return_inverse=True)
     if np.array_equal(values[kept][row], values):
@@ -310,9 +322,10 @@ def round_down(thresholds: np.ndarray) -> np.ndarray:
     >>> bool(rounded[0] < 0.1), float(rounded[1])
     (True, 0.5)
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # beyond the range of float32
         near = np.asarray(thresholds, dtype=np.float64).astype(np.float32)
-    return np.where(near > thresholds, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
+        below = np.nextafter(near, np.float32(-np.inf))
+    return np.where(near > thresholds, below, near).astype(np.float32)
 
 
 def _tensors(table: TreeTable) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from consilience.bayes.bayes_rule import precise_dtype
 from consilience.bayes.learned_buffers import Learned
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError, SavedModelError, UnsupportedError
+from consilience.core.errors import SavedModelError
 from consilience.core.samples import Samples
 from consilience.encoders import Trees, build_encoder
 from consilience.encoders.trees import TreeKind
@@ -24,13 +25,13 @@ from consilience.training.augment_batch import Augmenter
 from consilience.training.batch_loader import BatchLoader
 
 # What the settings are where they are None, by kind: docs/guide.md says by which figures they were chosen.
-TREES: dict[TreeKind, int] = {"extra": 300, "boosted": 100}
+TREES: dict[TreeKind, int] = {"extra": 200, "boosted": 100}
 LEAF: dict[TreeKind, int] = {"extra": 2, "boosted": 10}
 FEATURES_OF_BOOSTING = 0.3
 # Extra trees grow until their leaves are pure, which a few samples far away can make very deep.
 _DEPTH = 64
-# Samples of the class prior that a forest's class shares are smoothed by.
-_SMOOTHING = 2.0
+# Trees that know the class shares alone, for each class, by which the opinion of a forest is smoothed.
+_SMOOTHING = 2
 # Copies of the training samples, each with other noise, if the training is augmented.
 _COPIES = 2
 
@@ -43,9 +44,9 @@ class TreeExpert(Unimodal):
 
         p(c | x) = (1 − ε) p_trees(c | x) + ε π_c
 
-    Extra trees: p_trees is the mean of the class shares in the leaves, and ε = s / (trees + s), as if s more trees
-    knew π alone. Boosted trees: p_trees = softmax(raw scores), and ε = 1 / (n + 1) for n training samples. Where the
-    modality is missing, the output is ln π.
+    Extra trees: p_trees is the mean of the class shares in the leaves, and ε = 2C / (trees + 2C) for C classes, as if
+    two more trees for each class knew π alone. Boosted trees: p_trees = softmax(raw scores), and ε = 1 / (n + 1) for n
+    training samples. Where the modality is missing, the output is ln π.
 
     Trees see noisy copies of the samples if the training is augmented. Other settings of training, but for the seed,
     have no effect.
@@ -56,13 +57,9 @@ class TreeExpert(Unimodal):
     def __init__(self, spec: Spec, modality: str):
         # Not that of Unimodal, which builds a head on features.
         super(Unimodal, self).__init__(spec)
-        if not spec.task.classification:
-            raise UnsupportedError(
-                f"the encoder 'trees' of modality {modality!r} serves classification, not {spec.task.kind}"
-            )
         encoder = build_encoder(spec.modalities[modality], spec.encoders[modality], needs_features=False)
         assert isinstance(encoder, Trees)
-        self.modality, self.encoder = modality, encoder  # type: ignore[assignment]
+        self.modality, self.encoder = modality, encoder
         self.opinion = TreeOpinion(math.prod(spec.modalities[modality].shape), spec.task.outputs)
 
     def forward(self, batch: Batch) -> Prediction:
@@ -126,40 +123,42 @@ class TreeOpinion(Learned):
             return self
         model = build_model(settings, len(y), seed)
         if settings.kind == "boosted":
-            from threadpoolctl import threadpool_limits
+            from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
             with threadpool_limits(1, user_api="openmp"):  # sums over threads would differ in the last bits
                 model.fit(x, y, sample_weight=weight)
             self.learn(mixed=1 / (len(y) + 1))
         else:
             model.fit(x, y, sample_weight=weight)
-            self.learn(mixed=_SMOOTHING / (len(model) + _SMOOTHING))
+            ignorant = _SMOOTHING * classes
+            self.learn(mixed=ignorant / (len(model) + ignorant))
         self.trees.read(model)
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        seen, boosted = state_dict.get(prefix + "seen"), state_dict.get(prefix + "boosted")
-        classes = len(self.log_prior)
-        for name in ("log_prior", "mixed"):
-            saved = state_dict.get(prefix + name)
-            if saved is not None and saved.shape != getattr(self, name).shape:
-                raise SavedModelError(f"the saved trees {prefix.rstrip('.')!r} are damaged: {name} has another shape")
-        if seen is not None and boosted is not None:
-            baseline = state_dict.get(prefix + "trees.baseline", self.trees.baseline)
-            columns = len(baseline) if baseline.ndim == 1 else 0
-            if (
-                seen.dtype != torch.int64
-                or seen.ndim != 1
-                or (len(seen) and not (0 <= int(seen.min()) and int(seen.max()) < classes))
-                or len(seen.unique()) != len(seen)
-                or boosted.shape != ()
-                or (len(state_dict.get(prefix + "trees.root", ())) and len(seen) != max(columns, 1 + bool(boosted)))
-            ):
-                raise SavedModelError(
-                    f"the saved trees {prefix.rstrip('.')!r} are damaged: they tell {len(seen)} of {classes} classes "
-                    f"by {columns} outputs"
-                )
+        names = [*self._buffers, "trees.root", "trees.baseline"]
+        saved = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
+        reason = reason_against(saved, len(self.log_prior)) if len(saved) == len(names) else None
+        if reason is not None:
+            raise SavedModelError(f"the saved trees {prefix.rstrip('.')!r} are damaged: {reason}")
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def reason_against(saved: Mapping[str, Tensor], classes: int) -> str | None:
+    """What is wrong with the tensors of a saved `TreeOpinion`, which may hold anything; or None."""
+    shapes = {"log_prior": (classes,), "mixed": (), "boosted": ()}
+    for name, shape in shapes.items():
+        if saved[name].shape != shape:
+            return f"{name} has the shape {list(saved[name].shape)}"
+    seen = saved["seen"]
+    if seen.ndim != 1 or seen.dtype != torch.int64 or not set(seen.tolist()) <= set(range(classes)):
+        return f"the classes that they tell apart are not among {classes}"
+    # Boosting has one score for two classes.
+    columns = saved["trees.baseline"].numel()
+    told = 2 if saved["boosted"] and columns == 1 else columns
+    if saved["trees.root"].numel() and (told != len(seen) or len(seen.unique()) != len(seen)):
+        return f"they have {columns} outputs for {len(seen)} classes"
+    return None
 
 
 def training_table(train: Samples, modality: str, trainer: Trainer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -168,18 +167,19 @@ def training_table(train: Samples, modality: str, trainer: Trainer) -> tuple[np.
     With augmentation they are noisy copies; samples whose modality it hides are left out of a copy.
     """
     assert trainer.preparation is not None
-    rows = samples_with(train, modality)
-    if rows is None:
-        raise InputError(f"training: no sample has the modality {modality!r}, which its trees are fitted to")
+    some = samples_with(train, modality)
+    rows = train if some is None else some  # where no sample has it, trees of equal values know the class shares
     loader = BatchLoader(rows, trainer.preparation, torch.device("cpu"), resident=True)
     whole = loader.everything
     assert whole is not None
     augmenter = Augmenter.of(trainer.augment, loader, modality)
-    batches = [whole] if augmenter is None else [augmenter.in_epoch(trainer.seed + copy)(whole) for copy in range(_COPIES)]
+    batches = [whole]
+    if augmenter is not None:
+        batches = [augmenter.in_epoch(trainer.seed + copy)(whole) for copy in range(_COPIES)]
     parts = []
     for batch in batches:
         assert batch.y is not None
-        there = batch.present_in(modality)
+        there = batch.present_in(modality) | (some is None)
         parts.append((batch[modality][there].numpy(), batch.y[there].numpy(), batch.weight[there].double().numpy()))
     x, y, weight = map(np.concatenate, zip(*parts))
     return x, y, weight
@@ -210,3 +210,25 @@ def build_model(settings: Trees, samples: int, seed: int) -> Any:
         early_stopping=False,
         random_state=random_state,
     )
+
+
+def training_seconds(kind: TreeKind, rows: int, features: int, classes: int, trees: int | None = None) -> float:
+    """About how long one core fits the trees of one expert, to leave out what takes too long.
+
+    Boosting grows a tree for each class in each round, extra trees serve all classes at once. The constants were
+    measured on tables of 140 to 2 000 rows and 6 to 240 features; a machine may take several times as long.
+
+    Args:
+        kind: Of the trees.
+        rows: Training samples.
+        features: Size of the modality.
+        classes: Number of classes.
+        trees: As in the settings of `trees`.
+
+    >>> training_seconds("boosted", 1000, 50, 100) > 5 * training_seconds("extra", 1000, 50, 100)
+    True
+    """
+    grown = (trees or TREES[kind]) * (classes if kind == "boosted" and classes > 2 else 1)
+    if kind == "extra":
+        return grown * (4.5e-4 + 9e-9 * rows * math.log2(rows + 2) * math.sqrt(features))
+    return grown * (2e-4 + 6e-9 * rows * features)

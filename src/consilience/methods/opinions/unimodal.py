@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.errors import unknown_name
+from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Samples
 from consilience.encoders import gives_features
 from consilience.methods import (
@@ -46,12 +46,19 @@ class Unimodal(Method):
 
     def __new__(cls, spec: Spec | None = None, modality: str = "") -> Unimodal:
         """Choose the class of the expert by the modality's encoder; without arguments, as in copying, this one."""
-        if spec is not None and modality in spec.modalities:
-            if not gives_features(spec.modalities[modality], spec.encoders.get(modality)):
-                from consilience.methods.opinions.tree_expert import TreeExpert  # it imports this file
+        if (
+            spec is None
+            or modality not in spec.modalities
+            or gives_features(spec.modalities[modality], spec.encoders.get(modality))
+        ):
+            return super().__new__(cls)
+        if not spec.task.classification:  # an expert of numbers may be of a class whose output has variances, too
+            raise UnsupportedError(
+                f"the encoder 'trees' of modality {modality!r} serves classification, not {spec.task.kind}"
+            )
+        from consilience.methods.opinions.tree_expert import TreeExpert  # it imports this file
 
-                return super().__new__(TreeExpert)
-        return super().__new__(cls)
+        return super().__new__(TreeExpert)
 
     def __init__(self, spec: Spec, modality: str):
         super().__init__(spec)
