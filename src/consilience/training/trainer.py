@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
-from consilience.training.training_log import Log
+from consilience.training.training_log import Log, validate
 from consilience.training.training_settings import TrainingSettings, resolve
 from consilience.training.weight_averaging import WeightAveraging
 
@@ -93,6 +94,10 @@ class Trainer(TrainingSettings):
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
         choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
+        if not module.trains_by_gradients:
+            log = learn_at_once(self, module, train, validation)
+            self.logs.append(log)
+            return log
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
         parameters = [phase.chosen(module) for phase in phases]
@@ -165,6 +170,25 @@ class Trainer(TrainingSettings):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaders": {}}
+
+
+def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: Samples | None) -> Log:
+    """Train a module that needs no training loop, and log its losses as those of one epoch."""
+    started = time.monotonic()
+    try:
+        module.learn_at_once(train, trainer)
+    except KeyboardInterrupt:
+        if trainer.on_interrupt == "raise":
+            raise
+        return Log(interrupted=True, seconds=time.monotonic() - started)
+    device = resolve_device(trainer.device)
+    module.to(device)
+    learned = validate(module, module, trainer.loader(train, device), trainer.evaluation_batch)
+    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "task": learned["validation_loss"]}
+    if validation is not None:
+        row |= validate(module, module, trainer.loader(validation, device), trainer.evaluation_batch)
+    seconds = time.monotonic() - started
+    return Log([{**row, "seconds": seconds}], best_epoch=None, finished=True, seconds=seconds)
 
 
 def _work(
