@@ -1,5 +1,6 @@
 """One modality → features. The encoder is chosen from the modality's kind and shape, or by the user."""
 
+from consilience.encoders.auto import Auto, Linear
 from consilience.encoders.bag_of_words import BagOfWords
 from consilience.encoders.choice import (
     EncoderChoice,
@@ -9,6 +10,7 @@ from consilience.encoders.choice import (
     describe_choice,
     describe_encoders,
     encoder_names,
+    expert_kind,
     gives_features,
     is_custom,
     own_transforms,
@@ -29,6 +31,7 @@ from consilience.encoders.transformer import Transformer
 from consilience.encoders.trees import Trees
 
 __all__ = [
+    "Auto",
     "BagOfWords",
     "Bert",
     "Conv",
@@ -38,6 +41,7 @@ __all__ = [
     "EncoderChoice",
     "Frozen",
     "Gru",
+    "Linear",
     "Lstm",
     "Mlp",
     "Pretrained",
@@ -52,6 +56,7 @@ __all__ = [
     "describe_choice",
     "describe_encoders",
     "encoder_names",
+    "expert_kind",
     "features",
     "gives_features",
     "is_custom",

@@ -43,7 +43,8 @@ def encoder_names() -> list[str]:
     """The names that can be chosen.
 
     >>> encoder_names()
-    ['bag', 'bert', 'conv', 'frozen', 'gru', 'lstm', 'mlp', 'pretrained', 'resnet', 'transformer', 'trees']
+    ['auto', 'bag', 'bert', 'conv', 'frozen', 'gru', 'linear', 'lstm', 'mlp', 'pretrained', 'resnet', 'transformer',
+     'trees']
     """
     return ENCODERS.names()
 
@@ -142,6 +143,17 @@ def read_choice(modality: Modality, choice: str | Mapping[str, Any] | None) -> t
             f"encoders={{{modality.name!r}: {plain_choice(choice)!r}}}, here or in load"
         )
     return cls, settings
+
+
+def expert_kind(modality: Modality, choice: EncoderChoice) -> str | None:
+    """The kind of expert that is trained alone with the chosen encoder, if it is not a network.
+
+    >>> expert_kind(Modality("table", "vector", (3,)), "trees")
+    'trees'
+    """
+    if isinstance(choice, Encoder):
+        return choice.expert
+    return read_choice(modality, choice)[0].expert if _has_name(choice) else None  # type: ignore[arg-type]
 
 
 def gives_features(modality: Modality, choice: EncoderChoice) -> bool:

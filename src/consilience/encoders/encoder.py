@@ -45,6 +45,8 @@ class Encoder(DeclaredSettings, nn.Module):
         size: The setting, kept as an attribute of that name, that makes the encoder wider.
         gives_features: Whether it has features to train through. One without serves experts that are not trained by
             gradients, in the methods that have such experts.
+        expert: The kind of expert that is trained alone with it for a classification, if not a network: "trees",
+            "linear" or "pool".
         prepares: Whether it prepares raw values itself, by `sees` and `prepare` with its `settings`.
         stacks: Whether several of them, stacked by `torch.func`, are faster on a CPU than one after another.
         modality_name: The modality that it encodes.
@@ -56,6 +58,7 @@ class Encoder(DeclaredSettings, nn.Module):
     files: ClassVar[tuple[str, ...]] = ()
     size: ClassVar[str | None] = None
     gives_features: ClassVar[bool] = True
+    expert: ClassVar[str | None] = None
     prepares: ClassVar[bool] = False
     stacks: ClassVar[bool] = False
     modality_name: str = ""

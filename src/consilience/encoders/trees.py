@@ -37,6 +37,7 @@ class Trees(Encoder):
 
     reads: ClassVar[tuple[Kind, ...]] = ("vector",)
     gives_features = False
+    expert = "trees"
     width = 0
 
     def __init__(

@@ -8,11 +8,10 @@ ends after the same number of steps as the others.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,11 +34,15 @@ from consilience.training.stacked_seeds import reason_on_host
 from consilience.training.stacked_training import ACCEPTED, Stack, evaluate
 from consilience.training.trainer import Trainer, split_folds
 from consilience.training.training_log import Log, check_weights, diverged, mean_without_worst
-from consilience.training.training_settings import ResolvedSettings, resolve, steps_per_epoch
+from consilience.training.training_settings import STEPS, ResolvedSettings, resolve, steps_per_epoch
 
 # With patience "auto" training stops when the lowest loss lies so many times as many steps back as it took to reach it,
 # and so many more; chosen on the training rows of ten sets (docs/defaults.md).
 _LONGER, _MORE_STEPS = 0.6, 100
+# What the settings are where the user leaves them open: averaged weights of a fast training are as good as those of a
+# slow one, in less than half the steps. The learning rate is for the optimizers of the family of Adam.
+_BATCH, _RATE, _AVERAGE = 32, 3e-3, 0.99
+_FAST = ("adam", "adamw")
 # The losses are looked at about twice an epoch, but neither more often nor more seldom than so many steps.
 _SELDOM, _OFTEN = 50, 10
 
@@ -82,7 +85,7 @@ def cross_fit_in_lockstep(
     Raises:
         UnsupportedError: If these models cannot be trained as a stack, with the reason.
     """
-    if reason := _reason_alone(method, train, trainer):
+    if reason := reason_alone(method, train, trainer):
         raise UnsupportedError(f"cross-fitting {type(method).__name__} in lockstep: {reason}")
     assert trainer.preparation is not None
     fold_of = split_folds(train, trainer.preparation.task, folds, trainer.seed)
@@ -91,7 +94,7 @@ def cross_fit_in_lockstep(
         with seeded(trainer.seed * folds + fold):
             methods.append(make())
     device = resolve_device(trainer.device)
-    settings = resolve(trainer, len(train))
+    settings = resolve(_filled_in(trainer), len(train))
     with training_context(settings, device, trainer.seed):
         run = _Lockstep([*methods, method], train, trainer, settings, fold_of, device)
         try:
@@ -99,7 +102,9 @@ def cross_fit_in_lockstep(
         except RuntimeError as error:
             if "vmap" not in str(error) and "atching rule" not in str(error):
                 raise
-            raise UnsupportedError(f"torch.func cannot stack an operation of {type(method).__name__}: {error}") from error
+            raise UnsupportedError(
+                f"torch.func cannot stack an operation of {type(method).__name__}: {error}"
+            ) from error
     trainer.logs.append(run.log)
     for number, each in enumerate((*methods, method)):
         each.load_state_dict({name: weight[number] for name, weight in run.best_weights.items()})
@@ -110,8 +115,21 @@ def cross_fit_in_lockstep(
     return CrossFit(run.held_out, methods, fold_of, run.best)
 
 
-def _reason_alone(method: Method, train: Samples, trainer: Trainer) -> str | None:
-    """Why models must be trained one after another, or None."""
+def _filled_in(trainer: Trainer) -> Trainer:
+    """The trainer with the settings that lockstep has of its own where they are open."""
+    open_rate = trainer.lr is None and trainer.optimizer in _FAST
+    return replace(
+        trainer,
+        batch_size=trainer.batch_size or _BATCH,
+        lr=_RATE if open_rate else trainer.lr,
+        average=_AVERAGE if open_rate and trainer.average is None else trainer.average,
+    )
+
+
+def reason_alone(method: Method, train: Samples, trainer: Trainer) -> str | None:
+    """Return why a method and its copies must be trained one after another, or None if they can be stacked."""
+    if not method.trains_by_gradients:
+        return "it is not trained by gradients"
     if reason := trainer.outside(ACCEPTED):
         return reason
     if trainer.callbacks or trainer.checkpoint is not None:
@@ -183,7 +201,7 @@ class _Lockstep:
         settings, started = self.settings, time.perf_counter()
         budget = settings.epochs * self.in_epoch if self.trainer.steps is None else self.trainer.steps
         if self.trainer.epochs is None and self.trainer.steps is None:
-            budget = settings.epochs * steps_per_epoch(self.samples, settings.batch_size)
+            budget = STEPS
         every = min(max(self.in_epoch // 2, _OFTEN), _SELDOM, budget)
         rate = LearningRate.of(settings, math.ceil(budget / self.in_epoch), self.in_epoch)
         batches = [_batches(rows, self.batch_size, self.trainer.seed, trial) for trial, rows in enumerate(self.rows)]

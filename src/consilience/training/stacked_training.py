@@ -213,6 +213,7 @@ class Stack:
 
     @property
     def weights(self) -> Weights:
+        """Weights and running statistics by name: `[trial, *shape]`."""
         return self.learned | self.statistics
 
     def train_epoch(

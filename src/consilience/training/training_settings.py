@@ -30,8 +30,8 @@ LEAST_STEPS = 300
 # It then waits for a lower validation loss for so many steps, and so many epochs, at least:
 PATIENCE_STEPS, PATIENCE_EPOCHS = 500, 5
 # A batch is the power of two nearest to this share of the training samples, within these limits:
-BATCH_SHARE = 1 / 20
-SMALLEST_BATCH, LARGEST_BATCH = 16, 128
+BATCH_SHARE = 1 / 100
+SMALLEST_BATCH, LARGEST_BATCH = 64, 256
 # The learning rate of each optimizer:
 LEARNING_RATES: dict[Optimizer, float] = {"adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "sgd": 1e-2}
 
@@ -175,7 +175,7 @@ def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
     Example:
         >>> found = resolve(TrainingSettings(), samples=600)
         >>> found.batch_size, found.epochs, found.patience, found.least_steps, found.lr
-        (32, 211, 27, 300, 0.001)
+        (64, 400, 50, 300, 0.001)
         >>> resolve(TrainingSettings(epochs=7, patience=3), samples=600).epochs
         7
     """
@@ -198,8 +198,8 @@ def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
 def default_batch(samples: int) -> int:
     """Return the samples per batch that follow the number of training samples; the nearest power is by logarithms.
 
-    >>> [default_batch(samples) for samples in (10, 100, 600, 1000, 100_000)]
-    [16, 16, 32, 64, 128]
+    >>> [default_batch(samples) for samples in (100, 1000, 10_000, 100_000)]
+    [64, 64, 128, 256]
     """
     nearest = 2 ** round(math.log2(max(1.0, samples * BATCH_SHARE)))
     return min(max(nearest, SMALLEST_BATCH), LARGEST_BATCH)
