@@ -104,7 +104,7 @@ class SeparateExperts(Method):
             log = expert.run(train, validation, trainer)
             if trainer.interrupted:
                 return
-            same = trainer.as_long_as(log)
+            same = trainer.as_in(log, len(train))
             try:
                 held_out, fold_experts, fold_of = same.cross_fit(partial(self.expert, self.spec, name), train, folds)
             except KeyboardInterrupt:
