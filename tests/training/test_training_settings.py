@@ -100,6 +100,18 @@ def test_each_run_resolves_by_its_own_samples():
     assert [len(log.rows) for log in shared.logs] == [15, 15, 10]
 
 
+def test_folds_are_trained_as_the_whole_was():
+    look = Look()
+    shared = Trainer(PREPARATION, steps=30, device="cpu", callbacks=[look], least_steps=0, patience=1)
+    log = shared.run(make(Straight, PREPARATION), make_samples(500), VALIDATION)
+    same = shared.as_in(log, 500)
+    same.cross_fit(lambda: make(Straight, PREPARATION), SAMPLES, folds=2)
+    assert {(each.batch_size, each.lr) for each in look.seen} == {(32, 1e-3)}
+    assert [each.epochs for each in look.seen] == [2, log.best_epoch + 1, log.best_epoch + 1]
+    unvalidated = shared.run(make(Straight, PREPARATION), make_samples(500))
+    assert (shared.as_in(unvalidated, 500).epochs, shared.as_in(unvalidated, 500).steps) == (None, 30)
+
+
 @pytest.mark.parametrize("least", [0, 31, 60])
 def test_early_stopping_waits_for_the_least_steps(least):
     how = {"epochs": 30, "patience": 1, "lr": 3.0, "batch_size": 30, "optimizer": "sgd"}  # 3 steps an epoch

@@ -24,7 +24,7 @@ class Linear(Mlp):
 
     reads: ClassVar[tuple[Kind, ...]] = ("vector",)
     expert = "linear"
-    size = None
+    size = None  # type: ignore[assignment]
 
     def __init__(self, modality: Modality):
         super().__init__(modality, hidden=())

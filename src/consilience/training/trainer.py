@@ -127,9 +127,16 @@ class Trainer(TrainingSettings):
         loader = BatchLoader(samples, self._prepared(), device, self.resident, input_type(module))
         return predict(module.to(device), loader, self.evaluation_batch)
 
-    def as_long_as(self, log: Log) -> Trainer:
-        """Return a trainer with these settings that runs for the epochs until a run's best, if it has one."""
-        return replace(self) if log.best_epoch is None else replace(self, epochs=log.best_epoch + 1, steps=None)
+    def as_in(self, log: Log, samples: int) -> Trainer:
+        """Return a trainer that trains as a run did, on fewer samples too: in such batches, until its best epoch.
+
+        Args:
+            log: Of the run. Without validation there is no best epoch, and the budget stays.
+            samples: Number of its training samples, which decided what is left open.
+        """
+        found = resolve(self, samples)
+        same = replace(self, batch_size=found.batch_size, lr=found.lr)
+        return same if log.best_epoch is None else replace(same, epochs=log.best_epoch + 1, steps=None)
 
     @arguments_checked
     def cross_fit(

@@ -72,11 +72,11 @@ class AutoFusion(BayesRobust):
     """The default: `bayes-robust` with an expert of each modality that suits tables, and a network over all of them.
 
     The expert of a vector is a pool of a network, a logistic regression and decision trees, unless an encoder is
-    chosen. The experts are fused as in `bayes-robust`, reliabilities included. If all modalities are vectors, a network over
-    their values side by side, trained with modalities hidden at random, finds what only several modalities show. It
-    is pooled with the fused experts where all modalities seem to be sound; the weights a and b are those of the lowest
-    log-loss on held-out samples, one pair for samples with all modalities and one for others. Where a modality seems to
-    be broken, the experts decide alone.
+    chosen. The experts are fused as in `bayes-robust`, reliabilities included. If all modalities are vectors, there is
+    also a network over their values side by side. It is trained with modalities hidden at random, and finds what only
+    several modalities show. It is pooled with the fused experts where all modalities seem to be sound; the weights a
+    and b have the lowest log-loss on held-out samples, one pair for samples with all modalities and one for others.
+    Where a modality seems to be broken, the experts decide alone.
 
     All members are cross-fitted on the same folds, and training stops by the loss of held-out samples, so that no
     validation samples are needed. For a regression this is `bayes-robust`.
@@ -162,7 +162,8 @@ class AutoFusion(BayesRobust):
         hidden &= ~(hidden == there).all(axis=1, keepdims=True)  # at least one modality stays
         fewer = samples.replaced({}, present=(there & ~hidden)[:, [self.names.index(name) for name in samples.names]])
         rules = [self._fit_rule(own, y, there, weight, fold_of != fold) for fold in range(self.folds)]
-        weights, losses = [], []
+        weights: list[np.ndarray] = []
+        losses: list[float] = []
         for part, mask in ((samples, there), (fewer, fewer.present_among(self.names))):
             pair = np.stack(
                 [

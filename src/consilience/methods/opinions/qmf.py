@@ -257,7 +257,7 @@ class Qmf(ExpertMethod):
             if trainer.interrupted:
                 return None
         try:
-            said = trainer.as_long_as(log).cross_fit(lambda: deepcopy(plain), train, self.folds)[0]
+            said = trainer.as_in(log, len(train)).cross_fit(lambda: deepcopy(plain), train, self.folds)[0]
         except KeyboardInterrupt:
             if trainer.on_interrupt == "raise":
                 raise

@@ -110,7 +110,7 @@ class Unimodal(Method):
         if trainer.interrupted:
             return None
         try:
-            held_out, copies, fold_of = trainer.as_long_as(log).cross_fit(make, train, folds)
+            held_out, copies, fold_of = trainer.as_in(log, len(train)).cross_fit(make, train, folds)
         except KeyboardInterrupt:
             if trainer.on_interrupt == "raise":
                 raise
