@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,8 @@ from consilience.estimators.opinion_sources import (
     OpinionSet,
     cross_fit_experts,
     encode_labels,
-    expert_logits,
+    expert_opinions,
+    experts_by_modality,
     find_classes,
     fit_expert,
     read_classes,
@@ -351,7 +351,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         labels = self._read_labels(samples.y if y is None else y, len(samples))
         self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
         y_index = encode_labels(labels, self.classes_)
-        experts = self._experts_of(samples.names)
+        experts = experts_by_modality(self.experts, samples.names)
         weight, group_of = read_rows(sample_weight, groups, len(y_index))
         logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds, weight, group_of)
         self.experts_ = {}
@@ -360,17 +360,6 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             counted = None if weight is None else weight[there]
             self.experts_[name] = fit_expert(name, clone(expert), samples[name][there], labels[there], counted)
         return OpinionSet(logits, samples.present, samples.names), y_index, weight, group_of
-
-    def _experts_of(self, names: tuple[str, ...]) -> dict[str, Any]:
-        if not isinstance(self.experts, Mapping):
-            return dict.fromkeys(names, self.experts)
-        for name in self.experts:
-            if name not in names:
-                raise unknown_name("modality", name, names, "It was given in experts")
-        for name in names:
-            if name not in self.experts:
-                raise InputError(f"experts: modality {name!r} has none; give one, or leave the modality out")
-        return {name: self.experts[name] for name in names}
 
     def _read(self, opinions: Any, present: Any) -> OpinionSet:
         """Opinions as in fitting; with experts, their opinions on the modalities."""
@@ -387,16 +376,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
                 raise InputError(f"columns of the opinions must be {self.columns_}, got {opinion_set.columns}")
             return opinion_set
         samples = Samples.of(opinions, present=present)
-        logits = np.zeros((len(samples), len(self.modalities_), len(self.classes_)))
-        there = np.zeros(logits.shape[:2], dtype=bool)
-        for name in samples.names:
-            if name not in self.modalities_:
-                raise unknown_name("modality", name, self.modalities_, "The fusion was fitted on the known ones")
-            place, rows = self.modalities_.index(name), np.flatnonzero(samples.present_in(name))
-            there[rows, place] = True
-            if len(rows):
-                logits[rows, place] = expert_logits(self.experts_[name], samples[name][rows], self.classes_)
-        return OpinionSet(logits, there, self.modalities_)
+        return expert_opinions(self.experts_, samples, self.modalities_, self.classes_)
 
     def _read_labels(self, y: Any, n: int) -> np.ndarray:
         if y is None:

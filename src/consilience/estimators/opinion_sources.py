@@ -94,6 +94,35 @@ def read_rows(sample_weight: Any, groups: Any, n: int) -> tuple[np.ndarray | Non
     return weight, group_of
 
 
+def experts_by_modality(experts: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return modality → classifier; a single classifier serves every modality."""
+    if not isinstance(experts, Mapping):
+        return dict.fromkeys(names, experts)
+    for name in experts:
+        if name not in names:
+            raise unknown_name("modality", name, names, "It was given in experts")
+    for name in names:
+        if name not in experts:
+            raise InputError(f"experts: modality {name!r} has none; give one, or leave the modality out")
+    return {name: experts[name] for name in names}
+
+
+def expert_opinions(
+    experts: Mapping[str, Any], samples: Samples, names: tuple[str, ...], classes: np.ndarray
+) -> OpinionSet:
+    """Return the opinions of fitted classifiers on new samples; `names` are the modalities of fitting, in order."""
+    logits = np.zeros((len(samples), len(names), len(classes)))
+    there = np.zeros(logits.shape[:2], dtype=bool)
+    for name in samples.names:
+        if name not in names:
+            raise unknown_name("modality", name, names, "The fusion was fitted on the known ones")
+        place, rows = names.index(name), np.flatnonzero(samples.present_in(name))
+        there[rows, place] = True
+        if len(rows):
+            logits[rows, place] = expert_logits(experts[name], samples[name][rows], classes)
+    return OpinionSet(logits, there, names)
+
+
 def expert_logits(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
     """Return the logits of a scikit-learn classifier `[n, class]`, columns in the order of `classes`.
 
