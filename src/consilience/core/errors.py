@@ -165,6 +165,16 @@ def _without_families(names: Sequence[str], most: int = 3) -> list[str]:
     return list(dict.fromkeys(short.get(name.partition(":")[0], name) if ":" in name else name for name in names))
 
 
+def listed(names: Sequence[object], limit: int = 10) -> str:
+    """Names for a message, at most `limit` of them.
+
+    >>> listed(["a", "b", "c"], limit=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(map(repr, names[:limit]))
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
 def name_rows(rows: Sequence[int] | np.ndarray, limit: int = 5) -> str:
     """Name some rows in words; at most `limit` are listed.
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, SavedModelError, name_rows
+from consilience.core.errors import InputError, SavedModelError, listed, name_rows
 from consilience.core.modalities import is_missing, to_numpy
 
 TaskKind = Literal["classification", "regression"]
@@ -118,7 +118,8 @@ class Task:
             rows = np.flatnonzero(unseen)
             raise InputError(
                 f"label {labels[rows[0]].item()!r} ({name_rows(rows)}) does not occur in the training targets; "
-                f"the classes are {_listed(self.classes)}. Put at least one such sample into training, or drop the rows"
+                f"the classes are {listed(self.classes.tolist())}. Put at least one such sample into training, or drop "
+                "the rows"
             )
         return position.astype(np.int64)
 
@@ -278,8 +279,3 @@ def _unbox_labels(labels: list[Any]) -> np.ndarray:
     if array.dtype.kind == "f" and all(isinstance(label, int) for label in labels):
         raise InputError("targets hold whole numbers of which some need more than 64 bits: make all labels strings")
     return array
-
-
-def _listed(classes: np.ndarray, limit: int = 10) -> str:
-    shown = ", ".join(repr(label) for label in classes.tolist()[:limit])
-    return shown + (f" and {len(classes) - limit} more" if len(classes) > limit else "")

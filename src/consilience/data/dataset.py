@@ -6,15 +6,18 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
-from consilience.core.samples import Modality, Samples
+from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import PARTS, Split, redraw
+
+if TYPE_CHECKING:
+    from consilience.data.files.column_encoding import Fill
 
 
 class Made(NamedTuple):
@@ -23,6 +26,18 @@ class Made(NamedTuple):
     samples: Samples
     extra: Mapping[str, Any]
     reading: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """The options of `load_data` for files of the user's own; it says what they mean."""
+
+    target: str | None = None
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    split: str | None = None
+    fill: Fill | None = None
+    task: TaskKind | None = None
+    seed: int = 0
 
 
 # Makes these fields for another split, if values depend on it (fill values, categories).

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.errors import InputError, listed, name_rows, unknown_name
 from consilience.data.files.arrays import array_batches, map_array, read_npz
 from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.opinion_files import check_readable
 from consilience.data.files.table_reading import read_header, string_batches
-from consilience.data.files.tables import listed, nearest, read_target
+from consilience.data.files.tables import nearest, read_target
 
 _COUNTED = 1 << 16  # rows at a time
 
