@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             opinion_set, y_index, weight, group_of = self._train(opinions, y, present, sample_weight, groups)
         if weight is not None:
             rows = np.flatnonzero(weight)
-            opinion_set = replace(opinion_set, logits=opinion_set.logits[rows], present=opinion_set.present[rows])
+            opinion_set = opinion_set.select(rows)
             y_index, weight, group_of = y_index[rows], weight[rows], None if group_of is None else group_of[rows]
         modalities, classes = opinion_set.logits.shape[1:]
         prior = self._expert_prior(opinion_set, y_index, weight)
@@ -251,7 +250,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         shares = self._target_shares(opinion_set)
 
         def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
-            return self._fuse(replace(opinion_set, logits=opinion_set.logits[rows], present=masks), shares)
+            return self._fuse(opinion_set.select(rows, masks), shares)
 
         extra = {} if self.reliability is None else {"reliability": self._reliability(opinion_set)}
         logits, weights = torch.from_numpy(opinion_set.logits), self._weights(opinion_set)
@@ -291,7 +290,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         labels = self._read_labels(X.y if y is None and isinstance(X, Samples) else y, len(opinion_set.logits))
 
         def predict(rows: np.ndarray, mask: np.ndarray) -> Outputs:
-            return self._outputs(replace(opinion_set, logits=opinion_set.logits[rows], present=mask))
+            return self._outputs(opinion_set.select(rows, mask))
 
         return opinion_set.present, encode_labels(labels, self.classes_), predict
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,11 @@ class OpinionSet:
     present: np.ndarray
     names: tuple[str, ...]
     columns: tuple[str, ...] | None = None
+
+    def select(self, rows: np.ndarray, present: np.ndarray | None = None) -> OpinionSet:
+        """Return the opinions of some rows, with another `present` `[row, modality]` if given."""
+        there = self.present[rows] if present is None else present
+        return replace(self, logits=self.logits[rows], present=there)
 
 
 def read_opinion_set(
