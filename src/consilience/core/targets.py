@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -212,6 +212,16 @@ def check_labels(y: np.ndarray) -> np.ndarray:
     if labels.dtype.kind not in "biufUS":
         raise InputError(f"targets of type {labels.dtype} are not labels: use integers, strings or booleans")
     return labels
+
+
+def label_positions(labels: np.ndarray, place_of: Mapping[Any, int]) -> np.ndarray:
+    """Return the position of each label `[n]` by a mapping label → position; −1 for a label that is not in it.
+
+    >>> label_positions(np.array(["cat", "dog", "cat", "bird"]), {"dog": 0, "cat": 1})
+    array([ 1,  0,  1, -1])
+    """
+    different, which = np.unique(labels, return_inverse=True)
+    return np.array([place_of.get(label, -1) for label in different.tolist()], dtype=np.int64)[which]
 
 
 def check_no_trailing_nulls(what: str, labels: Sequence[Any]) -> None:

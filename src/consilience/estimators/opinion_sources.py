@@ -15,7 +15,7 @@ from consilience.bayes.kappa import spread_folds
 from consilience.bayes.opinion_inputs import read_opinions, read_present, to_logits
 from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.targets import check_labels
+from consilience.core.targets import check_labels, label_positions
 
 
 @dataclass(frozen=True)
@@ -244,8 +244,7 @@ def read_classes(given: Any) -> np.ndarray:
 
 def encode_labels(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return labels as indices into classes, in any order of the classes."""
-    place = {label: number for number, label in enumerate(classes.tolist())}
-    found = np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+    found = label_positions(labels, {label: number for number, label in enumerate(classes.tolist())})
     if (found < 0).any():
         rows = np.flatnonzero(found < 0)
         raise InputError(
