@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from consilience.data.files.column_encoding import Fill
 
 
-class Made(NamedTuple):
+class SplitFields(NamedTuple):
     """The fields of `DataSet` that may depend on the split, as a reader makes them."""
 
     samples: Samples
@@ -41,7 +41,7 @@ class FileOptions:
 
 
 # Makes these fields for another split, if values depend on it (fill values, categories).
-Remake = Callable[[np.ndarray], Made]
+Remake = Callable[[np.ndarray], SplitFields]
 RECIPE_VERSION = 1
 Part = Literal["train", "validation", "test"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.core.samples import Modality, Samples
 from consilience.core.targets import infer_task_kind
-from consilience.data.dataset import DataSet, FileOptions, Made
+from consilience.data.dataset import DataSet, FileOptions, SplitFields
 from consilience.data.files.column_encoding import fill_gaps, learn_fills, plain_fills
 from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.size_limits import zip_members
@@ -71,7 +71,7 @@ def _make_samples(
     lengths: Mapping[str, np.ndarray],
     options: FileOptions,
     split: np.ndarray,
-) -> Made:
+) -> SplitFields:
     """Samples, with the gaps of vectors filled if `fill` is given."""
     fills = {}
     if options.fill is not None:
@@ -82,7 +82,7 @@ def _make_samples(
         }
     samples = Samples.of(fill_vectors(values, fills), y, kinds=options.kinds, lengths=lengths)
     own = {name: {"fills": plain_fills(known)} for name, known in fills.items()}
-    return Made(samples, {}, {"format": "arrays", "target": {"name": target}, "modalities": own})
+    return SplitFields(samples, {}, {"format": "arrays", "target": {"name": target}, "modalities": own})
 
 
 def read_new_arrays(

@@ -19,7 +19,7 @@ import numpy as np
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError, listed, name_rows, unknown_name
 from consilience.core.samples import Kind, Samples
 from consilience.core.targets import check_no_trailing_nulls, infer_task_kind
-from consilience.data.dataset import DataSet, FileOptions, Made
+from consilience.data.dataset import DataSet, FileOptions, SplitFields
 from consilience.data.files.column_encoding import (
     Columns,
     Encoding,
@@ -88,7 +88,7 @@ def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> l
 
 def _make_samples(
     target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: Fill | None, split: np.ndarray
-) -> Made:
+) -> SplitFields:
     """Samples, the names of the features of each modality as `extra["columns"]`, and the encodings."""
     train = split == "train"
     encodings = {name: learn_encoding(columns, train, fill) for name, columns in modalities.items()}
@@ -100,7 +100,7 @@ def _make_samples(
         "target": {"name": target, "type": "string" if y.dtype.kind == "U" else "number"},
         "modalities": {name: known.to_json() for name, known in encodings.items()},
     }
-    return Made(samples, {"columns": features}, reading)
+    return SplitFields(samples, {"columns": features}, reading)
 
 
 def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target: str, strings: bool) -> Samples:
