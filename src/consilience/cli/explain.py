@@ -49,8 +49,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Explain rows or the mean, print words and a table, and write the file."""
     from rich.console import Console
 
-    from consilience.report.document import console_tables
     from consilience.report.explanation_words import mean_table, sample_table, say_mean, say_sample
+    from consilience.report.text_table import console_tables
 
     path = check_out(chosen)
     model = load_explained(chosen)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from consilience.evaluation.classification import RunningScores
-from consilience.report.document import Document, Section, TextTable, console_tables, render_document
+from consilience.report.document import Document, Section, render_document
 from consilience.report.drawing import Drawing
 from consilience.report.plots import NARROW, WIDE, Bins, plot_reliability
+from consilience.report.text_table import TextTable, console_tables
 from consilience.report.wording import NOTHING, Scale, one_line
 
 if TYPE_CHECKING:
