@@ -9,6 +9,7 @@ from consilience.encoders.choice import (
     describe_choice,
     describe_encoders,
     encoder_names,
+    gives_features,
     is_custom,
     own_transforms,
     passed_again,
@@ -25,6 +26,7 @@ from consilience.encoders.mlp import Mlp, dense_block
 from consilience.encoders.pretrained import Bert, Pretrained, ResNet
 from consilience.encoders.recurrent import Gru, Lstm
 from consilience.encoders.transformer import Transformer
+from consilience.encoders.trees import Trees
 
 __all__ = [
     "BagOfWords",
@@ -41,6 +43,7 @@ __all__ = [
     "Pretrained",
     "ResNet",
     "Transformer",
+    "Trees",
     "as_chosen",
     "blank_padding",
     "build_encoder",
@@ -50,6 +53,7 @@ __all__ = [
     "describe_encoders",
     "encoder_names",
     "features",
+    "gives_features",
     "is_custom",
     "length_mask",
     "mask_lengths",

@@ -55,7 +55,10 @@ class ReadsSamples(DeclaredParameters):
             default = self.training_defaults.get(name, TRAINING[name].default) if name in TRAINING else None
             if name in TRAINING and parameters[name] != default:
                 raise InputError(f"training: {name!r} is given twice, as a parameter and in training; give one of them")
-        return Trainer(**{**parameters, **further}, seed=seed, callbacks=check_callbacks(self.callbacks))
+        chosen = {**parameters, **further}
+        if chosen["steps"] is not None and chosen["epochs"] == self.training_defaults.get("epochs"):
+            chosen["epochs"] = None  # not the user's: a budget in steps takes its place
+        return Trainer(**chosen, seed=seed, callbacks=check_callbacks(self.callbacks))
 
     def _read(
         self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None

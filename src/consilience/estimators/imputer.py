@@ -11,7 +11,8 @@ from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.sklearn_parameters import TRAINING
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 
-# Parameters that the imputer has from the estimator unless `impute` sets them; only the method hides modalities.
+# Parameters that the imputer has from the estimator where they are not the default and `impute` does not set them;
+# only the method hides modalities.
 _SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name not in ("modality_dropout", "augment")))
 # Parameters of an imputer that the samples and the estimator set.
 _NOT_OF_IMPUTE = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
@@ -42,7 +43,11 @@ def fit_imputer(
     for name in given:
         if name not in allowed:
             raise unknown_name("setting", name, allowed, "It was given in impute")
-    alike = {name: parameters[name] for name in _SHARED_WITH_IMPUTER}
+    alike = {
+        name: parameters[name]
+        for name in _SHARED_WITH_IMPUTER
+        if name not in TRAINING or parameters[name] != TRAINING[name].default
+    }
     held_out = None if validation is None else validation.without_targets()
     model = MultimodalVAE(**{**alike, **given}, validation=held_out, random_state=seed)
     return model.fit(train.without_targets(), sample_weight=train.weight).trained_

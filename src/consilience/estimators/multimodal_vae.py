@@ -23,7 +23,7 @@ from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.latent_traversal import interpolate, most_varying_dimensions, traverse
 from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice
 from consilience.methods.latent.objectives.objective import objective_settings
-from consilience.methods.latent.trained_latent_model import TrainedLatent
+from consilience.methods.latent.trained_latent_model import TRAINING_DEFAULTS, TrainedLatent
 from consilience.methods.latent.variation_of_information import (
     Information,
     complete_samples,
@@ -76,6 +76,7 @@ class MultimodalVAE(ReadsSamples):
 
     first = "objective"
     nested = ("settings", "training")
+    training_defaults = TRAINING_DEFAULTS
 
     objective: str = "m2vae"
     latent: int = 20

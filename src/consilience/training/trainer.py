@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -27,8 +28,8 @@ from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
-from consilience.training.training_log import Log
-from consilience.training.training_settings import TrainingSettings
+from consilience.training.training_log import Log, validate
+from consilience.training.training_settings import TrainingSettings, resolve
 from consilience.training.weight_averaging import WeightAveraging
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Trainer(TrainingSettings):
     Example:
         >>> Trainer(epochs=0)
         Traceback (most recent call last):
-        consilience.core.errors.InputError: training: epochs must be a whole number ≥ 1, got 0
+        consilience.core.errors.InputError: training: epochs must be a whole number ≥ 1 or None, got 0
     """
 
     preparation: Preparation | None = None
@@ -93,6 +94,10 @@ class Trainer(TrainingSettings):
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
         choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
+        if not module.trains_by_gradients:
+            log = learn_at_once(self, module, train, validation)
+            self.logs.append(log)
+            return log
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
         parameters = [phase.chosen(module) for phase in phases]
@@ -122,6 +127,10 @@ class Trainer(TrainingSettings):
         loader = BatchLoader(samples, self._prepared(), device, self.resident, input_type(module))
         return predict(module.to(device), loader, self.evaluation_batch)
 
+    def as_long_as(self, log: Log) -> Trainer:
+        """Return a trainer with these settings that runs for the epochs until a run's best, if it has one."""
+        return replace(self) if log.best_epoch is None else replace(self, epochs=log.best_epoch + 1, steps=None)
+
     @arguments_checked
     def cross_fit(
         self, make: Callable[[], Method], train: Samples, folds: int = 5
@@ -129,7 +138,7 @@ class Trainer(TrainingSettings):
         """Compute out-of-fold predictions: for every fold, train on the other folds and predict this one.
 
         Folds are stratified for a classification. There is no early stopping, since it would use the held-out fold:
-        every fold trains for `epochs`.
+        every fold trains for all `epochs` or `steps`.
 
         Args:
             make: Builds an untrained module.
@@ -163,6 +172,25 @@ class Trainer(TrainingSettings):
         return {**self.__dict__, "_loaders": {}}
 
 
+def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: Samples | None) -> Log:
+    """Train a module that needs no training loop, and log its losses as those of one epoch."""
+    started = time.monotonic()
+    try:
+        module.learn_at_once(train, trainer)
+    except KeyboardInterrupt:
+        if trainer.on_interrupt == "raise":
+            raise
+        return Log(interrupted=True, seconds=time.monotonic() - started)
+    device = resolve_device(trainer.device)
+    module.to(device)
+    learned = validate(module, module, trainer.loader(train, device), trainer.evaluation_batch)
+    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "task": learned["validation_loss"]}
+    if validation is not None:
+        row |= validate(module, module, trainer.loader(validation, device), trainer.evaluation_batch)
+    seconds = time.monotonic() - started
+    return Log([{**row, "seconds": seconds}], best_epoch=None, finished=True, seconds=seconds)
+
+
 def _work(
     fabric: Fabric,
     trainer: Trainer,
@@ -174,12 +202,13 @@ def _work(
     checkpoint: Path | None,
 ) -> dict[str, Any]:
     """Train the module in each process, and return plain values and tensors."""
+    settings = resolve(trainer, len(train))
     try:
-        with training_context(trainer, fabric.device, trainer.seed):
+        with training_context(settings, fabric.device, trainer.seed):
             loader = trainer.loader(train, fabric.device)
             held_out = None if validation is None else trainer.loader(validation, fabric.device)
             callbacks = list(_callbacks(trainer, module, len(train), fabric.device, checkpoint))
-            run = TrainingRun(fabric, trainer, module, loader, held_out, callbacks, len(trainer.logs))
+            run = TrainingRun(fabric, settings, module, loader, held_out, callbacks, len(trainer.logs))
             log = run.run(phases, parameters)
     finally:
         if trainer.precision == "bf16-true":  # predictions and saved weights are in float32

@@ -198,7 +198,8 @@ class BayesRobust(SeparateExperts):
     ) -> None:
         """Learn everything but the experts from out-of-fold opinions `[n, modality, output]` and fold_of `[n]`."""
         assert train.y is not None
-        self.to(next(self.parameters()).dtype)  # in 64 bits if the experts are, as a loaded model will be
+        like = next(self.parameters(), torch.empty(0))  # trees have no parameters
+        self.to(like.dtype)  # in 64 bits if the experts are, as a loaded model will be
         weight = np.ones(len(train)) if train.weight is None else train.weight
         rows, y = np.flatnonzero(weight), self.task.encode(train.y)
         present = train.present_among(self.names)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.errors import unknown_name
+from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Samples
+from consilience.encoders import gives_features
 from consilience.methods import (
     Method,
     PerModality,
@@ -37,7 +37,27 @@ class Unimodal(Method):
     It is trained on the samples that have the modality; where the modality is missing, the output is the head's bias.
 
         z = P h_NAME         L = ℓ(z, y)
+
+    If the encoder of the modality is `trees`, the expert is an ensemble of decision trees, a `TreeExpert`.
     """
+
+    takes_trees = True
+
+    def __new__(cls, spec: Spec | None = None, modality: str = "") -> Unimodal:
+        """Choose the class of the expert by the modality's encoder; without arguments, as in copying, this one."""
+        if (
+            spec is None
+            or modality not in spec.modalities
+            or gives_features(spec.modalities[modality], spec.encoders.get(modality))
+        ):
+            return super().__new__(cls)
+        if not spec.task.classification:  # an expert of numbers may be of a class whose output has variances, too
+            raise UnsupportedError(
+                f"the encoder 'trees' of modality {modality!r} serves classification, not {spec.task.kind}"
+            )
+        from consilience.methods.opinions.tree_expert import TreeExpert  # it imports this file
+
+        return super().__new__(TreeExpert)
 
     def __init__(self, spec: Spec, modality: str):
         super().__init__(spec)
@@ -81,6 +101,8 @@ class SeparateExperts(Method):
         expert: The class of the experts.
     """
 
+    takes_trees = True
+
     def __init__(self, spec: Spec, expert: type[Unimodal] = Unimodal):
         super().__init__(spec)
         self.spec, self.expert = spec, expert
@@ -105,7 +127,7 @@ class SeparateExperts(Method):
             log = expert.run(train, validation, trainer)
             if trainer.interrupted:
                 return
-            same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
+            same = trainer.as_long_as(log)
             try:
                 held_out, fold_experts, fold_of = same.cross_fit(partial(self.expert, self.spec, name), train, folds)
             except KeyboardInterrupt:
