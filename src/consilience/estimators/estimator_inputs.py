@@ -1,4 +1,4 @@
-"""What every estimator does at the door: whatever the user has becomes samples, and parameters become a trainer.
+"""The inputs of every estimator: mappings, arrays and tables become samples, and its parameters become a trainer.
 
 A 2-D table is several modalities: `columns` says which columns belong to which.
 """
