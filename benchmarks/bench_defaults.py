@@ -142,18 +142,20 @@ def compute(jobs, found, asked) -> Iterator[str]:
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     parallel = Parallel(asked.jobs, batch_size=1, pre_dispatch="n_jobs", return_as="generator_unordered")
     done = 0
-    for job, figures in parallel(in_time()):
-        found[job] = figures
-        done += 1
-        now = time.monotonic()
-        if asked.keep is not None and (now - written > WRITE_EVERY):
+    try:
+        for job, figures in parallel(in_time()):
+            found[job] = figures
+            done += 1
+            now = time.monotonic()
+            if asked.keep is not None and now - written > WRITE_EVERY:
+                write_kept(asked.keep, found)
+                written = now
+            if now - told > SHOWN_EVERY:
+                yield f"{done} of {len(todo)} jobs after {now - begun:.0f} s, the last: {' '.join(map(str, job))}"
+                told = now
+    finally:  # also after Ctrl-C
+        if asked.keep is not None and done:
             write_kept(asked.keep, found)
-            written = now
-        if now - told > SHOWN_EVERY:
-            yield f"{done} of {len(todo)} jobs after {now - begun:.0f} s, the last: {' '.join(map(str, job))}"
-            told = now
-    if asked.keep is not None and done:
-        write_kept(asked.keep, found)
     if done < len(todo):
         yield f"{len(todo) - done} of {len(todo)} jobs were not begun within {asked.seconds} s"
 

@@ -8,6 +8,13 @@ from scipy import stats
 from consilience.comparison.significance import holm, paired_bootstrap
 
 LEVEL = 0.05
+LEGEND = f"""
+About the verdicts on clean accuracy. First is the contender with the highest mean; its lead is over the judged one, or
+that of the best other contender where the judged one is first. Regret is how far the judged one is behind the first,
+among all contenders and among methods of this library. The interval and p are Student's for the differences, paired
+over seeds; "behind" means p < {LEVEL} after Holm's correction over all other contenders, "behind without Holm" only
+before it. Seeds of a set with an official test part share its samples, which Student's test does not know: "p, rows
+too" is of a bootstrap over seeds and test samples. A mean in brackets is over fewer sets than the others."""
 
 
 def show(found, judged, markdown):
@@ -32,6 +39,7 @@ def show(found, judged, markdown):
         if judged in contenders:
             _print(f"{judged}, clean accuracy, {rows}", *verdicts(of_size, sets, contenders, judged), markdown)
         _print(f"Seconds of training, {rows}", *by_set(of_size, sets, contenders, "seconds", None, "{:.1f}"), markdown)
+    print(LEGEND)
     for job, error in failed.items():
         print(f"failed: {' '.join(map(str, job))}: {error}")
 
@@ -92,41 +100,44 @@ def _mean_cells(values, count, key, form):
 
 def verdicts(found, sets, contenders, judged):
     """A head and rows: who is first, how far the judged contender is behind, and whether that may be chance."""
-    head = ["", "first", "second", "its accuracy", judged, "regret", "regret among ours", "95 % interval"]
+    head = ["", "first", "its lead", judged, "regret", "regret among ours", "95 % interval"]
     head += ["p", "p, Holm", "p, rows too", "verdict"]
     rows, regrets, ours, counts = [], [], [], [0, 0, 0]
     for name in sets:
         values = {who: series(found, name, who, "accuracy", "clean") for who in contenders}
-        values = {who: own for who, own in values.items() if own}
-        if judged not in values:
+        own = values.pop(judged)
+        leads = {who: lead(other, own) for who, other in values.items() if set(other) & set(own)}
+        if not leads:
             continue
-        average = {who: float(np.mean(list(own.values()))) for who, own in values.items()}
-        order = sorted(average, key=lambda who: (-average[who], who != judged))
-        first = order[0]
-        regret = average[first] - average[judged]
-        own_regret = max(average[who] for who in average if who not in RIVALS) - average[judged]
+        first = max(leads, key=leads.get)
+        regret = max(0.0, leads[first])
+        own_regret = max([0.0, *(ahead for who, ahead in leads.items() if who not in RIVALS)])
         regrets.append(regret)
         ours.append(own_regret)
-        cells = [name, first, order[1] if len(order) > 1 else "–", f"{average[first]:.2f}", f"{average[judged]:.2f}"]
-        cells += [f"{regret:.2f}", f"{own_regret:.2f}"]
-        if first == judged or regret == 0:
+        cells = [f"{leads[first]:+.2f}", f"{np.mean(list(own.values())):.2f}", f"{regret:.2f}", f"{own_regret:.2f}"]
+        if not regret:
             counts[0] += 1
-            rows.append([*cells, "", "", "", "", "first"])
+            rows.append([name, judged, *cells, "", "", "", "", "first"])
             continue
-        tests = {who: paired(values[who], values[judged]) for who in values if who != judged}
+        tests = {who: paired(values[who], own) for who in leads}
         corrected = dict(zip(tests, holm(np.array([p for *_, p in tests.values()]))))
         low, high, p = tests[first]
         with_rows = over_rows(found, name, first, judged)
-        shown = [f"{low:.2f} … {high:.2f}", *(_p(one) for one in (p, corrected[first], with_rows))]
         counts[1] += p < LEVEL
         counts[2] += corrected[first] < LEVEL
         verdict = "behind" if corrected[first] < LEVEL else "behind without Holm" if p < LEVEL else "not behind"
-        rows.append([*cells, *shown, verdict if np.isfinite(p) else "one seed"])
-    summary = f"first on {counts[0]}, behind on {counts[1]} ({counts[2]} with Holm)"
+        shown = [f"{low:.2f} … {high:.2f}", *(_p(one) for one in (p, corrected[first], with_rows))]
+        rows.append([name, first, *cells, *shown, verdict if np.isfinite(p) else "one seed"])
+    summary = f"first on {counts[0]}, behind on {counts[1]}, {counts[2]} with Holm"
     if regrets:
         top = [f"{np.mean(regrets):.2f}, most {max(regrets):.2f}", f"{np.mean(ours):.2f}, most {max(ours):.2f}"]
-        rows.append([f"{len(regrets)} sets", "", "", "", "", *top, "", "", "", "", summary])
+        rows.append([f"{len(regrets)} sets", "", "", "", *top, "", "", "", "", summary])
     return head, rows
+
+
+def lead(other, judged):
+    """How far another contender is ahead of the judged one, the mean over the seeds that both have."""
+    return float(np.mean([other[seed] - judged[seed] for seed in other if seed in judged]))
 
 
 def paired(better, judged):
@@ -136,7 +147,7 @@ def paired(better, judged):
         return np.nan, np.nan, np.nan
     mean, error = difference.mean(), difference.std(ddof=1) / len(difference) ** 0.5
     half = stats.t.ppf(1 - LEVEL / 2, len(difference) - 1) * error
-    if error == 0:
+    if error == 0:  # contenders without randomness of their own, on an official test part
         return mean, mean, float(mean == 0)
     return mean - half, mean + half, float(2 * stats.t.sf(abs(mean / error), len(difference) - 1))
 
