@@ -65,7 +65,7 @@ def by_set(found, sets, contenders, key, condition, form):
                 continue
             all_means[who].append(average[who])
             spread = f" ± {form.format(np.std(own, ddof=1) / len(own) ** 0.5)}" if len(own) > 1 else ""
-            fewer = f" ({len(own)} seeds)" if len(own) < most else ""
+            fewer = f" ({len(own)} of {most} seeds)" if len(own) < most else ""
             cells.append(_mark(form.format(average[who]) + spread + fewer, who in best))
         rows.append([name, *cells])
     rows.append(["mean", *_mean_cells(all_means, len(sets), key, form)])
