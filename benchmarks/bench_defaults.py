@@ -208,8 +208,8 @@ def main():
         default_tables.show(found, asked.judged, asked.markdown)
         return
     found = read_kept([asked.keep]) if asked.keep is not None and asked.keep.is_file() else {}
-    found = {job: figures for job, figures in found.items() if job[3] not in asked.again}
     jobs, sentences = plan(asked.sets, asked.sizes, asked.seeds, asked.contenders)
+    found = {job: figures for job, figures in found.items() if job not in jobs or job[3] not in asked.again}
     for line in chain(sentences, compute(jobs, found, asked)):
         print(line, flush=True)
     default_tables.show({job: found[job] for job in found if job in jobs}, asked.judged, asked.markdown)
