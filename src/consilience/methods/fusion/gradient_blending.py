@@ -99,7 +99,12 @@ class GradientBlend(JointMethod):
         fold = split_folds(train, self.task, max(2, round(1 / self.held_out)), trainer.seed)
         parts = train.select(np.flatnonzero(fold != 0)), train.select(np.flatnonzero(fold == 0))
         probe = replace(
-            trainer, epochs=self.probe_epochs or max(1, trainer.epochs // 4), patience=None, checkpoint=None, logs=[]
+            trainer,
+            epochs=self.probe_epochs or max(1, trainer.epochs // 4),
+            patience=None,
+            checkpoint=None,
+            steps=None,  # those of a refit are for the training proper
+            logs=[],
         )
         before = [self._losses_on(part, probe) for part in parts]
         after = [before[0].clone(), before[1].clone()]
