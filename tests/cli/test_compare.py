@@ -17,7 +17,7 @@ def test_a_csv_of_ones_own(run, table, finished):
     assert "On machines," in again.out
     assert "2 seeds cannot reach significance here" in again.out
     assert f"report: {finished / 'report.html'}" in again.out
-    assert f"best model on validation: {finished / 'best'}" in again.out
+    assert f"best model: {finished / 'best'}" in again.out
     assert (finished / "report.html").exists()
 
 

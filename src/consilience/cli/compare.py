@@ -54,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--choose-by",
         type=str,
         metavar="NAME",
-        help="metric of validation samples by which a method is chosen for best/; nll, or mse for regression, if absent",
+        help="metric of validation samples by which best/ is chosen; nll, or mse for regression, if absent",
     )
     group.add_argument(
         "--no-refit",

@@ -51,8 +51,9 @@ def keep_best(store: Store, written: Mapping[str, Any], run: Callable[[list[Job]
                     store.publish(job, folder)
                 kept = {candidate.median.key for candidates in ranked.values() for candidate in candidates}
                 store.drop_models(job for job, _ in finished if job.key not in kept)
-                store.drop_models(job for job in winners.values() if isinstance(job, Refit))  # they are published
-                store.drop_refits(winners.values())
+                planned = [_plan(written, finished, candidates[0]) for candidates in ranked.values()]
+                store.drop_models(filter(None, planned))  # their copies are published
+                store.drop_refits(filter(None, planned))
                 return
             for job in lost:
                 store.discard(job)
@@ -69,17 +70,19 @@ def _to_publish(
     store: Store, written: Mapping[str, Any], finished: Finished, candidate: Candidate, tried: Iterable[str]
 ) -> Job:
     """The job whose model is published: the refit, or the median seed where it is not wanted, not known or failed."""
-    if not written["asked"].get("refit", False):
-        return candidate.median
-    job = plan_refit(candidate, finished)
+    job = _plan(written, finished, candidate)
     if job is None:
-        logger.warning("%s on %s is not refitted: %s", candidate.method, candidate.jobs[0].source, NO_STEPS)
         return candidate.median
     result = store.read(job)
     if job.key in tried and result is not None and result.failed:
         logger.warning("%s failed: %s", job.describe(), result.about["error"])
         return candidate.median
     return job
+
+
+def _plan(written: Mapping[str, Any], finished: Finished, candidate: Candidate) -> Refit | None:
+    """The refit of a method; None if none is asked for, or the steps are not known."""
+    return plan_refit(candidate, finished) if written["asked"].get("refit", False) else None
 
 
 def name_published(store: Store, written: Mapping[str, Any], finished: Finished, choice: Choice) -> Choice:
@@ -90,12 +93,13 @@ def name_published(store: Store, written: Mapping[str, Any], finished: Finished,
         return choice
     key, trained_on = found
     candidate = rank_candidates(finished, written)[choice.set][0]
-    job = plan_refit(candidate, finished)
+    job = _plan(written, finished, candidate)
     result = None if job is None else store.read(job)
     reason = ""
-    if written["asked"].get("refit", False) and not trained_on.get("refitted"):
-        failed = result.about["error"] if result is not None and result.failed else ""
-        reason = NO_STEPS if job is None else failed
+    if written["asked"].get("refit", False) and job is None:
+        reason = NO_STEPS
+    elif result is not None and result.failed:
+        reason = result.about["error"]
     if not trained_on:  # a model of an earlier version; its job says what it was trained on
         own = next((each for each in written["jobs"] if each["key"] == key), None)
         if own is None:
