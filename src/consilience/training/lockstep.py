@@ -210,7 +210,8 @@ class _Lockstep:
                 began = time.perf_counter()
                 steps = min(every, budget - block * every)
                 terms = self._train_steps(batches, steps, rate)
-                row = {"phase": "fit", "epoch": block, **terms, "validation_loss": self._judge(block, rate.step)}
+                judged = self._judge(block, rate.step)
+                row = {"phase": "fit", "epoch": block, "steps": rate.step, **terms, "validation_loss": judged}
                 self.log.rows.append({**row, "seconds": time.perf_counter() - began})
                 if self._ends(rate.step):
                     break

@@ -14,7 +14,7 @@ import torch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
-from consilience.core.settings import arguments_checked, check_value
+from consilience.core.settings import PositiveInt, arguments_checked, check_value
 from consilience.core.targets import Task
 from consilience.corruption.augmentation import choose_augmentations
 from consilience.methods import Method, Prediction
@@ -28,6 +28,7 @@ from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
+from consilience.training.step_counts import phases_of_steps
 from consilience.training.training_log import Log, validate
 from consilience.training.training_settings import TrainingSettings, resolve
 from consilience.training.weight_averaging import WeightAveraging
@@ -47,6 +48,8 @@ class Trainer(TrainingSettings):
         preparation: How samples become batches.
         checkpoint: Folder to save training to and to resume it from.
         callbacks: Called at fixed points of every run, see `Callback`.
+        refit_steps: For each run and phase, in order, how many steps of the optimizer it takes in place of `epochs`, as
+            `found_steps` returns them. With them `Model.fit` refits the method, see `Method.refit`.
         logs: Logs of the runs so far.
 
     Example:
@@ -59,6 +62,7 @@ class Trainer(TrainingSettings):
     _: KW_ONLY
     checkpoint: str | Path | None = None
     callbacks: Sequence[Callback] | None = None
+    refit_steps: Sequence[Sequence[int]] | None = None
     logs: list[Log] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +70,7 @@ class Trainer(TrainingSettings):
         check_value("preparation", self.preparation, Preparation | None, "training")
         check_value("checkpoint", self.checkpoint, str | Path | None, "training")
         self.callbacks = check_callbacks(self.callbacks)
+        check_value("refit_steps", self.refit_steps, list[list[PositiveInt]] | None, "training")
         self._loaders: dict[int, BatchLoader] = {}
 
     @property
@@ -100,6 +105,8 @@ class Trainer(TrainingSettings):
             return log
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
+        if self.refit_steps is not None:
+            phases = phases_of_steps(self.refit_steps, len(self.logs), phases, self, len(train))
         parameters = [phase.chosen(module) for phase in phases]
         nameless = [replace(phase, parameters=None) for phase in phases]  # a function may not reach other processes
         fabric = build_fabric(self.device, self.devices, self.nodes, self.strategy, self.precision)
@@ -191,7 +198,7 @@ def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: 
     device = resolve_device(trainer.device)
     module.to(device)
     learned = validate(module, module, trainer.loader(train, device), trainer.evaluation_batch)
-    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "task": learned["validation_loss"]}
+    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "steps": 1, "task": learned["validation_loss"]}
     if validation is not None:
         row |= validate(module, module, trainer.loader(validation, device), trainer.evaluation_batch)
     seconds = time.monotonic() - started
