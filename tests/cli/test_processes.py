@@ -174,9 +174,9 @@ def test_sigterm_keeps_the_best_weights_of_training(table, tmp_path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_and_the_same_command_again(run, caplog, table, tmp_path, jobs):
     protocol = ["--methods", "late", "concat", "--levels", "5", "--seeds", "4", "--epochs", "10", "--jobs", str(jobs)]
-    words = ["compare", str(table), *COLUMNS, *protocol, "--out", str(tmp_path / "run")]
+    words, pipe = ["compare", str(table), *COLUMNS, *protocol, "--out", str(tmp_path / "run")], subprocess.PIPE
     # As a terminal does it, the signal goes to the whole group of processes.
-    with subprocess.Popen([*PROGRAM, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as running:
+    with subprocess.Popen([*PROGRAM, *words], stderr=pipe, stdout=pipe, start_new_session=True) as running:
         first = running.stderr.readline().decode()
         for pause in (0, 0.05, 0.05, 0.05):  # pressed again and again, while processes are being ended
             time.sleep(pause)

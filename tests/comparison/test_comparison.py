@@ -547,14 +547,14 @@ def test_killed_twenty_times_it_ends_with_the_same_table(small, tmp_path):
 
         for _ in range(20):
             process, more = start(), chance.randrange(3)
-            while len(finished(run) - kept) < more and not ended(process):
+            while len(results_in(run) - kept) < more and not ended(process):
                 time.sleep(0.005)
             time.sleep(chance.uniform(0.0, 0.1))
             with suppress(ProcessLookupError):  # it has ended
                 os.kill(process, signal.SIGKILL)
             early += int(forks.stdout.readline()) == signal.SIGKILL
-            assert kept <= finished(run), "a finished job was lost"
-            kept = finished(run)
+            assert kept <= results_in(run), "a finished job was lost"
+            kept = results_in(run)
         start()
         assert int(forks.stdout.readline()) == 0
         forks.stdin.close()
@@ -564,7 +564,7 @@ def test_killed_twenty_times_it_ends_with_the_same_table(small, tmp_path):
     assert not left
 
 
-def finished(run):
+def results_in(run):
     """The jobs that have a result."""
     return {path.name for path in (run / "jobs").glob("*.npz") if not path.name.startswith(".")}
 
