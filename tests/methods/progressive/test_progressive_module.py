@@ -244,7 +244,6 @@ def test_what_is_fed_back_is_one_vector_for_each_sample():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("lean_processes")
 def test_two_processes_give_the_gradients_of_one(tmp_path):
     torch.multiprocessing.spawn(two_processes, (str(tmp_path),), nprocs=2)
     _, loop, inputs = made("keywords")
