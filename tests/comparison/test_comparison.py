@@ -546,10 +546,10 @@ def test_killed_twenty_times_it_ends_with_the_same_table(small, tmp_path):
             return int(forks.stdout.readline())
 
         for _ in range(20):
-            process, more = start(), chance.randrange(3)
+            process, more = start(), min(chance.randrange(3), 16 - len(kept))  # of 16 jobs
             while len(results_in(run) - kept) < more and not ended(process):
                 time.sleep(0.005)
-            time.sleep(chance.uniform(0.0, 0.1))
+            time.sleep(chance.uniform(0.0, 0.2))  # into the next job, or into the best model and the report
             with suppress(ProcessLookupError):  # it has ended
                 os.kill(process, signal.SIGKILL)
             early += int(forks.stdout.readline()) == signal.SIGKILL
@@ -558,7 +558,7 @@ def test_killed_twenty_times_it_ends_with_the_same_table(small, tmp_path):
         start()
         assert int(forks.stdout.readline()) == 0
         forks.stdin.close()
-    assert early >= 10, "most of the kills came before the end"
+    assert early >= 18, "the kills came before the end"
     assert _scores(run).equals(undisturbed.findings.values)
     left = [path for path in run.rglob("*") if path.name.startswith(".") or path.suffix == ".lock"]
     assert not left
