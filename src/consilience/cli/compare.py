@@ -78,7 +78,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         chosen.methods,
         corruption=corruption,
         settings=options.settings(chosen),
-        encoders=options.encoders(chosen),
+        encoders=options.encoders(chosen) or "auto",
         training=options.training(chosen),
         command=shlex.join(command),
         refit=not chosen.no_refit,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.gather_results import differences_to, gather_findings
@@ -134,7 +134,7 @@ def compare(
     metric: str | None = None,
     reference: str | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-    encoders: Mapping[str, Any] | None = None,
+    encoders: Mapping[str, Any] | Literal["auto"] | None = "auto",
     training: Mapping[str, Any] | None = None,
     tune: NonNegativeInt = 0,
     choose_by: str | None = None,
@@ -163,7 +163,8 @@ def compare(
         metric: What the table shows and tests; accuracy or mse by default.
         reference: The method that the others are compared with; `late` by default.
         settings: Method → its settings.
-        encoders: Modality → encoder.
+        encoders: Modality → encoder. "auto": the encoder `auto` for vectors of a classification. None: the default of
+            every kind.
         training: Settings of `Trainer`.
         tune: Trials of random search for every method.
         choose_by: The metric by which a method is chosen for `best/`: its mean over all seeds on validation samples,

@@ -206,7 +206,7 @@ def fit_model(
             samples,
             validation,
             settings=plan.settings_of(job.method),
-            encoders={name: choice for name, choice in plan.encoders.items() if name in data.modalities},
+            encoders=plan.encoders_of(data.modalities),
             task=data.task,
             trainer=Trainer(**{**training, **fixed}),
         )

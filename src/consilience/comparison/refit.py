@@ -72,7 +72,7 @@ def chosen_by_tuning(tuning: Mapping[str, Any] | None) -> dict[str, Any]:
 def refit(job: Refit, plan: Plan, store: Store) -> Result:
     """Train on the train and validation parts, save, and measure on the test part of the same split."""
     data = learn_from_all(load(plan, job).resplit(job.seed))
-    import_training(job.method)
+    import_training(job.method, plan.training_of(job.method, data.modalities))
     began = time.perf_counter()
     samples = data.samples.select(data.split != "test")
     model = fit_model(job, plan, data, samples, None, {**job.chosen, "refit_steps": job.steps})

@@ -86,7 +86,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
                 parts,
                 [job.seed for job in jobs],
                 settings=plan.settings_of(jobs[0].method),
-                encoders={name: choice for name, choice in plan.encoders.items() if name in data[0].modalities},
+                encoders=plan.encoders_of(data[0].modalities),
                 task=data[0].task,
                 trainer=trainer,
             )

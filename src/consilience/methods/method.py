@@ -114,6 +114,10 @@ class Method(DeclaredSettings, nn.Module):
         """Train on samples. By default one run of the training loop."""
         trainer.run(self, train, validation)
 
+    def needs_validation(self, train: Samples, trainer: Trainer) -> bool:
+        """Return whether training on these samples is stopped by validation samples, if there are any."""
+        return True
+
     def learn_at_once(self, train: Samples, trainer: Trainer) -> None:
         """Learn from samples without the training loop, for a method that does not train by gradients."""
         raise NotImplementedError

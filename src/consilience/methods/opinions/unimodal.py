@@ -149,6 +149,13 @@ class SeparateExperts(Method):
         losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
         return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
 
+    def needs_validation(self, train: Samples, trainer: Trainer) -> bool:
+        """Whether an expert is trained alone before its copies are; in lockstep, held-out samples stop the training."""
+        return any(
+            expert.trains_by_gradients and reason_alone(expert, train, trainer) is not None
+            for expert in self.experts.values()
+        )
+
     def cross_fit(
         self, train: Samples, validation: Samples | None, trainer: Trainer, folds: int
     ) -> Iterator[tuple[np.ndarray, Sequence[Method], np.ndarray]]:
@@ -190,6 +197,10 @@ class BestUnimodal(SeparateExperts):
         weights = functional.one_hot(chosen, len(self.experts)).to(opinions.dtype) * batch.present
         output = opinions[torch.arange(len(batch), device=batch.device), chosen]
         return Prediction(output, opinions=opinions, weights=weights)
+
+    def needs_validation(self, train: Samples, trainer: Trainer) -> bool:
+        """Yes, to rank the experts."""
+        return True
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert with its own early stopping, then rank them by validation loss (or training loss)."""
