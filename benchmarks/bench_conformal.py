@@ -51,6 +51,7 @@ def train(method, samples, validation, seed, calibration="auto"):
         random_state=seed,
         epochs=40,
         patience=6,
+        batch_size=64,
         lr=3e-3,
         device="cpu",
     ).fit(samples)

@@ -49,7 +49,7 @@ def trained_on(numbers: int, hidden: list[int]) -> tuple[TrainedLatent, Samples]
         }
     )
     decoders = {name: {"name": "mlp", "hidden": hidden} for name in MODALITIES}
-    trainer = Trainer(epochs=2, device="cpu")
+    trainer = Trainer(epochs=2, batch_size=64, device="cpu")
     return TrainedLatent.fit(samples, latent=16, decoders=decoders, trainer=trainer), samples
 
 

@@ -46,7 +46,7 @@ DESIGNED_ON = ("digits", "handwritten", "utd-mhad", "mvsa")
 def train(samples, validation, encoder, seed):
     """Trained experts, and their out-of-fold opinions on the training samples `[n, modality, class]`."""
     choice = {"name": "mlp", "hidden": [64], "normalise": ENCODERS[encoder]}
-    trainer = Trainer(epochs=40, patience=6, lr=3e-3, seed=seed, device="cpu")
+    trainer = Trainer(epochs=40, patience=6, batch_size=64, lr=3e-3, seed=seed, device="cpu")
     held_out = []
 
     def record(self, train, trainer, opinions, *_):

@@ -59,7 +59,9 @@ def look(rounds: int = 5) -> None:
     shares = []
     for seed in range(rounds):
         began = time.process_time()
-        model = Model.fit("qmf", data.train, data.validation, trainer=Trainer(epochs=10, device="cpu", seed=seed))
+        model = Model.fit(
+            "qmf", data.train, data.validation, trainer=Trainer(epochs=10, batch_size=64, device="cpu", seed=seed)
+        )
         trained = time.process_time()
         misplaced_trust(model, data.validation, device="cpu")
         shares.append((time.process_time() - trained) / (trained - began))

@@ -145,7 +145,7 @@ SETS = {
 
 def train(samples, validation, encoder, seed):
     choice = {"name": "mlp", "hidden": [64], "normalise": ENCODERS[encoder]}
-    settings = {"epochs": 40, "patience": 6, "lr": 3e-3, "seed": seed, "device": "cpu"}
+    settings = {"epochs": 40, "patience": 6, "batch_size": 64, "lr": 3e-3, "seed": seed, "device": "cpu"}
     encoders = dict.fromkeys(samples.names, choice)
     learned, models = [], {}
     for label, augment in {"bayes-robust": None, **TRAINED}.items():

@@ -23,6 +23,7 @@ from consilience.core.targets import Task
 from consilience.preparation import Preparation
 from consilience.training import Trainer, TrainingSettings
 from consilience.training.optimizers import build_optimizer
+from consilience.training.training_settings import resolve
 
 
 def build(train: Samples) -> tuple[methods.Method, Preparation]:
@@ -59,7 +60,7 @@ def av_mnist(rounds: int = 7) -> float:
     )
     method, preparation = build(train)
     batch = preparation.batch(train, slice(0, size))
-    optimizer = build_optimizer(TrainingSettings(), method.parameters())
+    optimizer = build_optimizer(resolve(TrainingSettings(), len(train)), method.parameters())
     method.train()
     bare, looped = [], []
     for _ in range(rounds):

@@ -17,7 +17,7 @@ from typing import Any
 
 from consilience.data.named_sets import DATA_VARIABLE
 from consilience.report.document import TextTable, document_markdown
-from consilience.report.result_tables import markdown_escape, markdown_table
+from consilience.report.text_table import markdown_escape, markdown_table
 from consilience.reproduction.papers import find_paper
 
 PAGE = Path(__file__).with_name("results.md")

@@ -208,7 +208,7 @@ def test_every_public_function_documents_its_parameters_and_what_it_returns():
         assert "\nReturns:\n" in inspect.getdoc(function), name
 
 
-def test_the_table_of_rooms_names_every_room_in_the_order_of_imports():
+def test_the_table_of_packages_names_every_package_in_the_order_of_imports():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rooms = re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE)
     source = ROOT / "src" / "consilience"

@@ -77,7 +77,7 @@ print(json.dumps(failed))
 
 @pytest.mark.slow
 def test_doctests_of_one_file_can_be_run_alone():
-    # Its room imports the file, and pytest would run it once more: src/conftest.py prevents that.
+    # Its package imports the file, and pytest would run it once more: src/conftest.py prevents that.
     asked = ["--collect-only", "-p", "no:cacheprovider", "src/consilience/methods/fusion/early.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *asked], cwd=ROOT, capture_output=True, text=True, check=False

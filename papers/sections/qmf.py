@@ -19,7 +19,7 @@ from consilience.report.figures import draw_gap
 from consilience.report.plots import LABEL_WIDTH
 from consilience.report.result_tables import cell_text
 from consilience.report.wording import NOTHING, Scale, say_level, say_list, say_metric, shorten
-from consilience.reproduction.claims import say_claim
+from consilience.reproduction.claims import say_claim, say_verdict
 from consilience.reproduction.protocol_sections import Addition, find_table
 
 CHARACTER, LINE = 0.064, 0.2  # inches, of the names' font and between them
@@ -314,11 +314,11 @@ def accuracy_follows(says, comparison, level):
 
 def verdicts_on(checks):
     """A sentence for each; p-values are corrected by Holm over all of them."""
-    corrected = holm(np.array([check.row["p"] for check in checks]))
-    return [
-        say_claim(check.says, check.figures, check.row["difference"], float(p), check.seeds, len(checks))
-        for check, p in zip(checks, corrected)
-    ]
+    sentences = []
+    for check, p in zip(checks, holm(np.array([check.row["p"] for check in checks])).tolist()):
+        verdict = say_verdict(check.row["difference"], p, check.seeds, len(checks))
+        sentences.append(say_claim(check.says, check.figures, verdict, p, check.seeds))
+    return sentences
 
 
 def rank_of(name, scores, sign=1):

@@ -6,7 +6,14 @@ import torch
 from scipy.optimize import minimize
 
 from consilience import load_data
-from consilience.bayes.kappa import coefficient_share, combine_terms, cross_fit, fit_coefficients, spread_folds
+from consilience.bayes.kappa import (
+    coefficient_share,
+    cross_fit,
+    dependence_terms,
+    expert_weights,
+    fit_coefficients,
+    spread_folds,
+)
 from consilience.core.errors import InputError
 
 
@@ -113,7 +120,8 @@ def test_terms_go_from_one_opinion_to_the_whole_recipe():
     present = torch.tensor([[True, True, True], [True, False, True], [False, True, False], [False, False, False]])
     weights, alpha, beta = torch.tensor([0.5, 0.2, -0.1]), torch.tensor(0.3), torch.tensor(0.1)
     log_kappa, log_density = torch.randn(4, 2), torch.randn(4, 2)
-    each, terms = combine_terms(weights.double(), alpha, beta, present, (log_kappa, log_density))
+    each = expert_weights(weights.double(), present)
+    terms = dependence_terms(alpha, beta, present, (log_kappa, log_density))
     expected = [[0.5, 0.2, -0.1], [0.75, 0, 0.45], [0, 1, 0], [0, 0, 0]]
     torch.testing.assert_close(each, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
     full = 0.3 * log_kappa + 0.1 * log_density

@@ -34,8 +34,11 @@ OUT = ("--out", "{tmp}/run")
         (("compare", "digits", "--corruption", "gausian", *OUT), "unknown corruption 'gausian': did you mean"),
         (("compare", "digits", "--metric", "acuracy", *OUT), "unknown metric 'acuracy': did you mean 'accuracy'?"),
         (("compare", "digits", "--optimizer", "adm", *OUT), "unknown optimizer 'adm': did you mean 'adam"),
-        (("compare", "digits", "--epochs", "0"), "compare: --epochs must be a whole number ≥ 1, got 0"),
-        (("compare", "digits", "--patience", "often"), "--patience must be a whole number ≥ 1 or None, got 'often'"),
+        (("compare", "digits", "--epochs", "0"), "compare: --epochs must be a whole number ≥ 1 or None, got 0"),
+        (
+            ("compare", "digits", "--patience", "often"),
+            "--patience must be a whole number ≥ 1, 'auto' or None, got 'often'",
+        ),
         (("compare", "digits", "--encoder", "top=mlp", *OUT), "unknown modality 'top': did you mean 'top_left'?"),
         (
             ("compare", "digits", "--setting", "width=3", *OUT),
@@ -90,7 +93,7 @@ def test_a_file_of_options_is_checked_in_the_same_way(run, tmp_path):
     assert chosen.levels == [0.0, 2.0]
     (tmp_path / "bad.yaml").write_text("epochs: many\n")
     done = run("compare", "digits", "--config", tmp_path / "bad.yaml")
-    assert done.err.startswith("consilience: error: compare: --epochs must be a whole number ≥ 1, got 'many'.")
+    assert done.err.startswith("consilience: error: compare: --epochs must be a whole number ≥ 1 or None, got 'many'.")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

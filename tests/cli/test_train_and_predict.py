@@ -51,7 +51,8 @@ def test_ctrl_c_in_training_saves_what_there_is_and_is_no_success(run, table, tm
         return objective(self, *given)
 
     monkeypatch.setattr(Method, "objective", impatient)
-    done = run("train", table, *COLUMNS, "--method", "concat", "--epochs", "50", "--out", tmp_path / "m")
+    how = ("--method", "concat", "--epochs", "50", "--batch-size", "64")
+    done = run("train", table, *COLUMNS, *how, "--out", tmp_path / "m")
     assert done.code == 130
     assert done.out.endswith(f"model: {tmp_path / 'm'}\n")
     assert load(tmp_path / "m").predict(load_data(table, target="fault", modalities=MODALITIES).test).size

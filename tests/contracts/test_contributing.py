@@ -1,4 +1,4 @@
-"""The method that CONTRIBUTING adds in one file: found by its room, registered, and held to the whole contract."""
+"""The method that CONTRIBUTING adds in one file: found in its package, registered, and held to the whole contract."""
 
 import sys
 

@@ -16,8 +16,13 @@ MODALITIES = {
     "sequence": Modality("s", "sequence", (6, 5)),
     "tokens": Modality("t", "tokens", (6,), vocabulary=11),
 }
-# Those made from a pretrained model are tested with tiny ones, in test_pretrained and test_frozen.
-NAMES = [name for name in encoder_names() if not issubclass(ENCODERS[name], Pretrained | Frozen)]
+# Those made from a pretrained model are tested with tiny ones, in test_pretrained and test_frozen; trees have no
+# features, and are tested with their expert.
+NAMES = [
+    name
+    for name in encoder_names()
+    if not issubclass(ENCODERS[name], Pretrained | Frozen) and ENCODERS[name].gives_features
+]
 VARIANTS = [{"name": name} for name in NAMES] + [
     {"name": "mlp", "hidden": [9], "normalise": False},
     {"name": "mlp", "hidden": [9, 8, 7], "dropout": 0.5},

@@ -28,7 +28,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from consilience.core.errors import ConsilienceError, is_from_below
+from consilience.core.errors import ConsilienceError, is_library_error
 from fuzz.fuzzers import Fuzzer, register
 from fuzz.hostile_values import hostile
 from fuzz.public_calls import DOORS, Door
@@ -125,7 +125,7 @@ def judge(call: Call) -> Outcome:
         except ConsilienceError as error:
             if not _printable(error):
                 return Outcome("unprintable", repr(_first_line(error)), _place(error))
-            if error.__cause__ is not None and is_from_below(error.__cause__):
+            if error.__cause__ is not None and is_library_error(error.__cause__):
                 return Outcome("wrapped", _first_line(error), _place(error.__cause__))
             return Outcome("refused", _first_line(error))
         except MemoryError:

@@ -1,4 +1,4 @@
-"""Accounts of experiments: tables in every format and a page and Markdown with what they say."""
+"""Documents of words, tables and figures: tables in every format, the page, and Markdown."""
 
 import io
 from dataclasses import replace

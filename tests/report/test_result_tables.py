@@ -15,7 +15,7 @@ from consilience.comparison.results import Findings
 from consilience.comparison.summary import summarise
 from consilience.core.errors import InputError, UnknownNameError
 from consilience.report import main_table
-from consilience.report.result_tables import latex_escape
+from consilience.report.text_table import latex_escape
 from consilience.report.wording import Scale
 from report.factory import HOSTILE, make_findings
 

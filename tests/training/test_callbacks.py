@@ -81,8 +81,9 @@ def test_a_run_says_what_is_trained_and_how():
     assert [number for _, number, _, _ in seen] == [0, 1]
     method, _, description, batch_size = seen[0]
     assert method == f"unimodal:{SAMPLES.names[0]}"
-    assert (description["method"], description["epochs"], description["samples"], batch_size) == (method, 2, 50, 64)
+    assert (description["method"], description["epochs"], description["samples"], batch_size) == (method, 2, 50, 16)
     assert description["parameters"] > 0
+    assert (description["lr"], description["batch_size"], description["least_steps"]) == (1e-3, 16, 300)
 
 
 def test_callbacks_change_no_numbers():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from consilience.training.optimizers import OPTIMIZERS, LearningRate, build_optimizer, restore_optimizer
-from consilience.training.training_settings import Optimizer, TrainingSettings
+from consilience.training.training_settings import Optimizer, TrainingSettings, resolve
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -17,9 +17,8 @@ def test_each_optimizer_takes_torchs_own_steps(name, fused, dtype):
     torch.manual_seed(0)
     start, momentum = torch.rand(37, dtype=dtype), 0.5 if name in ("sgd", "rmsprop") else 0.0
     mine, reference = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    optimizer = build_optimizer(
-        TrainingSettings(optimizer=name, lr=0.05, weight_decay=0.01, momentum=momentum), [mine], fused=fused
-    )
+    settings = TrainingSettings(optimizer=name, lr=0.05, weight_decay=0.01, momentum=momentum)
+    optimizer = build_optimizer(resolve(settings, samples=100), [mine], fused=fused)
     plain = OPTIMIZERS[name]([reference], lr=0.05, weight_decay=0.01, **({"momentum": momentum} if momentum else {}))
     for _ in range(4):
         gradient = torch.rand(37, dtype=dtype)
@@ -38,11 +37,11 @@ def test_a_state_saved_elsewhere_is_gone_on_from_in_this_ones_way(name):
         optimizer.step()
 
     first, second = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
-    saving = build_optimizer(TrainingSettings(optimizer=name), [first], 0.1)
+    saving = build_optimizer(resolve(TrainingSettings(optimizer=name), 100), [first], 0.1)
     stepped(saving, first)
     state = copy.deepcopy(saving.state_dict())
     state["param_groups"][0]["capturable"] = True  # as steps recorded on a GPU would have left it
-    going_on = build_optimizer(TrainingSettings(optimizer=name), [second], 0.1)
+    going_on = build_optimizer(resolve(TrainingSettings(optimizer=name), 100), [second], 0.1)
     restore_optimizer(going_on, state)
     assert not going_on.param_groups[0]["capturable"]
     with torch.no_grad():
@@ -106,7 +105,7 @@ def test_the_rate_moves_within_an_epoch_only_where_it_must():
 
 def test_the_rate_is_set_in_every_group():
     optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.ones(1))]}, {"params": [nn.Parameter(torch.ones(2))]}])
-    LearningRate.of(TrainingSettings(lr=0.2, warmup=1), epochs=3, steps=4).set(optimizer)
+    LearningRate.of(resolve(TrainingSettings(lr=0.2, warmup=1), samples=4), epochs=3, steps=4).set(optimizer)
     assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.05]
 
 

@@ -21,7 +21,7 @@ from consilience.bayes.dependence_models import (
     tensors_of,
 )
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import Kappa, centred, combine_terms, cross_fit, expert_weights, fit_coefficients
+from consilience.bayes.kappa import Kappa, centred, cross_fit, dependence_terms, expert_weights, fit_coefficients
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
@@ -241,13 +241,12 @@ class BayesRule(Learned):
     def _terms(self, z: Tensor, present: Tensor) -> tuple[Tensor | None, Tensor | None]:
         if not self.dependent:
             return None, None
-        model = self._model(z)
-        coefficients = self.weights.to(z), self.alpha.to(z), self.beta.to(z)
+        model, alpha, beta = self._model(z), self.alpha.to(z), self.beta.to(z)
 
         def terms(some: Tensor, there: Tensor) -> Tensor:
-            return combine_terms(*coefficients, there, estimate(model, self._coordinates(some), there))[1]
+            return dependence_terms(alpha, beta, there, estimate(model, self._coordinates(some), there))
 
-        return expert_weights(coefficients[0], present), in_pieces(terms, self._rows_of_a_piece, z, present)
+        return expert_weights(self.weights.to(z), present), in_pieces(terms, self._rows_of_a_piece, z, present)
 
     def _model(self, like: Tensor) -> DependenceModel:
         """The dependence model in the type of a tensor, kept with its factors for as long as no buffer changes.

@@ -7,7 +7,7 @@ independent given the class.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -24,12 +24,61 @@ _MIN_VARIANCE = 1e-6
 PIECE = 2**21
 
 
+class GaussianByPattern:
+    """Densities of each class over the modalities that a row has; a missing modality is integrated out.
+
+    A subclass sets `mean` `[class, feature]` and `widths`, the number of features of each modality, and computes the
+    log-density of some modalities together.
+    """
+
+    mean: Tensor
+    widths: tuple[int, ...]
+
+    def log_density_and_kappa(self, x: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """ln p of the present modalities together, and ln κ, its difference to the sum of those of each alone.
+
+        Args:
+            x: `[n, feature]`, or `[n, class, feature]` where a subclass allows it.
+            present: `[n, modality]`. None: all.
+
+        Returns:
+            `[n, class]` each; 0 where no modality is present, and ln κ = 0 where one is.
+        """
+        if x.shape[-1] != sum(self.widths):
+            raise InputError(f"the Gaussian has {sum(self.widths)} features, got {list(x.shape)}")
+        present = x.new_ones((len(x), len(self.widths)), dtype=torch.bool) if present is None else present
+        blocks = torch.arange(x.shape[-1], device=x.device).split(list(self.widths))
+        piece = max(PIECE // self._numbers_per_row(), 1)
+
+        def density(rows: Tensor, seen: tuple[int, ...]) -> Tensor:
+            columns = torch.cat([blocks[number] for number in seen])
+            return in_pieces(lambda some: self._block(x[some][..., columns], seen, columns), piece, rows)
+
+        joint = own = x.new_zeros(len(x), len(self.mean))
+        for number in range(len(self.widths)):
+            rows = present[:, number].nonzero()[:, 0]
+            if len(rows):
+                own = own.index_add(0, rows, density(rows, (number,)))
+        several = present & (present.sum(1, keepdim=True) > 1)
+        for rows, seen in patterns(several):
+            joint = joint.index_add(0, rows, density(rows, tuple(seen)))
+        joint = torch.where(several.any(1, keepdim=True), joint, own)
+        return joint, joint - own
+
+    def _numbers_per_row(self) -> int:
+        return self.mean.numel()
+
+    def _block(self, x: Tensor, seen: tuple[int, ...], columns: Tensor) -> Tensor:
+        """Log-density of some modalities together, given their features, their numbers and those of the features."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class ClassGaussian:
+class ClassGaussian(GaussianByPattern):
     """One Gaussian for each class over the concatenated features of all modalities.
 
-    A missing modality is integrated out: densities are those of the blocks of the present modalities. Rows are computed
-    in pieces, and Cholesky factors are kept for the next call, so the tensors must not be changed afterwards.
+    Rows are computed in pieces, and Cholesky factors are kept for the next call, so the tensors must not be changed
+    afterwards.
 
     Attributes:
         mean: `[class, feature]`.
@@ -52,12 +101,6 @@ class ClassGaussian:
     def log_kappa(self, x: Tensor, present: Tensor | None = None) -> Tensor:
         """ln κ = ln p(x_1, …, x_N | c) − Σ_j ln p(x_j | c) over the present modalities: `[n, class]`."""
         return self.log_density_and_kappa(x, present)[1]
-
-    def log_density_and_kappa(self, x: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Both at the cost of one."""
-        classes, features = self.mean.shape
-        size = max(PIECE // (classes * features), 1)
-        return densities_by_pattern(x, present, self.widths, classes, self._block, size)
 
     def _block(self, x: Tensor, seen: tuple[int, ...], columns: Tensor) -> Tensor:
         """Log-density of some modalities together: `[rows, feature]` or `[rows, class, feature]` → `[rows, class]`."""
@@ -85,50 +128,6 @@ class ClassGaussian:
         if size <= 2 * self.covariance.numel():
             self._factors[seen] = factor
         return factor
-
-
-def densities_by_pattern(
-    x: Tensor,
-    present: Tensor | None,
-    widths: Sequence[int],
-    classes: int,
-    log_density: Callable[[Tensor, tuple[int, ...], Tensor], Tensor],
-    piece: int,
-) -> tuple[Tensor, Tensor]:
-    """ln p of the present modalities together, and ln κ, its difference to the sum of those of each alone.
-
-    Args:
-        x: `[n, feature]` or `[n, class, feature]`.
-        present: `[n, modality]`. None: all.
-        widths: The number of features of each modality.
-        classes: The number of classes.
-        log_density: From some rows of some features of x, the numbers of their modalities and those of the features to
-            ln p `[rows, class]`.
-        piece: The most rows it takes at a time.
-
-    Returns:
-        `[n, class]` each; 0 where no modality is present, and ln κ = 0 where one is.
-    """
-    if x.shape[-1] != sum(widths):
-        raise InputError(f"the Gaussian has {sum(widths)} features, got {list(x.shape)}")
-    present = x.new_ones((len(x), len(widths)), dtype=torch.bool) if present is None else present
-    blocks = torch.arange(x.shape[-1], device=x.device).split(list(widths))
-
-    def density(rows: Tensor, seen: tuple[int, ...]) -> Tensor:
-        columns = torch.cat([blocks[number] for number in seen])
-        return in_pieces(lambda some: log_density(x[some][..., columns], seen, columns), piece, rows)
-
-    zeros = x.new_zeros(len(x), classes)
-    joint = own = zeros
-    for number in range(len(widths)):
-        rows = present[:, number].nonzero()[:, 0]
-        if len(rows):
-            own = own.index_add(0, rows, density(rows, (number,)))
-    several = present & (present.sum(1, keepdim=True) > 1)
-    for rows, seen in patterns(several):
-        joint = joint.index_add(0, rows, density(rows, tuple(seen)))
-    joint = torch.where(several.any(1, keepdim=True), joint, own)
-    return joint, joint - own
 
 
 def fit_gaussian(

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from consilience.bayes.class_gaussians import (
-    PIECE,
+    GaussianByPattern,
     class_residuals,
-    densities_by_pattern,
     least_variance,
     shrinkage,
     shrunk_covariance,
@@ -42,7 +41,7 @@ class _Factor:
 
 
 @dataclass(frozen=True, eq=False)
-class FewSampleGaussian:
+class FewSampleGaussian(GaussianByPattern):
     """The densities of `ClassGaussian` with `covariance="half"`, without its covariances.
 
     Attributes:
@@ -62,12 +61,6 @@ class FewSampleGaussian:
     level: Tensor
     widths: tuple[int, ...]
     _factors: dict[tuple[int, ...], _Factor] = field(default_factory=dict, init=False, repr=False)
-
-    def log_density_and_kappa(self, x: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """As `ClassGaussian.log_density_and_kappa`: x `[n, feature]`, present `[n, modality]` → `[n, class]` twice."""
-        classes, features = self.mean.shape
-        size = max(PIECE // (classes * features), 1)
-        return densities_by_pattern(x, present, self.widths, classes, self._block, size)
 
     def _block(self, x: Tensor, seen: tuple[int, ...], columns: Tensor) -> Tensor:
         factor = self._factors.get(seen)

@@ -57,15 +57,13 @@ def expert_weights(weights: Tensor, present: Tensor) -> Tensor:
     return ((1 - share) + share * weights) * present
 
 
-def combine_terms(
-    weights: Tensor, alpha: Tensor, beta: Tensor, present: Tensor, estimate: Estimate
-) -> tuple[Tensor, Tensor]:
-    """The weights `[n, modality]` and, in place of ln κ, the two terms `[n, class]` that are passed to `fuse`."""
+def dependence_terms(alpha: Tensor, beta: Tensor, present: Tensor, estimate: Estimate) -> Tensor:
+    """α ln κ̂ + β ln p̂, which `fuse` takes in place of ln κ: `[n, class]`."""
     log_kappa, log_density = estimate
     terms = alpha * log_kappa
     if log_density is not None:
         terms = terms + beta * log_density
-    return expert_weights(weights, present), coefficient_share(present)[:, None] * centred(terms)
+    return coefficient_share(present)[:, None] * centred(terms)
 
 
 def fit_coefficients(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from consilience.bayes.class_gaussians import PIECE, class_residuals, densities_by_pattern, least_variance, shrinkage
+from consilience.bayes.class_gaussians import GaussianByPattern, class_residuals, least_variance, shrinkage
 
 # The most directions that are kept, how many more are iterated so that these are exact, and the iterations.
 MAX_RANK = 64
@@ -38,10 +38,10 @@ class _Factor:
 
 
 @dataclass(frozen=True, eq=False)
-class LowRankGaussian:
+class LowRankGaussian(GaussianByPattern):
     """A Gaussian for each class with the covariance t_c (diag(v) + L Lᵀ).
 
-    A missing modality is integrated out. The tensors must not be changed after the first call.
+    The tensors must not be changed after the first call.
 
     Attributes:
         mean: `[class, feature]`.
@@ -58,11 +58,8 @@ class LowRankGaussian:
     widths: tuple[int, ...]
     _factors: dict[tuple[int, ...], _Factor] = field(default_factory=dict, init=False, repr=False)
 
-    def log_density_and_kappa(self, x: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """As `ClassGaussian.log_density_and_kappa`: x `[n, feature]`, present `[n, modality]` → `[n, class]` twice."""
-        classes, features = self.mean.shape
-        size = max(PIECE // (classes + features), 1)
-        return densities_by_pattern(x, present, self.widths, classes, self._block, size)
+    def _numbers_per_row(self) -> int:
+        return sum(self.mean.shape)
 
     def _block(self, x: Tensor, seen: tuple[int, ...], columns: Tensor) -> Tensor:
         factor = self._factors.get(seen)

@@ -180,10 +180,10 @@ def _check_probabilities(p: Tensor, opinions: Opinions, active: Tensor | None) -
         )
 
 
-def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) -> Tensor | None:
+def read_per_expert(what: str, values: Any, opinions: Opinions) -> Tensor | None:
     """Read one number per row and expert as `[row, expert]`, from `[..., expert]` or a mapping name → `[...]`.
 
-    Experts that a mapping leaves out get the default.
+    Experts that a mapping leaves out get 1.
     """
     if values is None:
         return None
@@ -194,7 +194,7 @@ def read_per_expert(what: str, values: Any, opinions: Opinions, default: float) 
         for name in values:
             if name not in opinions.names:
                 raise unknown_name("expert", name, opinions.names, f"It was given in {what}")
-        left_out = torch.full((), default, dtype=opinions.compute_dtype, device=opinions.device)
+        left_out = torch.ones((), dtype=opinions.compute_dtype, device=opinions.device)
         columns = [
             _broadcast(f"{what} of {name!r}", values.get(name, left_out), opinions.leading, "[...]", opinions)
             for name in opinions.names
@@ -210,7 +210,7 @@ def read_present(present: Any, opinions: Opinions, *, check: bool = True) -> Ten
     shape = (*opinions.leading, opinions.experts)
     if isinstance(present, Tensor) and present.dtype == torch.bool and present.shape == shape:
         return present.to(opinions.device).reshape(len(opinions), opinions.experts)
-    given = read_per_expert("present", present, opinions, default=1.0)
+    given = read_per_expert("present", present, opinions)
     if given is None:
         return None
     mask = given != 0
@@ -223,7 +223,7 @@ def read_weights(
     what: str, values: Any, opinions: Opinions, present: Tensor | None, *, check: bool = True
 ) -> Tensor | None:
     """Read weights (any finite number) or reliability (in [0, 1]) `[row, expert]`; 0 for missing experts."""
-    given = read_per_expert(what, values, opinions, default=1.0)
+    given = read_per_expert(what, values, opinions)
     if given is None:
         return None
     if present is not None:

@@ -28,7 +28,8 @@ from consilience.bayes.score_density import bounded
 from consilience.bayes.spoilt_opinions import spoil_opinions
 from consilience.bayes.trust_gate import Opinions, TrustGate, mixed
 
-# Samples from which trust is learned, and spoilt ones: at most this many of each sample and bytes of all.
+# The most samples from which trust is learned, the most spoilt ones, the most spoilt copies of a sample, and the most
+# bytes of either.
 _ROWS, _SPOILT, _COPIES, _BYTES = 4000, 4000, 10, 2**27
 # Folds of the rule's posterior from which the gate learns.
 _FOLDS = 4
@@ -181,5 +182,5 @@ class OpinionTrust(Learned):
 
 
 def _above_floor(rule: BayesRule, logits: Tensor) -> Tensor:
-    """Logits with probabilities at least as large as the rule takes them: finite, with their size."""
+    """Finite logits: no probability is below the smallest one that the rule allows."""
     return torch.maximum(logits, torch.logsumexp(logits, dim=2, keepdim=True) + rule.floor.to(logits)[:, None])

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from consilience.corruption.random_faults import draw_extent
+
 # The faults and the levels (t, or s) between which they are drawn, log-uniformly.
 OPINION_FAULTS: dict[str, tuple[float, float]] = {
     "swapped": (1.0, 1.0),
@@ -21,11 +23,6 @@ OPINION_FAULTS: dict[str, tuple[float, float]] = {
     "noisy": (0.1, 10.0),
     "overconfident": (1.0, 10.0),
 }
-# Half of the samples have one fault and level in all experts, the others a fault of its own in each.
-_ONE_FAULT = 0.5
-# In a quarter of the samples every expert is hit; in the others, each with a probability between .2 and 1.
-_ALL_HIT = 0.25
-_LEAST_PROBABILITY = 0.2
 # s of the noise in opinions that are blurred or overconfident. An opinion that is only scaled would still be right, and
 # the gate would learn to undo the scaling, which is wrong for real experts: on noisy inputs they lose what they knew.
 _LEAST_NOISE, _MOST_NOISE = 3.0, 10.0
@@ -51,8 +48,7 @@ def spoil_opinions(logits: np.ndarray, present: np.ndarray, seed: int = 0) -> np
     """
     random = np.random.default_rng(seed)
     n, modalities, _ = logits.shape
-    probability = np.where(random.random(n) < _ALL_HIT, 1.0, random.uniform(_LEAST_PROBABILITY, 1.0, n))
-    common = random.random(n) < _ONE_FAULT
+    probability, common = draw_extent(n, random)
     shared_fault, shared_level = random.integers(len(OPINION_FAULTS), size=n), random.random(n)
     spoilt = np.array(logits, dtype=np.float64)
     for m in range(modalities):

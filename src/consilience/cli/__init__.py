@@ -1,4 +1,4 @@
-"""The command line face: `consilience COMMAND …`."""
+"""The command line: `consilience COMMAND …`."""
 
 from consilience.cli.main import main
 

@@ -6,12 +6,12 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from consilience.cli import options
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.files import write_atomically
-from consilience.core.settings import Interval, NonNegativeInt, PositiveInt
+from consilience.core.settings import NonNegativeInt, PositiveInt, Share
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -38,8 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--value", type=str, metavar="NAME", help=help)
     help = "class whose probability is explained, the predicted one if absent; or number of the target, from 0"
     parser.add_argument("--of", type=str, metavar="CLASS", help=help)
-    coverage = Annotated[float, Interval(0, 1, above=True, below=True)]
-    options.add_option(parser, "coverage", coverage, "coverage of the conformal set", default=0.9, metavar="P")
+    options.add_option(parser, "coverage", Share, "coverage of the conformal set", default=0.9, metavar="P")
     help = "largest number of rows for means; evenly spread over the file"
     options.add_option(parser, "samples", PositiveInt, help, default=500)
     parser.add_argument("--out", type=str, metavar="FILE", help=".html page, .png or .svg picture, or .json")
@@ -50,8 +49,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Explain rows or the mean, print words and a table, and write the file."""
     from rich.console import Console
 
-    from consilience.report.document import console_tables
     from consilience.report.explanation_words import mean_table, sample_table, say_mean, say_sample
+    from consilience.report.text_table import console_tables
 
     path = check_out(chosen)
     model = load_explained(chosen)

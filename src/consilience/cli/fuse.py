@@ -21,7 +21,7 @@ from consilience.cli.fuse_arguments import (
     read_prior,
 )
 from consilience.core.errors import InputError
-from consilience.core.settings import Interval, NonNegativeInt
+from consilience.core.settings import Interval, NonNegativeInt, Share
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,6 @@ EXAMPLES = """  consilience fuse image.npy audio.npy --labels y.npy --out fused.
 Kappa = Literal["gaussian", "copula", "none"]
 Calibration = Literal["temperature", "robust", "bias", "none"]
 Decimals = Annotated[int, Interval(1, 9)]
-Share = Annotated[float, Interval(0, 1, above=True, below=True)]
 _HOW_TO_FIT = "give --fit FILES with --fit-labels FILE, --fit-share 0.5, or --folds 5"
 
 

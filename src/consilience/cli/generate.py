@@ -61,8 +61,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
     options.check_out(folder)
     model = load(chosen.model, encoders=options.encoders(chosen))
     trained = latent_of(model, chosen.model)
-    given = checked(trained, chosen.given or [])
-    of = checked(trained, chosen.of or [name for name in trained.names if name not in given])
+    given = known_names(trained, chosen.given or [])
+    of = known_names(trained, chosen.of or [name for name in trained.names if name not in given])
     if twice := [name for name in of if name in given]:
         raise InputError(f"generate: {', '.join(twice)} is both given and to be generated")
     rows = min(chosen.number, MOST_ROWS)
@@ -109,7 +109,7 @@ def latent_of(model: Any, path: str) -> TrainedLatent:
     )
 
 
-def checked(trained: TrainedLatent, names: list[str]) -> list[str]:
+def known_names(trained: TrainedLatent, names: list[str]) -> list[str]:
     """Check names of modalities, and return each once."""
     for name in names:
         if name not in trained.names:

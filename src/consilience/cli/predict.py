@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from consilience.cli import options
 from consilience.core.errors import InputError, name_rows
 from consilience.core.files import write_atomically
-from consilience.core.settings import Interval
+from consilience.core.settings import Share
 
 if TYPE_CHECKING:
     import polars
@@ -30,16 +30,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=str, metavar="FILE", help=".csv or .parquet file; if absent, CSV is printed")
     options.add_passed_encoders(parser)
     group = parser.add_argument_group("guarantees, from calibration samples")
-    share = Annotated[float, Interval(0, 1, above=True, below=True)]
     options.add_option(
-        group, "coverage", share, "add sets of classes, or intervals, that hold the truth with this probability"
+        group, "coverage", Share, "add sets of classes, or intervals, that hold the truth with this probability"
     )
     score = "score of the sets: aps, raps or lac; of the intervals: absolute or normalised (default: aps, absolute)"
     options.add_option(group, "score", Literal["aps", "raps", "lac", "absolute", "normalised"], score)
     options.add_option(
-        group, "abstain_risk", share, "say where not to decide, so that this share of decisions is wrong at most"
+        group, "abstain_risk", Share, "say where not to decide, so that this share of decisions is wrong at most"
     )
-    options.add_option(group, "confidence", share, "probability with which the risk holds (default: 0.95)")
+    options.add_option(group, "confidence", Share, "probability with which the risk holds (default: 0.95)")
     group.add_argument(
         "--calibration",
         type=str,

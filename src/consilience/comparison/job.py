@@ -187,10 +187,9 @@ def fit_model(
 ) -> Model:
     """Train the method once with the job's seed; chosen: settings of the trainer beside those of the plan."""
     from consilience.training import Model, Trainer
-    from consilience.training.step_counts import CountSteps
 
     training = {**plan.training_of(job.method, data.modalities), **chosen}
-    fixed = {"seed": job.seed, "on_interrupt": "raise", "callbacks": [CountSteps()]}
+    fixed = {"seed": job.seed, "on_interrupt": "raise"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrustWarning)  # the report has it, once for all seeds
         return Model.fit(

@@ -75,7 +75,7 @@ def refit(job: Refit, plan: Plan, store: Store) -> Result:
     import_training(job.method)
     began = time.perf_counter()
     samples = data.samples.select(data.split != "test")
-    model = fit_model(job, plan, data, samples, None, {**job.chosen, "steps": job.steps})
+    model = fit_model(job, plan, data, samples, None, {**job.chosen, "refit_steps": job.steps})
     result = Result({"set": job.source, "method": job.method, "seed": job.seed, "conditions": []})
     result.about["training_seconds"] = time.perf_counter() - began
     corruptor, weighs = Corruptor(data.train), False

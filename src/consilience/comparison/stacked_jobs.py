@@ -73,7 +73,6 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
     """Return the jobs' models, or None where they must be trained one by one."""
     from consilience.training import Trainer
     from consilience.training.stacked_seeds import fit_together
-    from consilience.training.step_counts import add_steps
 
     name = registered_name(jobs[0].method)
     settings: dict[str, Any] = {**plan.training_of(jobs[0].method, data[0].modalities), "on_interrupt": "raise"}
@@ -82,7 +81,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # the report has it, once for all seeds
-            models = fit_together(
+            return fit_together(
                 name,
                 parts,
                 [job.seed for job in jobs],
@@ -91,9 +90,6 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
                 task=data[0].task,
                 trainer=trainer,
             )
-        for model, (samples, _) in zip(models, parts):
-            add_steps(model.logs[0], trainer, len(samples))
-        return models
     except UnsupportedError:
         return None
     except TrainingError as error:

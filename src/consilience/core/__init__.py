@@ -1,1 +1,1 @@
-"""What every other room builds on: samples, modalities, batches, targets, settings, errors."""
+"""What every other package builds on: samples, modalities, batches, targets, settings, errors."""

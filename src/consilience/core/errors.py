@@ -70,7 +70,7 @@ class CollapseWarning(UserWarning):
 
 
 # Whose errors are wrapped. Those of a user's own classes, such as the one by which a callback stops a search, pass.
-_BELOW = {
+_LIBRARIES = {
     "joblib",
     "lightning_fabric",
     "matplotlib",
@@ -89,17 +89,17 @@ _BELOW = {
 }
 
 
-def is_from_below(error: BaseException) -> bool:
+def is_library_error(error: BaseException) -> bool:
     """Whether an error is one of Python or of a library that we call. Exhausted memory and warnings are not wrapped."""
     if isinstance(error, MemoryError | Warning):
         return False
     of = type(error).__module__.partition(".")[0]
     # A panic of polars is not an Exception, like KeyboardInterrupt and SystemExit.
-    return of in _BELOW if isinstance(error, Exception) else of == "pyo3_runtime"
+    return of in _LIBRARIES if isinstance(error, Exception) else of == "pyo3_runtime"
 
 
 def wrapped(error: BaseException, operation: str) -> ConsilienceError:
-    """Return an error of ours for one from below: the operation, its message on one line, and its type.
+    """Return an error of ours for that of a library: the operation, its message on one line, and its type.
 
     It is also of the built-in type that the error has: ValueError, TypeError, OSError or RuntimeError.
 
@@ -163,6 +163,16 @@ def _without_families(names: Sequence[str], most: int = 3) -> list[str]:
     sizes = Counter(name.partition(":")[0] for name in names if ":" in name)
     short = {family: f"{family}:… ({size})" for family, size in sizes.items() if size > most}
     return list(dict.fromkeys(short.get(name.partition(":")[0], name) if ":" in name else name for name in names))
+
+
+def listed(names: Sequence[object], limit: int = 10) -> str:
+    """Names for a message, at most `limit` of them.
+
+    >>> listed(["a", "b", "c"], limit=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(map(repr, names[:limit]))
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def name_rows(rows: Sequence[int] | np.ndarray, limit: int = 5) -> str:

@@ -137,9 +137,9 @@ def row_pieces(
         yield rows[piece], each[piece]
 
 
-def rows_at_once(modality: Modality) -> int:
-    """How many rows of a modality make up a piece."""
-    return max(1, SCAN_BYTES // (8 * max(1, math.prod(modality.shape))))
+def rows_at_once(modality: Modality, size: int = SCAN_BYTES) -> int:
+    """How many rows of a modality make up a piece of so many bytes."""
+    return max(1, size // (8 * max(1, math.prod(modality.shape))))
 
 
 def is_byte_image(modality: Modality, values: np.ndarray) -> bool:

@@ -34,7 +34,7 @@ from consilience.core.annotations import (
     describe,
     plain_type,
 )
-from consilience.core.errors import ConsilienceError, is_from_below, unknown_name, wrapped
+from consilience.core.errors import ConsilienceError, is_library_error, unknown_name, wrapped
 
 __all__ = [
     "DeclaredSettings",
@@ -182,7 +182,7 @@ def checked(function: _Function) -> _Function:
         except ConsilienceError:
             raise
         except BaseException as error:
-            if not is_from_below(error):
+            if not is_library_error(error):
                 raise
             raise wrapped(error, operation_of(function, arguments)) from error
 

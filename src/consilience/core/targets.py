@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, SavedModelError, name_rows
+from consilience.core.errors import InputError, SavedModelError, listed, name_rows
 from consilience.core.modalities import is_missing, to_numpy
 
 TaskKind = Literal["classification", "regression"]
@@ -118,7 +118,8 @@ class Task:
             rows = np.flatnonzero(unseen)
             raise InputError(
                 f"label {labels[rows[0]].item()!r} ({name_rows(rows)}) does not occur in the training targets; "
-                f"the classes are {_listed(self.classes)}. Put at least one such sample into training, or drop the rows"
+                f"the classes are {listed(self.classes.tolist())}. Put at least one such sample into training, or drop "
+                "the rows"
             )
         return position.astype(np.int64)
 
@@ -213,6 +214,16 @@ def check_labels(y: np.ndarray) -> np.ndarray:
     return labels
 
 
+def label_positions(labels: np.ndarray, place_of: Mapping[Any, int]) -> np.ndarray:
+    """Return the position of each label `[n]` by a mapping label → position; −1 for a label that is not in it.
+
+    >>> label_positions(np.array(["cat", "dog", "cat", "bird"]), {"dog": 0, "cat": 1})
+    array([ 1,  0,  1, -1])
+    """
+    different, which = np.unique(labels, return_inverse=True)
+    return np.array([place_of.get(label, -1) for label in different.tolist()], dtype=np.int64)[which]
+
+
 def check_no_trailing_nulls(what: str, labels: Sequence[Any]) -> None:
     """Refuse strings that end in a null character, which numpy would drop: two labels would become one.
 
@@ -278,8 +289,3 @@ def _unbox_labels(labels: list[Any]) -> np.ndarray:
     if array.dtype.kind == "f" and all(isinstance(label, int) for label in labels):
         raise InputError("targets hold whole numbers of which some need more than 64 bits: make all labels strings")
     return array
-
-
-def _listed(classes: np.ndarray, limit: int = 10) -> str:
-    shown = ", ".join(repr(label) for label in classes.tolist()[:limit])
-    return shown + (f" and {len(classes) - limit} more" if len(classes) > limit else "")

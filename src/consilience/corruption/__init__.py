@@ -9,7 +9,8 @@ Where to look:
 - `seeded_noise`: the random numbers of all of these.
 - `corruptor`: `corrupt`, which draws the samples to hit and applies a corruption to them.
 - `augmentation`: how training with corruptions is written, and its levels. `tensor_noise`: `seeded_noise` as tensors.
-- `reference`: the statistics that scale it. `regions`: the part of a sample that is hit.
+- `random_faults`: samples spoilt by faults drawn at random, from which methods learn what broken modalities look like.
+- `reference`: the statistics that scale a corruption. `regions`: the part of a sample that is hit.
 - `corruptions`: what a corruption is, and their registry. `mapping_output`: results in the form of the input.
 """
 

@@ -5,7 +5,6 @@ Which samples are hit, and with which random numbers, depends on the seed and th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, overload
@@ -14,6 +13,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, UnsupportedError, unknown_name
 from consilience.core.modalities import without_padding
+from consilience.core.moments import rows_at_once
 from consilience.core.samples import SCAN_BYTES, Modality, Samples, Values
 from consilience.core.settings import Fraction, NonNegativeFloat, checked
 from consilience.corruption.corruptions import DEFAULT, NUMBERS, Corruption, Portion, corruption_names, find_corruption
@@ -243,8 +243,6 @@ def writable(modality: Modality, source: Values) -> np.ndarray:
 
 
 def _pieces(modality: Modality, rows: np.ndarray) -> Iterator[np.ndarray]:
-    at_once = max(1, _PIECE_BYTES // (8 * max(1, math.prod(modality.shape))))
-    if modality.kind == "text":
-        at_once = _TEXTS_AT_ONCE
+    at_once = _TEXTS_AT_ONCE if modality.kind == "text" else rows_at_once(modality, _PIECE_BYTES)
     for start in range(0, len(rows), at_once):
         yield rows[start : start + at_once]

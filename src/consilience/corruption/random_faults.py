@@ -22,13 +22,19 @@ FAULTS: Mapping[str, tuple[float, float]] = {
     "stuck": (1.0, 10.0),
     "swapped": (10.0, 10.0),
 }
-# Half of the samples have one fault and level in all modalities, the others a fault of its own in each.
+# Half of the samples have one fault and level in all modalities, the others a separate fault in each.
 _ONE_FAULT = 0.5
 # In a quarter of the samples every modality is hit; in the others, each with a probability between .2 and 1.
 _ALL_HIT = 0.25
 _LEAST_PROBABILITY = 0.2
 # Samples of one fault and level are changed by one call.
 _LEVELS = 6
+
+
+def draw_extent(n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw for each sample the probability that a modality is hit, and whether all modalities have the same fault."""
+    probability = np.where(random.random(n) < _ALL_HIT, 1.0, random.uniform(_LEAST_PROBABILITY, 1.0, n))
+    return probability, random.random(n) < _ONE_FAULT
 
 
 def check_faults(families: Sequence[str]) -> tuple[str, ...]:
@@ -67,8 +73,7 @@ def spoil(samples: Samples, corruptor: Corruptor, families: Sequence[str], seed:
     """
     random = np.random.default_rng(seed)
     n = len(samples)
-    probability = np.where(random.random(n) < _ALL_HIT, 1.0, random.uniform(_LEAST_PROBABILITY, 1.0, n))
-    common = random.random(n) < _ONE_FAULT
+    probability, common = draw_extent(n, random)
     shared_fault, shared_level = random.random(n), random.integers(_LEVELS, size=n)
     for name, modality in samples.modalities.items():
         hit = random.random(n) < probability

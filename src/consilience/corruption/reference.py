@@ -105,8 +105,7 @@ class Reference:
         known = None if self.samples is None else self.samples.modalities.get(modality.name)
         if known is None:
             return
-        timed = modality.kind in ("sequence", "tokens")
-        fits = known.shape[1:] == modality.shape[1:] if timed else known.shape == modality.shape
+        fits = known.shape[1:] == modality.shape[1:] if modality.timed else known.shape == modality.shape
         if known.kind != modality.kind or not fits:
             raise InputError(
                 f"the reference knows {known.describe()}, the samples to corrupt have {modality.describe()}. "

@@ -24,11 +24,11 @@ import numpy as np
 # 64-bit words per block: few enough to stay in the cache of a core.
 _BLOCK = 2**15
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-_SQRT_HALF_BITS = np.int32(0x3F3504F3)  # √½ as a 32-bit float
+SQRT_HALF_BITS = np.int32(0x3F3504F3)  # √½ as a 32-bit float
 
 
 class Noise:
@@ -89,8 +89,8 @@ class Noise:
     def _blocks(self, index: np.ndarray, count: int) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Hashes `[rows, columns]` of `count` positions in each sample, in blocks that fit the cache."""
         samples = np.asarray(index).astype(np.int64).view(np.uint64)
-        starts = _mix(_mix(samples * _GOLDEN + self._key))
-        steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+        starts = _mix(_mix(samples * GOLDEN + self._key))
+        steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
         columns_at_once = max(1, min(count, _BLOCK))
         rows_at_once = max(1, _BLOCK // columns_at_once)
         for top in range(0, len(starts), rows_at_once):
@@ -103,9 +103,9 @@ class Noise:
 def _mix(words: np.ndarray) -> np.ndarray:
     """Scramble 64-bit words in place, so that each input bit changes half of the output bits."""
     words ^= words >> _SHIFTS[0]
-    words *= _MIX_1
+    words *= MIX_1
     words ^= words >> _SHIFTS[1]
-    words *= _MIX_2
+    words *= MIX_2
     words ^= words >> _SHIFTS[2]
     return words
 
@@ -132,10 +132,10 @@ def _minus_log(bits: np.ndarray) -> np.ndarray:
     scaled += np.float32(0.5)
     # 2³¹u = m·2ᵉ with m in [√½, √2), read off the float's own bits.
     pattern = scaled.view(np.int32)
-    pattern -= _SQRT_HALF_BITS
+    pattern -= SQRT_HALF_BITS
     halvings = np.int32(31) - (pattern >> np.int32(23))
     pattern &= np.int32(0x7FFFFF)
-    pattern += _SQRT_HALF_BITS
+    pattern += SQRT_HALF_BITS
     # ln m = 2 artanh s, s = (m − 1)/(m + 1), |s| < .172
     s = (scaled - np.float32(1)) / (scaled + np.float32(1))
     log = _polynomial(s * s, (2, 2 / 3, 2 / 5, 2 / 7, 2 / 9))

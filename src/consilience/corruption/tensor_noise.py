@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.corruption.seeded_noise import Noise
+from consilience.corruption.seeded_noise import GOLDEN, MIX_1, MIX_2, SQRT_HALF_BITS, Noise
 
-_GOLDEN, _MIX_1, _MIX_2 = (int(np.uint64(word).astype(np.int64)) for word in (
-    0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB,
-))  # fmt: skip
-_SQRT_HALF_BITS = 0x3F3504F3
+# The constants of `seeded_noise` as Python's integers; torch has no arithmetic of unsigned 64-bit words.
+_GOLDEN, _MIX_1, _MIX_2 = (int(word.astype(np.int64)) for word in (GOLDEN, MIX_1, MIX_2))
+_SQRT_HALF_BITS = int(SQRT_HALF_BITS)
 
 
 class TensorNoise:

@@ -6,18 +6,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
-from consilience.core.samples import Modality, Samples
+from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import PARTS, Split, redraw
 
+if TYPE_CHECKING:
+    from consilience.data.files.column_encoding import Fill
 
-class Made(NamedTuple):
+
+class SplitFields(NamedTuple):
     """The fields of `DataSet` that may depend on the split, as a reader makes them."""
 
     samples: Samples
@@ -25,8 +28,20 @@ class Made(NamedTuple):
     reading: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class FileOptions:
+    """The options of `load_data` for files of the user's own; it says what they mean."""
+
+    target: str | None = None
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    split: str | None = None
+    fill: Fill | None = None
+    task: TaskKind | None = None
+    seed: int = 0
+
+
 # Makes these fields for another split, if values depend on it (fill values, categories).
-Remake = Callable[[np.ndarray], Made]
+Remake = Callable[[np.ndarray], SplitFields]
 RECIPE_VERSION = 1
 Part = Literal["train", "validation", "test"]
 

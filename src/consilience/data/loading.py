@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from consilience.core.errors import InputError, SavedModelError, unknown_name
 from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import TaskKind
-from consilience.data.dataset import RECIPE_VERSION, DataSet
+from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
 from consilience.data.files.column_encoding import Encoding, Fill, restore_fills
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
 from consilience.data.named_sets import DATA_SETS
@@ -69,8 +69,8 @@ def load_data(
         >>> load_data("gaussians", n=300, dependence=0.5).sizes
         {'train': 180, 'validation': 60, 'test': 60}
     """
-    given = {"target": target, "kinds": kinds, "split": split, "fill": fill, "task": task}
-    given = {option: value for option, value in given.items() if value is not None}
+    of_files = {"target": target, "kinds": kinds, "split": split, "fill": fill, "task": task}
+    given: dict[str, Any] = {option: value for option, value in of_files.items() if value is not None}
     if isinstance(name_or_path, str) and name_or_path in DATA_SETS:
         if given:
             raise InputError(
@@ -90,25 +90,25 @@ def load_data(
         )
     if options:
         raise unknown_name("option", next(iter(options)), _FILE_OPTIONS, f"It was given for {name!r}")
-    return _load(source, modalities, given, 0 if seed is None else seed)
+    return _load(source, modalities, FileOptions(**given, seed=0 if seed is None else seed), given)
 
 
-def _load(source: Path | Any, modalities: Any, given: dict[str, Any], seed: int) -> DataSet:
+def _load(source: Path | Any, modalities: Any, options: FileOptions, given: Collection[str]) -> DataSet:
     # The reader of each format is imported when it is needed, and polars and scipy with it.
     found = format_of(source) if isinstance(source, Path) else "table"
     if found == "table":
         from consilience.data.files.tables import load_table
 
-        return load_table(source, modalities=modalities, seed=seed, **given)
+        return load_table(source, modalities, options)
     if found == "matlab":
         from consilience.data.files.matlab import load_matlab
 
-        for option in given.keys() - {"task"}:
+        for option in set(given) - {"task"}:
             raise InputError(f"{option} does not apply to {source.name!r}: the file determines it")
-        return _keep(load_matlab(source, seed=seed, **given), modalities)
+        return _keep(load_matlab(source, options), modalities)
     from consilience.data.files.arrays import load_arrays
 
-    return load_arrays(source, modalities=_names(modalities), seed=seed, **given)
+    return load_arrays(source, _names(modalities), options)
 
 
 def _find_path(given: str | os.PathLike[str]) -> Path:

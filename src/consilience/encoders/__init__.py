@@ -1,5 +1,6 @@
 """One modality → features. The encoder is chosen from the modality's kind and shape, or by the user."""
 
+from consilience.encoders.auto import Auto, Linear
 from consilience.encoders.bag_of_words import BagOfWords
 from consilience.encoders.choice import (
     EncoderChoice,
@@ -9,6 +10,8 @@ from consilience.encoders.choice import (
     describe_choice,
     describe_encoders,
     encoder_names,
+    expert_kind,
+    gives_features,
     is_custom,
     own_transforms,
     passed_again,
@@ -25,8 +28,10 @@ from consilience.encoders.mlp import Mlp, dense_block
 from consilience.encoders.pretrained import Bert, Pretrained, ResNet
 from consilience.encoders.recurrent import Gru, Lstm
 from consilience.encoders.transformer import Transformer
+from consilience.encoders.trees import Trees
 
 __all__ = [
+    "Auto",
     "BagOfWords",
     "Bert",
     "Conv",
@@ -36,11 +41,13 @@ __all__ = [
     "EncoderChoice",
     "Frozen",
     "Gru",
+    "Linear",
     "Lstm",
     "Mlp",
     "Pretrained",
     "ResNet",
     "Transformer",
+    "Trees",
     "as_chosen",
     "blank_padding",
     "build_encoder",
@@ -49,7 +56,9 @@ __all__ = [
     "describe_choice",
     "describe_encoders",
     "encoder_names",
+    "expert_kind",
     "features",
+    "gives_features",
     "is_custom",
     "length_mask",
     "mask_lengths",

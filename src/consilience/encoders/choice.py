@@ -43,7 +43,8 @@ def encoder_names() -> list[str]:
     """The names that can be chosen.
 
     >>> encoder_names()
-    ['bag', 'bert', 'conv', 'frozen', 'gru', 'lstm', 'mlp', 'pretrained', 'resnet', 'transformer']
+    ['auto', 'bag', 'bert', 'conv', 'frozen', 'gru', 'linear', 'lstm', 'mlp', 'pretrained', 'resnet', 'transformer',
+     'trees']
     """
     return ENCODERS.names()
 
@@ -63,7 +64,7 @@ def default_encoder(modality: Modality) -> str:
     return {"vector": "mlp", "image": "conv", "sequence": "gru", "tokens": "bag"}[modality.kind]
 
 
-def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
+def build_encoder(modality: Modality, choice: EncoderChoice = None, *, needs_features: bool = True) -> Encoder:
     """Build the encoder of one modality.
 
     Args:
@@ -72,10 +73,11 @@ def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
             ("bert:FOLDER"); a mapping of settings, with the encoder's "name" or without it for the default one; any
             `nn.Module`, which is copied, so that a module given for two modalities or methods does not tie them
             together (see `CustomModule` for what it may return).
+        needs_features: Whether an encoder that gives an opinion and no features ("trees") is refused.
 
     Raises:
         UnknownNameError: If there is no encoder or setting of that name.
-        UnsupportedError: If the encoder cannot read the modality.
+        UnsupportedError: If the encoder cannot read the modality, or gives no features.
         InputError: If a setting's value is not allowed.
 
     >>> spectrum = Modality("spectrum", "vector", (40,))
@@ -86,12 +88,14 @@ def build_encoder(modality: Modality, choice: EncoderChoice = None) -> Encoder:
     """
     if isinstance(choice, Encoder):
         _check_kind(type(choice), type(choice).__name__, modality)
+        _check_features(type(choice), modality, needs_features)
         return copy.deepcopy(choice)
     if isinstance(choice, nn.Module):
         return CustomModule(copy.deepcopy(choice), modality)
     cls, settings = read_choice(modality, choice)
     settings = check_settings(f"encoder {cls.name!r} of modality {modality.describe()}", cls, settings)
     _check_kind(cls, cls.name, modality)
+    _check_features(cls, modality, needs_features)
     try:
         built = cls(modality, **settings)
     except (InputError, TypeError) as error:
@@ -139,6 +143,28 @@ def read_choice(modality: Modality, choice: str | Mapping[str, Any] | None) -> t
             f"encoders={{{modality.name!r}: {plain_choice(choice)!r}}}, here or in load"
         )
     return cls, settings
+
+
+def expert_kind(modality: Modality, choice: EncoderChoice) -> str | None:
+    """The kind of expert that is trained alone with the chosen encoder, if it is not a network.
+
+    >>> expert_kind(Modality("table", "vector", (3,)), "trees")
+    'trees'
+    """
+    if isinstance(choice, Encoder):
+        return choice.expert
+    return read_choice(modality, choice)[0].expert if _has_name(choice) else None  # type: ignore[arg-type]
+
+
+def gives_features(modality: Modality, choice: EncoderChoice) -> bool:
+    """Whether the chosen encoder has features that a method can be trained through.
+
+    >>> gives_features(Modality("table", "vector", (3,)), "trees")
+    False
+    """
+    if isinstance(choice, Encoder):
+        return choice.gives_features
+    return not _has_name(choice) or read_choice(modality, choice)[0].gives_features  # type: ignore[arg-type]
 
 
 def passed_again(name: str, saved: EncoderChoice, given: EncoderChoice, what: str = "encoder") -> EncoderChoice:
@@ -326,6 +352,14 @@ def _check_kind(cls: type[Encoder], name: str, modality: Modality) -> None:
         f"encoder {name!r} cannot read modality {modality.describe()}: it reads {', '.join(cls.reads)}. "
         + (f"For {modality.kind} choose {' or '.join(fitting)}" if fitting else "Text must become tokens first")
     )
+
+
+def _check_features(cls: type[Encoder], modality: Modality, needed: bool) -> None:
+    if needed and not cls.gives_features:
+        raise UnsupportedError(
+            f"encoder {cls.name!r} of modality {modality.name!r} gives an opinion and no features to train through: "
+            "only methods that train their experts one by one can use it"
+        )
 
 
 def _plain(setting: Any, value: Any) -> Any:

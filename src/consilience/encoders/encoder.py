@@ -43,7 +43,12 @@ class Encoder(DeclaredSettings, nn.Module):
         argument: The setting that a choice "name:value" gives.
         files: The settings that name files or folders. A saved model does not read them, unless they are passed again.
         size: The setting, kept as an attribute of that name, that makes the encoder wider.
+        gives_features: Whether it has features to train through. One without serves experts that are not trained by
+            gradients, in the methods that have such experts.
+        expert: The kind of expert that is trained alone with it for a classification, if not a network: "trees",
+            "linear" or "pool".
         prepares: Whether it prepares raw values itself, by `sees` and `prepare` with its `settings`.
+        stacks: Whether several of them, stacked by `torch.func`, are faster on a CPU than one after another.
         modality_name: The modality that it encodes.
     """
 
@@ -52,7 +57,10 @@ class Encoder(DeclaredSettings, nn.Module):
     argument: ClassVar[str | None] = None
     files: ClassVar[tuple[str, ...]] = ()
     size: ClassVar[str | None] = None
+    gives_features: ClassVar[bool] = True
+    expert: ClassVar[str | None] = None
     prepares: ClassVar[bool] = False
+    stacks: ClassVar[bool] = False
     modality_name: str = ""
     settings: Mapping[str, Any] = MappingProxyType({})
     width: int

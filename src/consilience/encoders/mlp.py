@@ -35,6 +35,7 @@ class Mlp(Encoder):
 
     reads: ClassVar[tuple[Kind, ...]] = ("vector", "image", "sequence")
     size = "hidden"
+    stacks = True
 
     def __init__(
         self,

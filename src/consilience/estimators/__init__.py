@@ -1,4 +1,4 @@
-"""The scikit-learn face: fusion of modalities by any registered method, Bayesian fusion of opinions, latent fusion."""
+"""The scikit-learn interface: fusion by any registered method, Bayesian fusion of opinions, latent fusion."""
 
 from consilience.estimators.bayes_fusion import BayesFusion
 from consilience.estimators.fusion import FusionClassifier, FusionRegressor, hold_out_rows

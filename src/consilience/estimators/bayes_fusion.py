@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,8 @@ from consilience.estimators.opinion_sources import (
     OpinionSet,
     cross_fit_experts,
     encode_labels,
-    expert_logits,
+    expert_opinions,
+    experts_by_modality,
     find_classes,
     fit_expert,
     read_classes,
@@ -121,7 +120,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             opinion_set, y_index, weight, group_of = self._train(opinions, y, present, sample_weight, groups)
         if weight is not None:
             rows = np.flatnonzero(weight)
-            opinion_set = replace(opinion_set, logits=opinion_set.logits[rows], present=opinion_set.present[rows])
+            opinion_set = opinion_set.select(rows)
             y_index, weight, group_of = y_index[rows], weight[rows], None if group_of is None else group_of[rows]
         modalities, classes = opinion_set.logits.shape[1:]
         prior = self._expert_prior(opinion_set, y_index, weight)
@@ -251,7 +250,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         shares = self._target_shares(opinion_set)
 
         def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
-            return self._fuse(replace(opinion_set, logits=opinion_set.logits[rows], present=masks), shares)
+            return self._fuse(opinion_set.select(rows, masks), shares)
 
         extra = {} if self.reliability is None else {"reliability": self._reliability(opinion_set)}
         logits, weights = torch.from_numpy(opinion_set.logits), self._weights(opinion_set)
@@ -291,7 +290,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         labels = self._read_labels(X.y if y is None and isinstance(X, Samples) else y, len(opinion_set.logits))
 
         def predict(rows: np.ndarray, mask: np.ndarray) -> Outputs:
-            return self._outputs(replace(opinion_set, logits=opinion_set.logits[rows], present=mask))
+            return self._outputs(opinion_set.select(rows, mask))
 
         return opinion_set.present, encode_labels(labels, self.classes_), predict
 
@@ -351,7 +350,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         labels = self._read_labels(samples.y if y is None else y, len(samples))
         self.classes_ = np.unique(labels) if self.classes is None else read_classes(self.classes)
         y_index = encode_labels(labels, self.classes_)
-        experts = self._experts_of(samples.names)
+        experts = experts_by_modality(self.experts, samples.names)
         weight, group_of = read_rows(sample_weight, groups, len(y_index))
         logits = cross_fit_experts(experts, samples, y_index, self.classes_, self.folds, weight, group_of)
         self.experts_ = {}
@@ -360,17 +359,6 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             counted = None if weight is None else weight[there]
             self.experts_[name] = fit_expert(name, clone(expert), samples[name][there], labels[there], counted)
         return OpinionSet(logits, samples.present, samples.names), y_index, weight, group_of
-
-    def _experts_of(self, names: tuple[str, ...]) -> dict[str, Any]:
-        if not isinstance(self.experts, Mapping):
-            return dict.fromkeys(names, self.experts)
-        for name in self.experts:
-            if name not in names:
-                raise unknown_name("modality", name, names, "It was given in experts")
-        for name in names:
-            if name not in self.experts:
-                raise InputError(f"experts: modality {name!r} has none; give one, or leave the modality out")
-        return {name: self.experts[name] for name in names}
 
     def _read(self, opinions: Any, present: Any) -> OpinionSet:
         """Opinions as in fitting; with experts, their opinions on the modalities."""
@@ -387,16 +375,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
                 raise InputError(f"columns of the opinions must be {self.columns_}, got {opinion_set.columns}")
             return opinion_set
         samples = Samples.of(opinions, present=present)
-        logits = np.zeros((len(samples), len(self.modalities_), len(self.classes_)))
-        there = np.zeros(logits.shape[:2], dtype=bool)
-        for name in samples.names:
-            if name not in self.modalities_:
-                raise unknown_name("modality", name, self.modalities_, "The fusion was fitted on the known ones")
-            place, rows = self.modalities_.index(name), np.flatnonzero(samples.present_in(name))
-            there[rows, place] = True
-            if len(rows):
-                logits[rows, place] = expert_logits(self.experts_[name], samples[name][rows], self.classes_)
-        return OpinionSet(logits, there, self.modalities_)
+        return expert_opinions(self.experts_, samples, self.modalities_, self.classes_)
 
     def _read_labels(self, y: Any, n: int) -> np.ndarray:
         if y is None:

@@ -1,4 +1,4 @@
-"""What every estimator does at the door: whatever the user has becomes samples, and parameters become a trainer.
+"""The inputs of every estimator: mappings, arrays and tables become samples, and its parameters become a trainer.
 
 A 2-D table is several modalities: `columns` says which columns belong to which.
 """
@@ -55,7 +55,10 @@ class ReadsSamples(DeclaredParameters):
             default = self.training_defaults.get(name, TRAINING[name].default) if name in TRAINING else None
             if name in TRAINING and parameters[name] != default:
                 raise InputError(f"training: {name!r} is given twice, as a parameter and in training; give one of them")
-        return Trainer(**{**parameters, **further}, seed=seed, callbacks=check_callbacks(self.callbacks))
+        chosen = {**parameters, **further}
+        if chosen["steps"] is not None and chosen["epochs"] == self.training_defaults.get("epochs"):
+            chosen["epochs"] = None  # not the user's: a budget in steps takes its place
+        return Trainer(**chosen, seed=seed, callbacks=check_callbacks(self.callbacks))
 
     def _read(
         self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None

@@ -15,7 +15,7 @@ from consilience.core.settings import NonNegativeInt, PositiveInt, Share, checke
 from consilience.core.targets import Task
 from consilience.estimators.explanation import Explanation
 from consilience.evaluation.contributions import explain_values
-from consilience.evaluation.explained_sample import OF_TARGETS, Value, check_value, opinion_conflict, sample_values
+from consilience.evaluation.explained_sample import OF_TARGETS, Value, choose_value, opinion_conflict, sample_values
 from consilience.evaluation.metric_inputs import as_array
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
@@ -105,7 +105,7 @@ class Explains:
         return explain_model(
             model,
             X.y if y is None and isinstance(X, Samples) else y,
-            check_value(value, model.task.kind),
+            choose_value(value, model.task.kind),
             of,
             permutations,
             random_state,

@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from consilience.core.errors import InputError, SavedModelError, show, unknown_name
+from consilience.core.errors import InputError, SavedModelError, show
 from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import OwnCheck, checked
@@ -24,7 +24,7 @@ from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, like_input
 from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
 from consilience.estimators.fusion_calibration import CalibratesFusion, Calibration
-from consilience.estimators.multimodal_vae import MultimodalVAE
+from consilience.estimators.imputer import fit_imputer
 from consilience.estimators.prediction_sets import PredictsIntervals, PredictsSets
 from consilience.estimators.saving import (
     describe_fitted,
@@ -33,7 +33,7 @@ from consilience.estimators.saving import (
     split_calibration,
     write_calibration,
 )
-from consilience.estimators.sklearn_parameters import TRAINING, check_fitted, draw_seed
+from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.methods.latent.imputation import fill_missing
@@ -41,11 +41,6 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
 from consilience.training.model import check_finite_rows
 from consilience.training.model_folder import read_extra_tensors, rebuilding
-
-# Parameters that the imputer has from the estimator unless `impute` sets them; only the method hides modalities.
-_SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name not in ("modality_dropout", "augment")))
-# Parameters of an imputer that the samples and the estimator set.
-_NOT_OF_IMPUTE = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
 
 
 def _gives_weights(estimator: Any) -> bool:
@@ -369,34 +364,3 @@ def hold_out_rows(train: Samples, share: float, task: TaskKind, seed: int) -> np
         parts = np.where(np.arange(len(rows)) < count, "validation", "train")
         held[rows] = redraw_validation(parts, train.y[rows], task, seed) == "validation"
     return held
-
-
-def fit_imputer(
-    impute: str | Mapping[str, Any],
-    parameters: Mapping[str, Any],
-    train: Samples,
-    validation: Samples | None,
-    seed: int,
-) -> TrainedLatent:
-    """Train the latent model on the training samples without their targets.
-
-    Args:
-        impute: An objective, or parameters of `MultimodalVAE`.
-        parameters: Parameters of the estimator.
-        train: Training samples.
-        validation: Samples for early stopping.
-        seed: Of initial weights, batches and draws.
-    """
-    if not isinstance(impute, str | Mapping):
-        raise InputError(
-            f"impute must be an objective of MultimodalVAE, a mapping of its parameters, or None, got {impute!r}"
-        )
-    given = {"objective": impute} if isinstance(impute, str) else dict(impute)
-    allowed = MultimodalVAE().get_params(deep=False).keys() - set(_NOT_OF_IMPUTE)
-    for name in given:
-        if name not in allowed:
-            raise unknown_name("setting", name, allowed, "It was given in impute")
-    alike = {name: parameters[name] for name in _SHARED_WITH_IMPUTER}
-    held_out = None if validation is None else validation.without_targets()
-    model = MultimodalVAE(**{**alike, **given}, validation=held_out, random_state=seed)
-    return model.fit(train.without_targets(), sample_weight=train.weight).trained_

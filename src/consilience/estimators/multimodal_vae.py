@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from consilience.core.errors import InputError, show, unknown_name
+from consilience.core.errors import InputError, show
 from consilience.core.samples import Samples
 from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, check_value, checked
 from consilience.encoders import EncoderChoice
@@ -23,8 +23,13 @@ from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.latent_traversal import interpolate, most_varying_dimensions, traverse
 from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice
 from consilience.methods.latent.objectives.objective import objective_settings
-from consilience.methods.latent.trained_latent_model import TrainedLatent
-from consilience.methods.latent.variation_of_information import Information, variation_of_information
+from consilience.methods.latent.trained_latent_model import TRAINING_DEFAULTS, TrainedLatent
+from consilience.methods.latent.variation_of_information import (
+    Information,
+    complete_samples,
+    split_parts,
+    variation_of_parts,
+)
 from consilience.report.sample_pictures import draw_walk
 
 if TYPE_CHECKING:
@@ -71,6 +76,7 @@ class MultimodalVAE(ReadsSamples):
 
     first = "objective"
     nested = ("settings", "training")
+    training_defaults = TRAINING_DEFAULTS
 
     objective: str = "m2vae"
     latent: int = 20
@@ -246,28 +252,13 @@ class MultimodalVAE(ReadsSamples):
             present: `[n, modality]`.
         """
         parts = check_value("parts", parts, Sequence[str | Iterable[str]], "variation_of_information")
-        groups = [[part] if isinstance(part, str) else list(part) for part in parts]
-        named = [name for group in groups for name in group]
-        for name in named:
-            if name not in self._fitted().names:
-                raise unknown_name("modality", name, self._fitted().names, "It was given to variation_of_information")
-        if len(groups) < 2 or not all(groups) or len(set(named)) < len(named):
-            raise InputError(
-                f"variation_of_information needs at least two parts, each of modalities that no other has, got {parts}"
-            )
-        samples = self._known(X, present)
-        whole = samples.present_among(named).all(axis=1)
-        if not whole.any():
-            raise InputError(f"variation_of_information: no sample has all of {', '.join(named)}")
-        samples = samples[np.flatnonzero(whole)]
+        groups = split_parts(parts, self._fitted().names)
+        samples = complete_samples(self._known(X, present), [name for group in groups for name in group])
 
         def log_likelihood(names: list[str]) -> torch.Tensor:
             return self.estimate_log_likelihood(samples, names, importance_samples=importance_samples).value
 
-        without = [
-            log_likelihood([name for other in groups if other is not group for name in other]) for group in groups
-        ]
-        return variation_of_information(log_likelihood(named), torch.stack(without))
+        return variation_of_parts(groups, log_likelihood)
 
     @checked
     def generation_errors(

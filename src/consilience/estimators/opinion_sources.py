@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from consilience.bayes.kappa import spread_folds
 from consilience.bayes.opinion_inputs import read_opinions, read_present, to_logits
 from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.targets import check_labels
+from consilience.core.targets import check_labels, label_positions
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class OpinionSet:
     present: np.ndarray
     names: tuple[str, ...]
     columns: tuple[str, ...] | None = None
+
+    def select(self, rows: np.ndarray, present: np.ndarray | None = None) -> OpinionSet:
+        """Return the opinions of some rows, with another `present` `[row, modality]` if given."""
+        there = self.present[rows] if present is None else present
+        return replace(self, logits=self.logits[rows], present=there)
 
 
 def read_opinion_set(
@@ -92,6 +97,35 @@ def read_rows(sample_weight: Any, groups: Any, n: int) -> tuple[np.ndarray | Non
     if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
         raise InputError("sample_weight must be finite, not negative, and positive for at least one sample")
     return weight, group_of
+
+
+def experts_by_modality(experts: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return modality → classifier; a single classifier serves every modality."""
+    if not isinstance(experts, Mapping):
+        return dict.fromkeys(names, experts)
+    for name in experts:
+        if name not in names:
+            raise unknown_name("modality", name, names, "It was given in experts")
+    for name in names:
+        if name not in experts:
+            raise InputError(f"experts: modality {name!r} has none; give one, or leave the modality out")
+    return {name: experts[name] for name in names}
+
+
+def expert_opinions(
+    experts: Mapping[str, Any], samples: Samples, names: tuple[str, ...], classes: np.ndarray
+) -> OpinionSet:
+    """Return the opinions of fitted classifiers on new samples; `names` are the modalities of fitting, in order."""
+    logits = np.zeros((len(samples), len(names), len(classes)))
+    there = np.zeros(logits.shape[:2], dtype=bool)
+    for name in samples.names:
+        if name not in names:
+            raise unknown_name("modality", name, names, "The fusion was fitted on the known ones")
+        place, rows = names.index(name), np.flatnonzero(samples.present_in(name))
+        there[rows, place] = True
+        if len(rows):
+            logits[rows, place] = expert_logits(experts[name], samples[name][rows], classes)
+    return OpinionSet(logits, there, names)
 
 
 def expert_logits(expert: Any, x: Any, classes: np.ndarray) -> np.ndarray:
@@ -210,8 +244,7 @@ def read_classes(given: Any) -> np.ndarray:
 
 def encode_labels(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return labels as indices into classes, in any order of the classes."""
-    place = {label: number for number, label in enumerate(classes.tolist())}
-    found = np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+    found = label_positions(labels, {label: number for number, label in enumerate(classes.tolist())})
     if (found < 0).any():
         rows = np.flatnonzero(found < 0)
         raise InputError(

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from consilience.core.errors import InputError
+from consilience.evaluation.contributions import all_masks
 
 # With more modalities than this, not every pattern is computed: 2^9 − 1 predictions of each sample are too many.
 ALL_PATTERNS_UP_TO = 8
@@ -64,8 +65,7 @@ class Availability:
         """
         n, modalities = present.shape
         if modalities <= ALL_PATTERNS_UP_TO:
-            codes = np.arange(1, 2**modalities)
-            patterns = (codes[:, None] >> np.arange(modalities)) % 2 == 1
+            patterns = all_masks(modalities)[1:]
         else:
             one = np.eye(modalities, dtype=bool)
             occurring, counts = np.unique(present, axis=0, return_counts=True)

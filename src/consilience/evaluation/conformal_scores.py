@@ -13,16 +13,15 @@ present modalities.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 
 from consilience.core.errors import InputError
-from consilience.core.settings import Interval, check_value
+from consilience.core.settings import Share, check_value
 
 SetScore = Literal["aps", "raps", "lac"]
 IntervalScore = Literal["absolute", "normalised"]
-Coverage = Annotated[float, Interval(0, 1, above=True, below=True)]
 # RAPS adds this for each class ranked below the first.
 RAPS_PENALTY, RAPS_FREE = 0.05, 1
 # How fast the tie-breaker of APS turns with the log-probabilities. A larger factor would spread it better over 0 … 1
@@ -179,7 +178,7 @@ def own_samples(coverage: float) -> int:
 def check_coverage(coverage: float) -> float:
     """Return a coverage, or raise an error if it is not above 0 and below 1."""
     try:
-        return check_value("coverage", coverage, Coverage)
+        return check_value("coverage", coverage, Share)
     except InputError as error:
         raise InputError(f"{error}. It is a share, such as 0.9") from None
 

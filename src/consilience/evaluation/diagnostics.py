@@ -16,7 +16,7 @@ import numpy as np
 from consilience.core.correlation import Correlation, correlation, static_weights
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
-from consilience.core.settings import Fraction, Interval, NonNegativeFloat, OwnCheck, checked
+from consilience.core.settings import Fraction, NonNegativeFloat, OwnCheck, Share, checked
 from consilience.corruption import Corruptor
 from consilience.evaluation.rademacher import Bound, bound_of
 from consilience.evaluation.static_comparison import StaticComparison, compare_with_static
@@ -41,8 +41,8 @@ def trust_diagnostics(
     reference: Any = None,
     random_state: int = 0,
     train: Any = None,
-    delta: Annotated[float, Interval(0, 1, above=True, below=True)] = 0.05,
-    confidence: Annotated[float, Interval(0, 1, above=True, below=True)] = 0.95,
+    delta: Share = 0.05,
+    confidence: Share = 0.95,
     **options: Any,
 ) -> TrustDiagnostics:
     """Measure whether a fitted model trusts the modalities that are right, and what that does to its loss.

@@ -20,10 +20,10 @@ OF_TARGETS: tuple[Value, ...] = ("accuracy", "nll", "mse")
 _SMALLEST_LOG = -745.0
 
 
-def check_value(value: Any, task: TaskKind) -> Value:
+def choose_value(value: Any, task: TaskKind) -> Value:
     """Return the value to explain; None: the probability of a class, or the output of a regression.
 
-    >>> check_value(None, "classification")
+    >>> choose_value(None, "classification")
     'probability'
     """
     allowed = OF_CLASSIFICATION if task == "classification" else OF_REGRESSION

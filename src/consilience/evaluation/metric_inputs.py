@@ -9,7 +9,7 @@ import numpy as np
 from consilience.core.errors import InputError, name_rows
 from consilience.core.modalities import to_numpy
 from consilience.core.samples import check_weight
-from consilience.core.targets import check_labels
+from consilience.core.targets import check_labels, label_positions
 
 # Rounding in 32-bit softmaxes and in printed tables stays below this; unnormalised scores do not.
 SUM_TOLERANCE = 1e-3
@@ -120,11 +120,9 @@ def _columns(labels: np.ndarray, columns: int, classes: Any) -> np.ndarray:
     if len(known) != columns or len(np.unique(known)) != columns:
         raise InputError(f"classes must be {columns} different labels, one per column, got {known.tolist()}")
     _same_type(labels, "classes", known)
-    order = np.argsort(known)
-    position = order[np.searchsorted(known, labels, sorter=order).clip(max=columns - 1)]
-    unseen = known[position] != labels
-    if unseen.any():
-        rows = np.flatnonzero(unseen)
+    position = label_positions(labels, {label: number for number, label in enumerate(known.tolist())})
+    if (position < 0).any():
+        rows = np.flatnonzero(position < 0)
         raise InputError(
             f"label {labels[rows[0]].item()!r} ({name_rows(rows)}) is not among the classes {known.tolist()}: "
             "it has no probability"

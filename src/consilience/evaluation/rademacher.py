@@ -193,7 +193,7 @@ def bound_of(model: Any, record: ExpertRecord, train: Any, delta: float, seed: i
     if heads is None or not inner.task.classification:
         raise UnsupportedError(
             "the bound of eq. 2 is for classifiers whose experts have linear heads, such as those of late, qmf or "
-            f"pdf; {getattr(inner, 'name', type(model).__name__)!r} is none: leave train out"
+            f"pdf; {getattr(inner, 'name', type(model).__name__)!r} is not one of them: leave train out"
         )
     own = record.sum_bound
     if own is None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from consilience.core.errors import InputError
-from consilience.core.settings import Interval, check_value
+from consilience.core.settings import Share, check_value
 from consilience.evaluation.metric_inputs import as_array, read_probabilities, read_weight
 
-Share = Annotated[float, Interval(0, 1, above=True, below=True)]
 # Sequences of tests, each begun with twice the samples of the one before; see `risk_threshold`.
 _MOST_STARTS = 5
 

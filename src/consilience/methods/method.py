@@ -14,7 +14,7 @@ from consilience.core.batches import Batch
 from consilience.core.samples import Kind, Samples
 from consilience.core.settings import DeclaredSettings, NonNegativeFloat
 from consilience.core.targets import TaskKind
-from consilience.encoders import Encoded, Encoder
+from consilience.encoders import Encoded, Encoder, gives_features
 from consilience.methods.losses import expert_losses, task_losses, weighted_mean
 from consilience.methods.spec import PerModality, Spec
 
@@ -65,6 +65,8 @@ class Method(DeclaredSettings, nn.Module):
         min_modalities: Smallest number of modalities.
         size: The setting that makes the method wider, if that is not the width of its encoders.
         needs_targets: Whether it cannot be trained without y.
+        takes_trees: Whether it has experts that are trained one by one, which may be decision trees.
+        trains_by_gradients: Whether the training loop trains it. If not, `learn_at_once` does.
         ignored_worst: Share of the validation samples, at most 0.05, whose large losses early stopping ignores.
         keeps_history: Whether `objective` uses `step.history`, which needs opinions.
         logs_shares: Whether `objective` leaves shares for the training log in `prediction.extra["shares"]`.
@@ -81,6 +83,8 @@ class Method(DeclaredSettings, nn.Module):
     min_modalities: ClassVar[int] = 1
     size: ClassVar[str | None] = None
     needs_targets: ClassVar[bool] = True
+    takes_trees: ClassVar[bool] = False
+    trains_by_gradients: ClassVar[bool] = True
     ignored_worst: ClassVar[float] = 0.0
     weights_are_reliabilities: ClassVar[bool] = False
     keeps_history: bool = False
@@ -110,6 +114,10 @@ class Method(DeclaredSettings, nn.Module):
         """Train on samples. By default one run of the training loop."""
         trainer.run(self, train, validation)
 
+    def learn_at_once(self, train: Samples, trainer: Trainer) -> None:
+        """Learn from samples without the training loop, for a method that does not train by gradients."""
+        raise NotImplementedError
+
     def refit(self, samples: Samples, trainer: Trainer) -> None:
         """Train once more on all samples, those that stopped training early among them, for a known number of steps.
 
@@ -119,7 +127,7 @@ class Method(DeclaredSettings, nn.Module):
 
         Args:
             samples: Training and validation samples.
-            trainer: Its `steps` are those of each run.
+            trainer: Its `refit_steps` are those of each run.
         """
         self.fit(samples, None, trainer)
 
@@ -168,7 +176,25 @@ class Method(DeclaredSettings, nn.Module):
         for modality in spec.modalities.values():
             if modality.kind not in cls.reads:
                 return f"it reads {', '.join(cls.reads)}, not {modality.describe()}"
-        return None
+        return cls._reason_against_trees(spec)
+
+    @classmethod
+    def _reason_against_trees(cls, spec: Spec) -> str | None:
+        """Why the method cannot use an encoder without features that was chosen, if one was."""
+        without = [name for name, choice in spec.encoders.items() if not gives_features(spec.modalities[name], choice)]
+        if not without:
+            return None
+        if not spec.task.classification:
+            return f"the encoder 'trees' of modality {without[0]!r} serves classification, not {spec.task.kind}"
+        if cls.takes_trees:
+            return None
+        from consilience.methods.registration import METHODS  # it imports this file
+
+        taking = ", ".join(f"{name}NAME" if name[-1] == ":" else name for name in METHODS if METHODS[name].takes_trees)
+        return (
+            f"the encoder 'trees' of modality {without[0]!r} gives an opinion and no features to train through. "
+            f"Methods with separate experts take it: {taking}"
+        )
 
 
 class JointMethod(Method):

@@ -14,7 +14,7 @@ from consilience.methods.spec import Spec
 
 METHODS: Registry[type[Method]] = Registry(
     "method",
-    packages=[f"consilience.methods.{room}" for room in ("fusion", "opinions", "progressive", "latent")],
+    packages=[f"consilience.methods.{package}" for package in ("fusion", "opinions", "progressive", "latent")],
     group="consilience.methods",
 )
 

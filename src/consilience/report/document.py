@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +14,12 @@ from consilience.core.errors import unknown_name
 from consilience.core.file_names import file_name
 from consilience.report.drawing import Drawing
 from consilience.report.page import FIGURES, FILES, PAGE, check_report_folder, environment, write_page
-from consilience.report.result_tables import latex_table, markdown_escape, markdown_table
-from consilience.report.text_table import TextTable as TextTable
-from consilience.report.wording import fill_lines, one_line
+from consilience.report.text_table import TextTable, console_tables, latex_tables, markdown_escape, markdown_tables
+from consilience.report.wording import one_line
 from consilience.version import __version__
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    pass
 
 QUICK = "Quick form (`--quick`): fewer seeds, often smaller sets and shorter training than at full size."
 MARKDOWN, JSON = "report.md", "report.json"
@@ -68,8 +67,8 @@ class Document:
         """The tables: "console" gives something for rich to print, "markdown" and "latex" give text."""
         drawers: dict[str, Callable[[list[TextTable]], Any]] = {
             "console": console_tables,
-            "markdown": _markdown,
-            "latex": _latex,
+            "markdown": markdown_tables,
+            "latex": latex_tables,
         }
         if format not in drawers:
             raise unknown_name("format", format, drawers)
@@ -114,72 +113,10 @@ def document_markdown(plain: Mapping[str, Any], figures: str = "figures/{}.png")
         parts.insert(1, QUICK)
     for section in plain["sections"]:
         parts += [f"## {markdown_escape(one_line(section['title']))}", *section["words"]]
-        parts += [_markdown([TextTable(**table)]).rstrip("\n") for table in section["tables"]]
+        parts += [markdown_tables([TextTable(**table)]).rstrip("\n") for table in section["tables"]]
         for figure in section["figures"]:
             path = figures.format(quote(file_name(figure["name"])))
             parts += [f"![{markdown_escape(one_line(figure['alt']))}]({path})"]
             parts += [figure["caption"]]
         parts += [f"[{markdown_escape(one_line(text))}]({address})" for text, address in section["links"]]
     return "\n\n".join([*parts, f"    {one_line(plain['command'])}"]) + "\n"
-
-
-def console_tables(tables: Sequence[TextTable]) -> RenderableType:
-    """Return tables for rich to print, which fit their columns to the terminal."""
-    from rich.console import Group
-
-    return Group(*(_Fitting(table) for table in tables))
-
-
-class _Fitting:
-    """A table that fits the terminal it is printed on: its columns in as many blocks as needed, each with the first.
-
-    Headings are broken between words; a cell only where it alone is wider than the terminal.
-    """
-
-    def __init__(self, table: TextTable):
-        self.table = table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.cells import cell_len
-
-        first, *others = zip(self.table.header, *self.table.rows)
-        names = min(max(map(cell_len, first)), options.max_width // 3)
-        room = options.max_width - names - 2
-        needs = [max(map(cell_len, (*heading.split(), *cells)), default=1) for heading, *cells in others]
-        widths = [max(1, min(need, room - 3)) for need in needs]
-        for part in fill_lines([3 + width for width in widths], room):
-            yield self._block(names, {1 + place: widths[place] for place in part})
-
-    def _block(self, names: int, widths: Mapping[int, int]) -> RenderableType:
-        """The first column and some others, by their places and least widths."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        text = self.table
-        table = Table(
-            box=box.SIMPLE_HEAD, title=Text(text.caption), title_justify="left", title_style="bold", pad_edge=False
-        )
-        table.add_column(Text(text.header[0]), overflow="fold", max_width=names)
-        for place, width in widths.items():
-            table.add_column(Text(text.header[place]), justify="right", overflow="fold", min_width=width)
-        for number, row in enumerate(text.rows):
-            cells = (Text(row[place]) for place in (0, *widths))
-            table.add_row(*cells, style="bold" if number in text.marked else "")
-        return table
-
-
-def _markdown(tables: list[TextTable]) -> str:
-    parts = []
-    for table in tables:
-        rows = [[markdown_escape(cell) for cell in row] for row in table.rows]
-        for place in table.marked:
-            rows[place] = [f"**{cell}**" if cell else "" for cell in rows[place]]
-        header = [markdown_escape(name) for name in table.header]
-        parts += [f"**{markdown_escape(table.caption)}**", markdown_table(header, rows)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _latex(tables: list[TextTable]) -> str:
-    written = [latex_table(table.caption, table.header, table.rows) for table in tables]
-    return "\n\n".join(["% needs \\usepackage{booktabs}", *written]) + "\n"

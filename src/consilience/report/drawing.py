@@ -153,6 +153,10 @@ class Drawing:
             FigureCanvasAgg(self.figure).print_figure(written, format="png", dpi=dpi, facecolor="white")
         return written.getvalue()
 
+    def file_content(self, name: str) -> bytes:
+        """Return the figure as the file of this name holds it: SVG or PNG, by its ending."""
+        return self.svg_file().encode("utf-8", "replace") if name.endswith(".svg") else self.png()
+
 
 @dataclass(frozen=True)
 class Part:

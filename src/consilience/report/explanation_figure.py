@@ -46,11 +46,11 @@ def draw_sample(sample: ExplainedSample) -> Drawing:
         f"Row {sample.row}, decision {decision}: from the value with no modality, each modality's contribution leads "
         f"to {what} with all of them."
     )
-    if any(part.support is not None for part in parts):
+    if _known(parts, "support"):
         caption += " Dots: the probability that each expert gives, and what it would decide."
-    if any(part.trust is not None for part in parts):
+    if _known(parts, "trust"):
         caption += " Trust: the share of the decision."
-    if any(part.reliability is not None for part in parts):
+    if _known(parts, "reliability"):
         caption += " ρ: the probability that the modality is sound."
     listed = "; ".join(f"{one_line(bar.name)} {'missing' if bar.value is None else signed(bar.value)}" for bar in bars)
     return Drawing(
@@ -62,14 +62,14 @@ def draw_sample(sample: ExplainedSample) -> Drawing:
     )
 
 
-def draw_mean(mean: MeanContributions, value: Value, name: str = "contributions") -> Drawing:
+def draw_mean(mean: MeanContributions, value: Value) -> Drawing:
     """Return the picture of mean contributions: a waterfall with intervals."""
     order = sorted(range(len(mean.values)), key=lambda place: -abs(mean.values[place]))
     bars = [Bar(mean.modalities[place], float(mean.values[place]), float(mean.errors[place])) for place in order]
     what = say_value(value)
     listed = "; ".join(f"{one_line(bar.name)} {signed(bar.value or 0.0)}" for bar in bars)
     return Drawing(
-        name,
+        "contributions",
         f"Mean contributions to {what} over {mean.samples} samples. Lines: 95 % intervals over samples.",
         f"Mean contributions to {what}: no modality {number(mean.none)}; {listed}; all {number(mean.all)}.",
         plot_waterfall(bars, mean.none, mean.all, value, width=5.6),
@@ -82,8 +82,7 @@ def save_drawing(drawing: Drawing, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in (".svg", ".png"):
         raise InputError(f"figure: the file must end in .svg or .png, got {path.name!r}")
-    content = drawing.svg_file().encode("utf-8", "replace") if path.suffix == ".svg" else drawing.png()
-    return write_atomically(path, content)
+    return write_atomically(path, drawing.file_content(path.name))
 
 
 def plot_waterfall(
@@ -159,7 +158,9 @@ def _compose(
     """The waterfall, and beside it (or below it, on a phone) opinions and trust, row by row."""
     from matplotlib.figure import Figure
 
-    panels = [draw for draw, known in ((_draw_opinions, _support), (_draw_trust, _trusted)) if known(parts)]
+    panels = [_draw_opinions] if _known(parts, "support") else []
+    if _known(parts, "trust") or _known(parts, "reliability"):
+        panels.append(_draw_trust)
     left, rows = _left(bars), len(bars) + 2
     body = _ROW * rows
     side, gap = 1.55, 0.3
@@ -192,12 +193,9 @@ def _compose(
     return figure
 
 
-def _support(parts: Sequence[ModalityPart]) -> bool:
-    return any(part.support is not None for part in parts)
-
-
-def _trusted(parts: Sequence[ModalityPart]) -> bool:
-    return any(part.trust is not None or part.reliability is not None for part in parts)
+def _known(parts: Sequence[ModalityPart], name: str) -> bool:
+    """Whether any modality has a value of this field."""
+    return any(getattr(part, name) is not None for part in parts)
 
 
 def _draw_opinions(axes: Axes, parts: Sequence[ModalityPart], sample: ExplainedSample) -> None:
@@ -223,13 +221,12 @@ def _draw_opinions(axes: Axes, parts: Sequence[ModalityPart], sample: ExplainedS
 
 def _draw_trust(axes: Axes, parts: Sequence[ModalityPart], sample: ExplainedSample) -> None:
     """Trust as a bar, ρ as a diamond."""
-    rho = any(part.reliability is not None for part in parts)
+    trusted, rho = _known(parts, "trust"), _known(parts, "reliability")
     for place, part in enumerate(parts, start=1):
         if part.trust is not None:
             axes.barh(place, part.trust, height=0.4, color=TRUST)
         if part.reliability is not None:
             axes.plot([part.reliability], [place], "D", color=RHO, markersize=5)
-    trusted = any(part.trust is not None for part in parts)
     _shares(axes, "trust (bar), ρ (diamond)" if trusted and rho else "trust" if trusted else "ρ")
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from consilience.evaluation.contributions import MeanContributions
 from consilience.evaluation.explained_sample import ExplainedSample, Value
-from consilience.report.document import Document, Section, TextTable, render_document
+from consilience.report.document import Document, Section, render_document
 from consilience.report.explanation_figure import draw_mean, draw_sample
 from consilience.report.explanation_words import mean_table, sample_table, say_mean, say_sample, signed
+from consilience.report.text_table import TextTable
 from consilience.report.wording import one_line
 
 METHOD = (

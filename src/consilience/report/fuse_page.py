@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from consilience.evaluation.classification import RunningScores
-from consilience.report.document import TextTable, console_tables
+from consilience.report.document import Document, Section, render_document
 from consilience.report.drawing import Drawing
-from consilience.report.page import environment
 from consilience.report.plots import NARROW, WIDE, Bins, plot_reliability
+from consilience.report.text_table import TextTable, console_tables
 from consilience.report.wording import NOTHING, Scale, one_line
-from consilience.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 FUSED = "fused"
+MEANING = (
+    "NLL: mean negative log-likelihood of the true class, in nats; ECE: expected calibration error. Smaller is better "
+    "for both."
+)
 HEADER = ("", "samples", "accuracy %", "NLL", "ECE")
 
 
@@ -59,20 +61,13 @@ def render_fusion(
         plot_reliability(panels, (), WIDE),
         plot_reliability(panels, (), NARROW),
     )
-    return (
-        environment()
-        .get_template("fused.html.jinja")
-        .render(
-            title=title,
-            version=__version__,
-            header=HEADER,
-            rows=rows,
-            remarks=remarks,
-            drawing=drawing,
-            command=command,
-            created=datetime.now(UTC).isoformat(),
-        )
+    table = TextTable("Scores", ("expert", *HEADER[1:]), tuple(rows), marked=(len(rows) - 1,))
+    sections = (
+        Section("table", "Each expert, and the fusion", (MEANING,), (table,)),
+        Section("reliability", "Calibration of confidence", figures=(drawing,)),
+        Section("method", "How it was fused and scored", tuple(remarks)),
     )
+    return render_document(Document(title, (), sections, command), "fusion of opinions")
 
 
 def _filled(scores: RunningScores) -> Bins:

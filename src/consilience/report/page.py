@@ -72,8 +72,7 @@ def write_page(folder: Path, drawings: Sequence[Drawing], texts: Mapping[str, st
     (folder / FIGURES).mkdir(parents=True, exist_ok=True)
     _write_list(folder, {*before, *names})  # first: what is written before a crash is known to be ours
     for name, drawing in figures.items():
-        svg = name.endswith(".svg")
-        write_atomically(folder / name, drawing.svg_file().encode("utf-8", "replace") if svg else drawing.png())
+        write_atomically(folder / name, drawing.file_content(name))
     for name, text in texts.items():
         page = write_atomically(folder / name, text.encode("utf-8", "replace"))
     for name in before - set(names):
@@ -172,27 +171,27 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters.update(
-        code=_code,
-        clean=one_line,
-        level=say_level,
-        metric=say_metric,
-        moment=say_moment,
-        p=say_p,
-        seconds=say_seconds,
-        count=say_count,
-        drawing=_inline,
-        r=say_r,
-        sha256=_sha256,
-    )
-    templates.globals.update(
-        columns=_column_groups,
-        number_of=say_number,
-        listed=say_list,
-        scale_of=Scale.of_block,
-        file=_file,
-        dark_series=SERIES_ON_DARK,
-    )
+    templates.filters |= {
+        "code": _code,
+        "clean": one_line,
+        "level": say_level,
+        "metric": say_metric,
+        "moment": say_moment,
+        "p": say_p,
+        "seconds": say_seconds,
+        "count": say_count,
+        "drawing": _inline,
+        "r": say_r,
+        "sha256": _sha256,
+    }
+    templates.globals |= {
+        "columns": _column_groups,
+        "number_of": say_number,
+        "listed": say_list,
+        "scale_of": Scale.of_block,
+        "file": _file,
+        "dark_series": SERIES_ON_DARK,
+    }
     return templates
 
 

@@ -175,7 +175,7 @@ def label_ends(axes: Axes, front: Sequence[Line], back: Sequence[Line], height: 
         axes.text(1.055, place, label, transform=axes.transAxes, color=colour, alpha=alpha, va="center", fontsize=8)
 
 
-def spread_out(places: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
+def spread_out(places: Sequence[float], gap: float) -> list[float]:
     """Sorted places moved as little as needed to stand `gap` apart; the gap shrinks if they do not fit otherwise.
 
     >>> spread_out([0.5, 0.5, 0.9], 0.2)
@@ -183,26 +183,26 @@ def spread_out(places: Sequence[float], gap: float, low: float = 0.0, high: floa
     """
     if not places:
         return []
-    gap = min(gap, (high - low) / max(len(places) - 1, 1))
+    gap = min(gap, 1 / max(len(places) - 1, 1))
     groups: list[list[float]] = []  # [centre, members]
     for place in places:
         groups.append([place, 1.0])
-        while len(groups) > 1 and _reach(groups[-2], gap, low, high)[1] + gap > _reach(groups[-1], gap, low, high)[0]:
+        while len(groups) > 1 and _reach(groups[-2], gap)[1] + gap > _reach(groups[-1], gap)[0]:
             centre, members = groups.pop()
             other = groups[-1]
             other[0] = (other[0] * other[1] + centre * members) / (other[1] + members)
             other[1] += members
     placed: list[float] = []
     for group in groups:
-        first = _reach(group, gap, low, high)[0]
+        first = _reach(group, gap)[0]
         placed += [round(first + gap * step, 6) for step in range(int(group[1]))]
     return placed
 
 
-def _reach(group: Sequence[float], gap: float, low: float, high: float) -> tuple[float, float]:
-    """Where the first and the last member of a group stand, kept inside."""
+def _reach(group: Sequence[float], gap: float) -> tuple[float, float]:
+    """Where the first and the last member of a group stand, kept between 0 and 1."""
     half = gap * (group[1] - 1) / 2
-    centre = min(max(group[0], low + half), high - half)
+    centre = min(max(group[0], half), 1 - half)
     return centre - half, centre + half
 
 

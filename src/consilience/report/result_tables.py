@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from consilience.comparison.results import Block, Cell, Condition, Findings, Row
 from consilience.comparison.summary import conditions_of, summarise
 from consilience.core.errors import unknown_name
+from consilience.report.text_table import (
+    TextTable,
+    console_tables,
+    latex_escape,
+    latex_table,
+    latex_tabular,
+    markdown_escape,
+    markdown_table,
+    markdown_tables,
+    titled_table,
+)
 from consilience.report.wording import NOTHING, Scale, fill_lines, one_line, say_level, say_metric, say_p
 
 if TYPE_CHECKING:
@@ -17,25 +28,6 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 26  # of methods on a console; longer names are wrapped
 TableFormat = Literal["console", "markdown", "latex"]
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "▲": r"$\blacktriangle$",
-    "▼": r"$\blacktriangledown$",
-    "−": r"$-$",
-    "–": "--",
-}
 _SIGNS = {"▲": r"^{\blacktriangle}", "▼": r"^{\blacktriangledown}", "": ""}
 
 
@@ -119,7 +111,7 @@ class _Console:
             for remark in block.remarks:
                 yield Padding(Text(one_line(remark), style="yellow"), (0, 0, 0, 1))
         if len(self.blocks) > 1 and len(self.findings.ranks):
-            yield self._ranks()
+            yield console_tables([rank_table(self.findings)])
         yield Padding(Text(legend(self.findings, self.worst), style="dim"), (1, 0, 0, 1))
 
     def _fitting(self, block: Block, columns: list[Condition], width: int) -> list[list[Condition]]:
@@ -135,13 +127,11 @@ class _Console:
         return [[columns[place] for place in part] for part in fill_lines(needs, left)]
 
     def _table(self, block: Block, columns: list[Condition]) -> RenderableType:
-        from rich import box
-        from rich.table import Table
         from rich.text import Text
 
         corrupted = next((column.corruption for column in columns if not column.clean), None)
         title = one_line(block.set) + (f" · {one_line(corrupted)}" if corrupted is not None else "")
-        table = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", pad_edge=False)
+        table = titled_table(title)
         table.add_column("method", overflow="fold", max_width=_NAME_WIDTH)
         for column in columns:
             table.add_column(heading(column), justify="right", no_wrap=True)
@@ -167,23 +157,9 @@ class _Console:
                 text.stylize("bold")
         return text
 
-    def _ranks(self) -> RenderableType:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
 
-        header, rows = rank_table(self.findings)
-        table = Table(box=box.SIMPLE_HEAD, title="mean rank over sets", title_justify="left", title_style="bold")
-        for place, column in enumerate(header):
-            words = "\n".join(column.rsplit(" ", 1))
-            table.add_column(Text(words), justify="right" if place else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(Text, row))
-        return table
-
-
-def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
-    """Mean ranks over sets as text: the header, and a row per method."""
+def rank_table(findings: Findings) -> TextTable:
+    """Mean ranks over sets, a row per method."""
     conditions = conditions_of(findings, findings.ranks)
     ranks = {
         (row["method"], row["corruption"], row["level"]): row["rank"] for row in findings.ranks.iter_rows(named=True)
@@ -192,8 +168,8 @@ def rank_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
     for method in findings.methods:
         own = [ranks.get((method, condition.corruption, condition.level), math.nan) for condition in conditions]
         if any(map(math.isfinite, own)):
-            rows.append([one_line(method), *(f"{rank:.1f}" if math.isfinite(rank) else NOTHING for rank in own)])
-    return ["method", *map(_wide_heading, conditions)], rows
+            rows.append((one_line(method), *(f"{rank:.1f}" if math.isfinite(rank) else NOTHING for rank in own)))
+    return TextTable("mean rank over sets", ("method", *map(_wide_heading, conditions)), tuple(rows))
 
 
 def _by_corruption(conditions: Sequence[Condition]) -> list[list[Condition]]:
@@ -223,9 +199,7 @@ def _markdown(findings: Findings, blocks: Sequence[Block], worst: bool, p_values
                 "\n".join(f"- {markdown_escape(one_line(remark).replace('`', ''))}" for remark in block.remarks)
             )
     if len(blocks) > 1 and len(findings.ranks):
-        header, rows = rank_table(findings)
-        escaped = [[markdown_escape(cell) for cell in row] for row in rows]
-        parts += ["**mean rank over sets**", markdown_table([markdown_escape(name) for name in header], escaped)]
+        parts.append(markdown_tables([rank_table(findings)]).rstrip("\n"))
     return "\n\n".join([*parts, markdown_escape(legend(findings, worst))]) + "\n"
 
 
@@ -244,45 +218,15 @@ def _markdown_row(block: Block, row: Row, worst: bool, p_values: bool) -> list[s
     return [name, *cells]
 
 
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table whose columns are of one width, names on the left and numbers on the right."""
-    from rich.cells import cell_len
-
-    widths = [max(3, *(cell_len(row[place]) for row in [header, *rows])) for place in range(len(header))]
-
-    def line(cells: list[str]) -> str:
-        padded = []
-        for place, (cell, width) in enumerate(zip(cells, widths)):
-            space = " " * (width - cell_len(cell))
-            padded.append(space + cell if place else cell + space)
-        return f"| {' | '.join(padded)} |"
-
-    rule = [f"{'-' * (width - 1)}{':' if place else '-'}" for place, width in enumerate(widths)]
-    return "\n".join([line(header), line(rule), *map(line, rows)])
-
-
-def markdown_escape(text: str) -> str:
-    """Text that Markdown shows as it stands."""
-    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|~$&" else letter for letter in text)
-
-
 def _latex(findings: Findings, blocks: Sequence[Block], worst: bool, p_values: bool) -> str:
     parts = ["% needs \\usepackage{booktabs,amssymb}"]
     for block in blocks:
         columns = [list(block.conditions)] if len(block.conditions) <= 6 else _by_corruption(block.conditions)
         parts += [latex_block(block, part, legend(findings, worst), worst, p_values) for part in columns]
     if len(blocks) > 1 and len(findings.ranks):
-        parts.append(latex_table("Mean rank over sets, 1 is best.", *rank_table(findings)))
+        ranks = rank_table(findings)
+        parts.append(latex_table("Mean rank over sets, 1 is best.", ranks.header, ranks.rows))
     return "\n\n".join(parts) + "\n"
-
-
-def latex_escape(text: str) -> str:
-    r"""Text that LaTeX prints as it stands.
-
-    >>> latex_escape("50% of a_b")
-    '50\\% of a\\_b'
-    """
-    return "".join(_ESCAPES.get(letter, letter) for letter in one_line(text))
 
 
 def latex_block(
@@ -304,32 +248,8 @@ def latex_block(
     rows = [_latex_row(block, row, places, worst, p_values) for row in block.rows]
     head = [rf"{top} \\", "".join(rules)] if rules else []
     remarks = "".join(f" {latex_escape(remark.replace('`', ''))}." for remark in block.remarks)
-    return _latex_tabular(
+    return latex_tabular(
         f"{latex_escape(block.set)}: {latex_escape(legend)}{remarks}", len(columns), [*head, rf"{bottom} \\"], rows
-    )
-
-
-def latex_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of plain text, names in the first column and numbers in the others."""
-    head, *lines = (" & ".join(map(latex_escape, row)) + r" \\" for row in (header, *rows))
-    return _latex_tabular(latex_escape(caption), len(header) - 1, [head], lines)
-
-
-def _latex_tabular(caption: str, columns: int, head: list[str], rows: list[str]) -> str:
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{l{'r' * columns}}}",
-            r"\toprule",
-            *head,
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-        ]
     )
 
 

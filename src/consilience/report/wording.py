@@ -195,7 +195,7 @@ def capital(words: str) -> str:
 
 
 def one_line(text: object) -> str:
-    r"""Text from a user on one line, without characters that a terminal or an XML file would trip over.
+    r"""Text from a user on one line, without characters that would break a terminal or an XML file.
 
     >>> one_line("a\nb\x00c")
     'a bc'

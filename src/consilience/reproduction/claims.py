@@ -78,30 +78,17 @@ def say_verdict(
     return "Not found" if reachable(seeds, claims, ALPHA) else "Not decided"
 
 
-def say_claim(
-    says: str,
-    figures: str,
-    difference: float,
-    p: float,
-    seeds: int,
-    claims: int,
-    *,
-    smallest: float = 0.0,
-    interval: tuple[float, float] | None = None,
-    effect: str = "",
-) -> str:
-    """Return a claim, its verdict and the figures that it rests on; effect: the smallest one in words.
+def say_claim(says: str, figures: str, verdict: str, p: float, seeds: int, smallest: str = "") -> str:
+    """Return a claim, its verdict and the figures that it rests on; smallest: the smallest effect that counts, if any.
 
-    The rest is as for `say_verdict`.
-
-    >>> say_claim("Late fusion is best", "+0.2 points", 0.2, 0.5, 3, 1)
+    >>> say_claim("Late fusion is best", "+0.2 points", "Not decided", 0.5, 3)
     'Late fusion is best. Not decided: +0.2 points, p = 0.5; 3 seeds are too few.'
     """
-    verdict = say_verdict(difference, p, seeds, claims, smallest=smallest, interval=interval)
-    if smallest > 0:
-        why = f"; the smallest effect that counts is {effect or f'{smallest:g}'}"
-    else:
-        why = f"; {say_number(seeds, 'seed')} are too few" if verdict == "Not decided" else ""
+    why = ""
+    if smallest:
+        why = f"; the smallest effect that counts is {smallest}"
+    elif verdict == "Not decided":
+        why = f"; {say_number(seeds, 'seed')} are too few"
     return f"{says}. {verdict}: {figures}, {say_p(p)}{why}."
 
 
@@ -121,14 +108,7 @@ def _verdict(claim: Claim, comparison: Comparison, row: Mapping[str, float], p: 
     low, high = (scale.number(row[end]) for end in ("low", "high"))
     unit = "percentage points" if scale.unit else f"in {say_metric(findings.metric)}, positive is better"
     figures = f"`{claim.method}` − `{claim.than}` {scale.signed(row['difference'])} ({low} … {high}) {unit}"
-    return say_claim(
-        claim.says,
-        figures,
-        row["difference"],
-        p,
-        len(findings.seeds),
-        claims,
-        smallest=claim.smallest_effect,
-        interval=(row["low"], row["high"]),
-        effect=f"{scale.number(claim.smallest_effect)} {unit.partition(',')[0]}",
-    )
+    seeds, least = len(findings.seeds), claim.smallest_effect
+    verdict = say_verdict(row["difference"], p, seeds, claims, smallest=least, interval=(row["low"], row["high"]))
+    smallest = f"{scale.number(least)} {unit.partition(',')[0]}" if least > 0 else ""
+    return say_claim(claim.says, figures, verdict, p, seeds, smallest)

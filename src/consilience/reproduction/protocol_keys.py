@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from consilience.comparison.plan import registered_name, split_settings
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.settings import Interval, NonNegativeFloat, check_settings, check_value
+from consilience.core.settings import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    check_settings,
+    check_value,
+)
 from consilience.corruption.augmentation import read_augment
 from consilience.reproduction.yaml_lines import Place, YamlFile
 
@@ -48,14 +55,14 @@ PART_KEYS: dict[str, tuple[Any, str]] = {
         "a corruption, a mapping modality → corruption, or a list of them",
     ),
     "levels": (list[float], "levels of corruption; 0, the clean set, always belongs to them"),
-    "seeds": (Annotated[int, Interval(1)], "number of seeds"),
-    "repeats": (Annotated[int, Interval(1)], "draws of the noise for every seed"),
-    "probability": (Annotated[float, Interval(0, 1)], "with which a modality of a sample is corrupted"),
+    "seeds": (PositiveInt, "number of seeds"),
+    "repeats": (PositiveInt, "draws of the noise for every seed"),
+    "probability": (Fraction, "with which a modality of a sample is corrupted"),
     "metric": (str, "the main metric"),
     "settings": (Mapping[str, Any], "method → its settings, and settings of training for this method only"),
     "encoders": (Mapping[str, Any], "modality → its encoder"),
     "training": (Mapping[str, Any], "settings of training"),
-    "tune": (Annotated[int, Interval(0)], "trials of random search for every method"),
+    "tune": (NonNegativeInt, "trials of random search for every method"),
 }
 CLAIM_KEYS: dict[str, tuple[Any, str]] = {
     "says": (str, "the claim, a sentence without its full stop; required"),

@@ -13,7 +13,7 @@ from consilience.comparison.results import CLEAN, Standing
 from consilience.report.document import Section, TextTable
 from consilience.report.drawing import looks_of
 from consilience.report.rank_diagram import draw_ranks
-from consilience.report.wording import Scale, say_level, say_list, say_metric, say_number, say_p
+from consilience.report.wording import Scale, capital, say_level, say_list, say_metric, say_number, say_p
 from consilience.reproduction.protocol import Part
 
 
@@ -67,7 +67,7 @@ def answer(found: Sequence[Standing]) -> list[str]:
     best, *others = main.methods
     followed = say_list(f"`{method}` ({rank:.1f})" for method, rank in zip(others[:2], main.ranks[1:]))
     sentences = [
-        f"{main.where[0].upper()}{main.where[1:]}, `{best}` has the best mean rank: {main.ranks[0]:.1f} "
+        f"{capital(main.where)}, `{best}` has the best mean rank: {main.ranks[0]:.1f} "
         f"among {len(main.methods)} methods on {say_number(main.sets, 'set')}, followed by {followed}.",
         _say_significance(main, best),
     ]
@@ -154,7 +154,7 @@ def score_tables(main: Standing, scores: Mapping[str, Scores], metric: str) -> l
     words = say_metric(metric)
     return [
         TextTable(
-            f"{words[0].upper()}{words[1:]}, {where}{',' + scale.unit if scale.unit else ''}",
+            f"{capital(words)}, {where}{',' + scale.unit if scale.unit else ''}",
             ("method", *scores),
             tuple(
                 (method, *(scale.number(found.get(label, {}).get(method)) for found in scores.values()))

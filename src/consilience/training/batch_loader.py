@@ -21,6 +21,7 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import stepped_aside
 from consilience.preparation import Preparation
+from consilience.training.training_settings import steps_per_epoch
 
 # Sets beyond this share of the device's free memory are streamed.
 RESIDENT_SHARE = 0.4
@@ -218,15 +219,6 @@ class BatchPlan:
     share: float | Tensor
     of_epoch: float | Tensor
     ends_step: bool
-
-
-def steps_per_epoch(samples: int, batch_size: int, accumulate: int = 1) -> int:
-    """Return the steps of the optimizer in an epoch.
-
-    >>> steps_per_epoch(samples=70, batch_size=8, accumulate=2)
-    5
-    """
-    return max(1, math.ceil(samples / (batch_size * accumulate)))
 
 
 def plan_epoch(

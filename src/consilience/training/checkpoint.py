@@ -18,6 +18,9 @@ from consilience.training.callbacks import Callback
 if TYPE_CHECKING:
     from consilience.training.loop import TrainingRun
 
+# Settings that older checkpoints do not name, with the values they had.
+_BEFORE = {"least_steps": 0}
+
 
 class Checkpointing(Callback):
     """Resumes a run from its checkpoint, if there is one, and writes it at the end of epochs.
@@ -97,6 +100,7 @@ def read_checkpoint(path: Path, fingerprint: dict[str, Any]) -> dict[str, Any] |
         raise SavedModelError(
             f"the checkpoint {path} cannot be read ({type(error).__name__}: {error}); delete it to start again"
         ) from error
+    saved = {**_BEFORE, **saved}
     differences = [
         f"{name} was {saved.get(name)!r}, now {value!r}"
         for name, value in fingerprint.items()

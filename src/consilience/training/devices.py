@@ -22,7 +22,7 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.core.files import write_atomically
 from consilience.core.seeding import seeded
 from consilience.encoders.conv import Conv
-from consilience.training.training_settings import TrainingSettings
+from consilience.training.training_settings import ResolvedSettings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -159,7 +159,7 @@ class _Leave:
 
 
 @contextmanager
-def training_context(settings: TrainingSettings, device: torch.device, seed: int) -> Iterator[None]:
+def training_context(settings: ResolvedSettings, device: torch.device, seed: int) -> Iterator[None]:
     """Within a block, have the default dtype, random state and memory that training with these settings needs."""
     with (
         seeded(seed, device),  # first: the default dtype too is that of all threads

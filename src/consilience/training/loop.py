@@ -15,13 +15,13 @@ from consilience.core.batches import Batch
 from consilience.core.seeding import let_others_by, seed_device
 from consilience.methods import Method, Step
 from consilience.training.augment_batch import Augmenter
-from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch, steps_per_epoch
+from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch
 from consilience.training.callbacks import Callback, ending_with, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out
 from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
 from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
-from consilience.training.training_settings import TrainingSettings
+from consilience.training.training_settings import ResolvedSettings, steps_per_epoch
 
 logger = logging.getLogger("consilience")
 # Before the names of what callbacks observe, to tell them from the terms of the objective.
@@ -37,7 +37,7 @@ class TrainingRun:
     Attributes:
         method: Registered name of the method, such as "concat", or the name of its class.
         number: Number of this run among the runs of its trainer, from 0.
-        settings: How to train.
+        settings: How to train, with the values that follow the data.
         module: The method that is trained.
         fabric: Lightning Fabric, with the device and the number of processes.
         log: One row per epoch so far.
@@ -53,7 +53,7 @@ class TrainingRun:
     def __init__(
         self,
         fabric: Any,
-        settings: TrainingSettings,
+        settings: ResolvedSettings,
         module: Method,
         train: BatchLoader,
         validation: BatchLoader | None,
@@ -69,6 +69,7 @@ class TrainingRun:
         # An expert of one modality, of which the other modalities need not be corrupted.
         self._augmenter = Augmenter.of(settings.augment, train, getattr(module, "modality", None))
         self.log = Log()
+        self._steps_per_epoch = steps_per_epoch(len(train), settings.batch_size, settings.accumulate)
         self.phases: list[Phase] = []
         self.phase_parameters: list[list[str]] = []  # of each phase, by name
         self.step = Step()
@@ -213,10 +214,8 @@ class TrainingRun:
         phase, settings = self.phases[number], self.settings
         epochs = settings.epochs if phase.epochs is None else phase.epochs
         self._phase_number = number
-        self._rate = LearningRate.of(
-            settings, epochs, steps_per_epoch(len(self.train), settings.batch_size, settings.accumulate), phase.lr
-        )
-        self._stopping = EarlyStopping(settings.patience)
+        self._rate = LearningRate.of(settings, epochs, self._steps_per_epoch, phase.lr)
+        self._stopping = EarlyStopping(settings.patience, math.ceil(settings.least_steps / self._steps_per_epoch))
         self.best_weights, self.weights_kept, start = None, _LAST, 0
         self.step = Step(0, epochs, phase.name)
         with training_only(self.module, self.phase_parameters[number]) as self.parameters:
@@ -261,7 +260,7 @@ class TrainingRun:
         values = self._train_batches()
         score = sum(values.values()) if self.validation is None else self._validate(values, self.validation)
         self._rate.end_epoch(score)
-        row = {"phase": self.phase, "epoch": self.epoch, **values, "seconds": time.perf_counter() - started}
+        row = {"phase": self.phase, "epoch": self.epoch, "steps": self.steps, **values, "seconds": time.perf_counter() - started}
         self.log.rows.append(row)
         self._call("on_epoch_end", row)
 
@@ -375,7 +374,7 @@ class TrainingRun:
 
     def _take_best(self, weights: dict[str, Tensor]) -> None:
         self.best_weights = self._best_of_any_phase = weights
-        self.log.best_epoch = self._stopping.best_epoch[0]
+        self.log.take_best(self._stopping.best_epoch[0], self._steps_per_epoch)
 
 
 def hide_some(present: Tensor, probability: float) -> Tensor:

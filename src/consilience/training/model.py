@@ -107,7 +107,8 @@ class Model:
         Args:
             name: Registered name of the method.
             train: Training samples.
-            validation: Samples for early stopping. With a trainer that has `steps`, the method is refitted on `train`.
+            validation: Samples for early stopping. With a trainer that has `refit_steps`, the method is refitted on
+                `train`.
             settings: Of the method.
             encoders: Encoders by modality; the method's defaults for the others.
             task: Classification or regression. None: as the targets are.
@@ -128,7 +129,7 @@ class Model:
         spec = Spec(preparation.modalities, learned, dict(encoders or {}))
         with seeded(trainer.seed):
             method = build(name, spec, settings)
-        if trainer.steps is None:
+        if trainer.refit_steps is None:
             method.fit(train, validation, trainer)
         else:
             method.refit(train, trainer)

@@ -13,7 +13,7 @@ from torch import nn
 
 from consilience.core.errors import InputError, show
 from consilience.core.settings import PositiveFloat, PositiveInt, check_fields
-from consilience.training.training_settings import WITH_MOMENTUM, TrainingSettings
+from consilience.training.training_settings import WITH_MOMENTUM, ResolvedSettings
 
 
 @dataclass
@@ -76,7 +76,7 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 
 
 def build_optimizer(
-    settings: TrainingSettings,
+    settings: ResolvedSettings,
     parameters: Iterable[nn.Parameter],
     lr: float | None = None,
     *,
@@ -93,7 +93,8 @@ def build_optimizer(
         recorded: Whether its updates become part of a CUDA graph.
 
     Example:
-        >>> build_optimizer(TrainingSettings(), [nn.Parameter(torch.zeros(2))]).defaults["fused"]
+        >>> from consilience.training.training_settings import TrainingSettings, resolve
+        >>> build_optimizer(resolve(TrainingSettings(), 100), [nn.Parameter(torch.zeros(2))]).defaults["fused"]
         True
     """
     name, weights = settings.optimizer, list(parameters)
@@ -143,7 +144,7 @@ class LearningRate:
         self.step, self.reduction, self.best, self.stale = 0, 1.0, math.inf, 0
 
     @classmethod
-    def of(cls, settings: TrainingSettings, epochs: int, steps: int, lr: float | None = None) -> LearningRate:
+    def of(cls, settings: ResolvedSettings, epochs: int, steps: int, lr: float | None = None) -> LearningRate:
         """Return the learning rate of some epochs of so many steps. lr: if not that of the settings."""
         warmup, patience = round(settings.warmup * steps), max(1, (settings.patience or 10) // 2)
         return cls(settings.lr if lr is None else lr, settings.schedule, warmup, epochs * steps, patience)

@@ -29,6 +29,7 @@ from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import ACCEPTED, train_side_by_side
 from consilience.training.trainer import Trainer
 from consilience.training.training_log import Log, diverged
+from consilience.training.training_settings import resolve
 
 # For each seed: training samples and validation samples.
 Parts = tuple[Samples, Samples]
@@ -82,23 +83,24 @@ def fit_together(
         raise _refusal(name, reason)
     device = resolve_device(trainer.device)
     began = time.perf_counter()
-    with training_context(trainer, device, seeds[0]):
+    how = resolve(trainer, len(parts[0][0]))
+    with training_context(how, device, seeds[0]):
         train, validation = (Trials.of([pair[which] for pair in parts], prepared, device) for which in (0, 1))
         try:
             trained = train_side_by_side(
                 methods,
                 train,
                 validation,
-                trainer,
+                how,
                 seeds=seeds,
-                rows=trainer.evaluation_batch,
+                rows=how.evaluation_batch,
                 augmenter=StackedAugmenter.of(trainer.augment, [pair[0] for pair in parts], prepared, device),
             )
         except RuntimeError as error:
             if "vmap" not in str(error) and "atching rule" not in str(error):
                 raise
             raise _refusal(name, f"torch.func cannot stack one of its operations ({error})") from error
-    check_finite(name, seeds, trained.logs, trainer.lr)
+    check_finite(name, seeds, trained.logs, how.lr)
     models = []
     for trial, (preparation, log) in enumerate(zip(prepared, trained.logs)):
         log.seconds = (time.perf_counter() - began) / len(seeds)

@@ -13,6 +13,7 @@ and learning rate, validation figures, early stopping, averaging, and the rows o
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,14 +28,14 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.core.seeding import let_others_by
 from consilience.methods import Method, Prediction, Step, task_losses
 from consilience.training.augment_values import EpochNoise
-from consilience.training.batch_loader import BatchPlan, steps_per_epoch
+from consilience.training.batch_loader import BatchPlan
 from consilience.training.devices import epoch_seed
 from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
 from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
 from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
-from consilience.training.training_settings import TrainingSettings
+from consilience.training.training_settings import ResolvedSettings, TrainingSettings, resolve, steps_per_epoch
 from consilience.training.weight_averaging import update_means
 
 # Settings that stacked training does not have, with the values it accepts.
@@ -72,7 +73,7 @@ class SideBySide:
 
     def measure(self, data: Trials) -> Tensor:
         """Return each model's mean task loss on its own data: `[trial]`."""
-        losses = _evaluate(self.method, self.weights, data, _task_loss)
+        losses = evaluate(self.method, self.weights, data, _task_loss)
         return torch.stack(losses).sum(dim=0) / data.samples
 
     def trained(self, trial: int) -> Method:
@@ -108,14 +109,14 @@ def train_side_by_side(
         InputError: If methods, trials and seeds do not match, or a setting is not supported.
         TrainingError: If the validation loss of a model was never finite.
     """
-    settings = settings or TrainingSettings()
+    settings = resolve(settings or TrainingSettings(), train.samples)
     check_trials(methods, train, validation, settings, seeds)
     if settings.augment is not None and augmenter is None:
         raise InputError("side by side: augment needs an augmenter, StackedAugmenter.of(augment, sets, preparations)")
-    stack = _Stack(methods, train, validation, settings, augmenter)
-    stopping = EarlyStopping(settings.patience, len(methods))
-    steps = 1 if seeds is None else steps_per_epoch(train.samples, settings.batch_size, settings.accumulate)
-    rate = LearningRate.of(settings, settings.epochs, steps)
+    stack = Stack(methods, train, validation, settings, augmenter)
+    in_epoch = steps_per_epoch(train.samples, settings.batch_size, settings.accumulate)
+    stopping = EarlyStopping(settings.patience, math.ceil(settings.least_steps / in_epoch), len(methods))
+    rate = LearningRate.of(settings, settings.epochs, 1 if seeds is None else in_epoch)
     shared = torch.Generator().manual_seed(settings.seed)
     logs = [Log(finished=True) for _ in methods]
     best = {name: weight.detach().clone() for name, weight in stack.weights.items()}
@@ -142,7 +143,7 @@ def train_side_by_side(
         seconds = (time.perf_counter() - started) / len(going)
         for place, (trial, row) in enumerate(zip(going, rows_now)):
             losses = {name: value[place] for name, value in values.items()}
-            logs[trial].rows.append({"phase": "fit", "epoch": epoch, **losses, **row, "seconds": seconds})
+            logs[trial].rows.append({"phase": "fit", "epoch": epoch, "steps": stack.steps, **losses, **row, "seconds": seconds})
         still = [not stopping.ended(trial) for trial in going]
         if not any(still):
             break
@@ -151,7 +152,7 @@ def train_side_by_side(
     if lost := [trial for trial, epoch in enumerate(stopping.best_epoch) if epoch is None]:
         raise TrainingError(f"side by side: the loss of trials {lost} was never finite; lower lr, now {settings.lr:g}")
     for trial, log in enumerate(logs):
-        log.best_epoch = stopping.best_epoch[trial]
+        log.take_best(stopping.best_epoch[trial], in_epoch)
     losses_at_best = torch.tensor(stopping.best, device=train.y.device)
     epochs = torch.tensor([(log.best_epoch or 0) + 1 for log in logs], device=train.y.device)
     return SideBySide(stack.method.eval(), best, losses_at_best, epochs, logs)
@@ -178,7 +179,7 @@ def check_trials(
         raise InputError("side by side: accumulate needs a seed for each trial")
 
 
-class _Stack:
+class Stack:
     """The models that still train: stacked weights and statistics, their data and the optimizer.
 
     `going` has the number of each model, in the order of the stack.
@@ -189,7 +190,7 @@ class _Stack:
         methods: Sequence[Method],
         train: Trials,
         validation: Trials,
-        settings: TrainingSettings,
+        settings: ResolvedSettings,
         augmenter: StackedAugmenter | None = None,
     ):
         device = train.y.device
@@ -212,6 +213,7 @@ class _Stack:
 
     @property
     def weights(self) -> Weights:
+        """Weights and running statistics by name: `[trial, *shape]`."""
         return self.learned | self.statistics
 
     def train_epoch(
@@ -269,7 +271,7 @@ class _Stack:
 
     def validate(self, weights: Weights, rows: int) -> list[dict[str, float]]:
         """Return the validation figures of each model."""
-        pieces = _evaluate(self.method, weights, self.validation, per_sample, self.settings.precision, rows)
+        pieces = evaluate(self.method, weights, self.validation, per_sample, self.settings.precision, rows)
         return [figures(self.method, trial) for trial in torch.cat(pieces, dim=2).cpu()]
 
     def keep(self, still: Tensor) -> None:
@@ -313,7 +315,7 @@ def _ask(method: Method, ask: Ask, weights: Mapping[str, Tensor], batch: Trials,
 
 
 @torch.no_grad()
-def _evaluate(
+def evaluate(
     method: Method, weights: Mapping[str, Tensor], data: Trials, ask: Ask, precision: str = "32", rows: int = _ROWS
 ) -> list[Any]:
     """Return what is asked of the predictions in evaluation mode, for each piece of `rows` samples."""

@@ -5,42 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from consilience.core.errors import TrainingError
-from consilience.training.batch_loader import steps_per_epoch
-from consilience.training.callbacks import Callback
 from consilience.training.optimizers import Phase
 from consilience.training.training_log import Log
-from consilience.training.training_settings import TrainingSettings
-
-if TYPE_CHECKING:
-    from consilience.training.loop import TrainingRun
-
-
-class CountSteps(Callback):
-    """Adds to each row of a log how many steps the optimizer has taken in the phase, for `found_steps`."""
-
-    def on_epoch_end(self, run: TrainingRun, row: dict[str, Any]) -> None:
-        """Add the number of steps to the row."""
-        row["steps"] = run.steps
-
-
-def add_steps(log: Log, settings: TrainingSettings, samples: int) -> None:
-    """Add to each row what `CountSteps` adds, where models were trained side by side, without callbacks.
-
-    Args:
-        log: Of a training with one phase.
-        settings: How it was trained.
-        samples: Number of training samples.
-    """
-    for row in log.rows:
-        row["steps"] = (row["epoch"] + 1) * steps_in_epoch(settings, samples)
-
-
-def steps_in_epoch(settings: TrainingSettings, samples: int) -> int:
-    """Return the steps of an epoch over so many samples."""
-    return steps_per_epoch(samples, settings.batch_size, settings.accumulate)
+from consilience.training.training_settings import TrainingSettings, resolve, steps_per_epoch
 
 
 def found_steps(logs: Iterable[Log]) -> list[list[int]]:
@@ -49,7 +19,7 @@ def found_steps(logs: Iterable[Log]) -> list[list[int]]:
     The best epoch has the lowest validation loss; without validation samples it is the last.
 
     Args:
-        logs: Of the runs in order, with the rows of `CountSteps`.
+        logs: Of the runs in order.
 
     Example:
         >>> rows = [{"phase": "fit", "steps": n, "validation_loss": loss} for n, loss in ((5, 3), (10, 2), (15, 4))]
@@ -90,5 +60,5 @@ def phases_of_steps(
             f"{[len(each) for each in steps]} phases of {len(steps)} runs. A method that trains in another order "
             "without validation samples needs a refit of its own"
         )
-    each = steps_in_epoch(settings, samples)
+    each = steps_per_epoch(samples, resolve(settings, samples).batch_size, settings.accumulate)
     return [replace(phase, epochs=max(1, round(taken / each))) for phase, taken in zip(phases, steps[run])]

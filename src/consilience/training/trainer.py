@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -28,8 +29,8 @@ from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
 from consilience.training.step_counts import phases_of_steps
-from consilience.training.training_log import Log
-from consilience.training.training_settings import TrainingSettings
+from consilience.training.training_log import Log, validate
+from consilience.training.training_settings import TrainingSettings, resolve
 from consilience.training.weight_averaging import WeightAveraging
 
 if TYPE_CHECKING:
@@ -47,21 +48,21 @@ class Trainer(TrainingSettings):
         preparation: How samples become batches.
         checkpoint: Folder to save training to and to resume it from.
         callbacks: Called at fixed points of every run, see `Callback`.
-        steps: For each run and phase, in order, how many steps of the optimizer it takes in place of `epochs`, as
+        refit_steps: For each run and phase, in order, how many steps of the optimizer it takes in place of `epochs`, as
             `found_steps` returns them. With them `Model.fit` refits the method, see `Method.refit`.
         logs: Logs of the runs so far.
 
     Example:
         >>> Trainer(epochs=0)
         Traceback (most recent call last):
-        consilience.core.errors.InputError: training: epochs must be a whole number ≥ 1, got 0
+        consilience.core.errors.InputError: training: epochs must be a whole number ≥ 1 or None, got 0
     """
 
     preparation: Preparation | None = None
     _: KW_ONLY
     checkpoint: str | Path | None = None
     callbacks: Sequence[Callback] | None = None
-    steps: Sequence[Sequence[int]] | None = None
+    refit_steps: Sequence[Sequence[int]] | None = None
     logs: list[Log] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class Trainer(TrainingSettings):
         check_value("preparation", self.preparation, Preparation | None, "training")
         check_value("checkpoint", self.checkpoint, str | Path | None, "training")
         self.callbacks = check_callbacks(self.callbacks)
-        check_value("steps", self.steps, list[list[PositiveInt]] | None, "training")
+        check_value("refit_steps", self.refit_steps, list[list[PositiveInt]] | None, "training")
         self._loaders: dict[int, BatchLoader] = {}
 
     @property
@@ -98,10 +99,14 @@ class Trainer(TrainingSettings):
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
         choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
+        if not module.trains_by_gradients:
+            log = learn_at_once(self, module, train, validation)
+            self.logs.append(log)
+            return log
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
-        if self.steps is not None:
-            phases = phases_of_steps(self.steps, len(self.logs), phases, self, len(train))
+        if self.refit_steps is not None:
+            phases = phases_of_steps(self.refit_steps, len(self.logs), phases, self, len(train))
         parameters = [phase.chosen(module) for phase in phases]
         nameless = [replace(phase, parameters=None) for phase in phases]  # a function may not reach other processes
         fabric = build_fabric(self.device, self.devices, self.nodes, self.strategy, self.precision)
@@ -129,6 +134,17 @@ class Trainer(TrainingSettings):
         loader = BatchLoader(samples, self._prepared(), device, self.resident, input_type(module))
         return predict(module.to(device), loader, self.evaluation_batch)
 
+    def as_in(self, log: Log, samples: int) -> Trainer:
+        """Return a trainer that trains as a run did, on fewer samples too: in such batches, until its best epoch.
+
+        Args:
+            log: Of the run. Without validation there is no best epoch, and the budget stays.
+            samples: Number of its training samples, which decided what is left open.
+        """
+        found = resolve(self, samples)
+        same = replace(self, batch_size=found.batch_size, lr=found.lr)
+        return same if log.best_epoch is None else replace(same, epochs=log.best_epoch + 1, steps=None)
+
     @arguments_checked
     def cross_fit(
         self, make: Callable[[], Method], train: Samples, folds: int = 5
@@ -136,7 +152,7 @@ class Trainer(TrainingSettings):
         """Compute out-of-fold predictions: for every fold, train on the other folds and predict this one.
 
         Folds are stratified for a classification. There is no early stopping, since it would use the held-out fold:
-        every fold trains for `epochs`.
+        every fold trains for all `epochs` or `steps`.
 
         Args:
             make: Builds an untrained module.
@@ -170,6 +186,25 @@ class Trainer(TrainingSettings):
         return {**self.__dict__, "_loaders": {}}
 
 
+def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: Samples | None) -> Log:
+    """Train a module that needs no training loop, and log its losses as those of one epoch."""
+    started = time.monotonic()
+    try:
+        module.learn_at_once(train, trainer)
+    except KeyboardInterrupt:
+        if trainer.on_interrupt == "raise":
+            raise
+        return Log(interrupted=True, seconds=time.monotonic() - started)
+    device = resolve_device(trainer.device)
+    module.to(device)
+    learned = validate(module, module, trainer.loader(train, device), trainer.evaluation_batch)
+    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "steps": 1, "task": learned["validation_loss"]}
+    if validation is not None:
+        row |= validate(module, module, trainer.loader(validation, device), trainer.evaluation_batch)
+    seconds = time.monotonic() - started
+    return Log([{**row, "seconds": seconds}], best_epoch=None, finished=True, seconds=seconds)
+
+
 def _work(
     fabric: Fabric,
     trainer: Trainer,
@@ -181,12 +216,13 @@ def _work(
     checkpoint: Path | None,
 ) -> dict[str, Any]:
     """Train the module in each process, and return plain values and tensors."""
+    settings = resolve(trainer, len(train))
     try:
-        with training_context(trainer, fabric.device, trainer.seed):
+        with training_context(settings, fabric.device, trainer.seed):
             loader = trainer.loader(train, fabric.device)
             held_out = None if validation is None else trainer.loader(validation, fabric.device)
             callbacks = list(_callbacks(trainer, module, len(train), fabric.device, checkpoint))
-            run = TrainingRun(fabric, trainer, module, loader, held_out, callbacks, len(trainer.logs))
+            run = TrainingRun(fabric, settings, module, loader, held_out, callbacks, len(trainer.logs))
             log = run.run(phases, parameters)
     finally:
         if trainer.precision == "bf16-true":  # predictions and saved weights are in float32

@@ -19,13 +19,27 @@ from consilience.training.batch_loader import BatchLoader
 
 @dataclass
 class Log:
-    """The log of a training run: one row per epoch (phase, epoch, losses, validation figures, seconds) and its end."""
+    """The log of a training run: one row per epoch (phase, epoch, losses, validation figures, seconds) and its end.
+
+    Attributes:
+        rows: One per epoch.
+        best_epoch: Epoch with the lowest validation loss, from 0, within its phase; None without validation.
+        best_step: Steps of the optimizer within that phase until that epoch ended.
+        interrupted: Whether Ctrl-C ended the run.
+        finished: Whether it ended by itself.
+        seconds: How long it took.
+    """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int | None = None
     interrupted: bool = False
     finished: bool = False
     seconds: float = 0.0
+    best_step: int | None = None
+
+    def take_best(self, epoch: int | None, steps_per_epoch: int) -> None:
+        """Note the best epoch so far, and the steps until its end."""
+        self.best_epoch, self.best_step = epoch, None if epoch is None else (epoch + 1) * steps_per_epoch
 
 
 def diverged(
@@ -142,6 +156,7 @@ class EarlyStopping:
 
     Args:
         patience: Epochs without a lower loss after which a model has ended. None: it never ends.
+        least_epochs: No model ends before so many epochs.
         models: How many models are trained at once.
 
     Example:
@@ -152,8 +167,8 @@ class EarlyStopping:
         ([1], True)
     """
 
-    def __init__(self, patience: int | None, models: int = 1):
-        self.patience = patience
+    def __init__(self, patience: int | None, least_epochs: int = 0, models: int = 1):
+        self.patience, self.least_epochs = patience, least_epochs
         self.best = [math.inf] * models
         self.best_epoch: list[int | None] = [None] * models
         self.stale = [0] * models
@@ -167,8 +182,10 @@ class EarlyStopping:
         return False
 
     def ended(self, model: int = 0) -> bool:
-        """Whether the loss of a model has not fallen for `patience` epochs."""
-        return self.patience is not None and self.stale[model] >= self.patience
+        """Whether the loss of a model has not fallen for `patience` epochs, and it has had `least_epochs`."""
+        best = self.best_epoch[model]
+        passed = self.stale[model] + (0 if best is None else best + 1)
+        return self.patience is not None and self.stale[model] >= self.patience and passed >= self.least_epochs
 
     def state(self) -> dict[str, Any]:
         """Return what changes over time."""

@@ -1,10 +1,15 @@
 """Every setting of training: declared once, with its type, range, default and help.
 
 `Trainer`, the estimators, `compare`, its tuning and the command line derive their arguments from here.
+
+What a user leaves open (None, or "auto") follows the data: `resolve` decides it when a run starts, from the number of
+training samples and the optimizer. A budget in steps of the optimizer serves small and large sets alike; one in epochs
+does not: a hundred epochs in batches of 64 are two hundred steps on 100 samples, and ninety thousand on 60 000.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
@@ -17,6 +22,25 @@ Optimizer = Literal["adam", "adamw", "sgd", "adagrad", "rmsprop"]
 Schedule = Literal["constant", "plateau", "cosine"]
 Precision = Literal["32", "bf16", "bf16-true", "16", "64", "bf16-mixed", "16-mixed"]
 Average = Literal["mean"] | Annotated[float, Interval(0, 1, above=True, below=True)]
+
+# What `resolve` decides by. The budget in steps of the optimizer, where neither steps nor epochs are given:
+STEPS = 4000
+# Early stopping acts no earlier, where patience is "auto":
+LEAST_STEPS = 300
+# It then waits for a lower validation loss for so many steps, and so many epochs, at least:
+PATIENCE_STEPS, PATIENCE_EPOCHS = 500, 5
+# A batch is the power of two nearest to this share of the training samples, within these limits:
+BATCH_SHARE = 1 / 100
+SMALLEST_BATCH, LARGEST_BATCH = 64, 256
+# The learning rate of each optimizer:
+LEARNING_RATES: dict[Optimizer, float] = {"adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "sgd": 1e-2}
+
+
+def _say(rates: Mapping[Optimizer, float]) -> str:
+    """In words: the learning rate of adam, and of each optimizer that has another one."""
+    others = [f"{rate:g} for {name}" for name, rate in rates.items() if rate != rates["adam"]]
+    return ", ".join([f"{rates['adam']:g}", *others])
+
 
 # Optimizers that take momentum.
 WITH_MOMENTUM = ("sgd", "rmsprop")
@@ -39,18 +63,35 @@ WITHOUT_EFFECT_ON_NUMBERS = frozenset(
 class TrainingSettings:
     """How to train. Every field is declared with its type, range and help; values are checked when it is built."""
 
-    epochs: Annotated[int, Interval(1), "at most this many passes over the training samples"] = 100
-    batch_size: Annotated[int, Interval(1), "samples per batch"] = 64
-    lr: Annotated[float, Interval(0, above=True), "learning rate"] = 1e-3
+    epochs: Annotated[
+        Annotated[int, Interval(1)] | None,
+        "at most this many passes over the training samples; None: as many as `steps` takes",
+    ] = None
+    steps: Annotated[
+        Annotated[int, Interval(1)] | None, f"at most this many steps of the optimizer; None: {STEPS}, or `epochs`"
+    ] = None
+    batch_size: Annotated[
+        Annotated[int, Interval(1)] | None,
+        f"samples per batch; None: the power of two nearest to a share of {BATCH_SHARE:g} of the training samples, "
+        f"{SMALLEST_BATCH} to {LARGEST_BATCH}",
+    ] = None
+    lr: Annotated[Annotated[float, Interval(0, above=True)] | None, f"learning rate; None: {_say(LEARNING_RATES)}"] = (
+        None
+    )
     optimizer: Annotated[Optimizer, "adam, adamw, sgd, adagrad or rmsprop"] = "adam"
     weight_decay: Annotated[float, Interval(0), "strength of the pull of the weights towards 0"] = 0.0
     momentum: Annotated[float, Interval(0, 1, below=True), "momentum of sgd and rmsprop"] = 0.0
     schedule: Annotated[Schedule, "of the learning rate after the warm-up: constant, plateau or cosine"] = "constant"
     warmup: Annotated[float, Interval(0), "epochs over which the learning rate rises"] = 0.0
     patience: Annotated[
-        Annotated[int, Interval(1)] | None,
-        "epochs without a lower validation loss after which training stops; None: never",
-    ] = 15
+        Annotated[int, Interval(1)] | Literal["auto"] | None,
+        "epochs without a lower validation loss after which training stops; "
+        f"auto: those of {PATIENCE_STEPS} steps, at least {PATIENCE_EPOCHS}; None: never",
+    ] = "auto"
+    least_steps: Annotated[
+        Annotated[int, Interval(0)] | None,
+        f"early stopping does not end training before that many steps; None: {LEAST_STEPS} if patience is auto, else 0",
+    ] = None
     average: Annotated[
         Average | None, "keep averaged weights: mean (of all steps), or the decay of a moving average such as 0.99"
     ] = None
@@ -83,6 +124,14 @@ class TrainingSettings:
             raise InputError(f"training: with cuda_graphs=True {refusal}")
         if self.momentum and self.optimizer not in WITH_MOMENTUM:
             raise InputError(f"training: momentum is for {' and '.join(WITH_MOMENTUM)}, not for {self.optimizer!r}")
+        if self.epochs is not None and self.steps is not None:
+            raise InputError(
+                f"training: steps={self.steps} and epochs={self.epochs} are two budgets; give one of them, the other "
+                "None"
+            )
+        budget = STEPS if self.steps is None else self.steps
+        if self.epochs is None and self.least_steps is not None and self.least_steps > budget:
+            raise InputError(f"training: least_steps must be at most steps, {budget}, got {self.least_steps}")
 
     def outside(self, accepted: Mapping[str, Sequence[Any]]) -> str | None:
         """Return which setting has none of its accepted values, as a message; None if there is no such setting."""
@@ -94,7 +143,7 @@ class TrainingSettings:
     @property
     def evaluation_batch(self) -> int:
         """Samples per batch where no gradients are needed: larger, since no activations are kept."""
-        return max(4 * self.batch_size, 256)
+        return max(4 * (self.batch_size or LARGEST_BATCH), 256)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that decide the numbers of a training, for the fingerprint of a checkpoint."""
@@ -103,3 +152,63 @@ class TrainingSettings:
             for field in fields(TrainingSettings)
             if field.name not in WITHOUT_EFFECT_ON_NUMBERS
         }
+
+
+@dataclass(kw_only=True)
+class ResolvedSettings(TrainingSettings):
+    """Settings of one run, none of them open. `steps` is None: `epochs` are as many as it takes."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    patience: int | None
+    least_steps: int
+
+
+def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
+    """Return the settings of a run on so many training samples; what the user chose stays as it is.
+
+    Args:
+        settings: Settings, some of them open. A `Trainer` is one too.
+        samples: Number of training samples of the run.
+
+    Example:
+        >>> found = resolve(TrainingSettings(), samples=600)
+        >>> found.batch_size, found.epochs, found.patience, found.least_steps, found.lr
+        (64, 400, 50, 300, 0.001)
+        >>> resolve(TrainingSettings(epochs=7, patience=3), samples=600).epochs
+        7
+    """
+    chosen: dict[str, Any] = {field.name: getattr(settings, field.name) for field in fields(TrainingSettings)}
+    if settings.batch_size is None:
+        chosen["batch_size"] = default_batch(samples)
+    if settings.lr is None:
+        chosen["lr"] = LEARNING_RATES[settings.optimizer]
+    in_epoch = steps_per_epoch(samples, chosen["batch_size"], settings.accumulate)
+    budget = STEPS if settings.steps is None else settings.steps
+    if settings.epochs is None:
+        chosen["epochs"] = math.ceil(budget / in_epoch)
+    if settings.least_steps is None:  # a patience in epochs is meant as it is given
+        chosen["least_steps"] = min(LEAST_STEPS, budget) if settings.patience == "auto" else 0
+    if settings.patience == "auto":
+        chosen["patience"] = max(PATIENCE_EPOCHS, math.ceil(PATIENCE_STEPS / in_epoch))
+    return ResolvedSettings(**{**chosen, "steps": None})
+
+
+def default_batch(samples: int) -> int:
+    """Return the samples per batch that follow the number of training samples; the nearest power is by logarithms.
+
+    >>> [default_batch(samples) for samples in (100, 1000, 10_000, 100_000)]
+    [64, 64, 128, 256]
+    """
+    nearest = 2 ** round(math.log2(max(1.0, samples * BATCH_SHARE)))
+    return min(max(nearest, SMALLEST_BATCH), LARGEST_BATCH)
+
+
+def steps_per_epoch(samples: int, batch_size: int, accumulate: int = 1) -> int:
+    """Return the steps of the optimizer in an epoch.
+
+    >>> steps_per_epoch(samples=70, batch_size=8, accumulate=2)
+    5
+    """
+    return max(1, math.ceil(samples / (batch_size * accumulate)))

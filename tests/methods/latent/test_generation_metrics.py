@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from consilience.core.samples import Samples
-from consilience.methods.latent.generation_metrics import coherent, generation_errors, linear_probe, squared_errors
+from consilience.methods.latent.generation_metrics import coherent, generation_errors, linear_probe
 
 
 def test_errors_count_what_is_there_and_no_padding():
@@ -30,17 +30,6 @@ def test_errors_count_what_is_there_and_no_padding():
     assert errors["words"] == pytest.approx(1 / 3)
     assert errors["title"] == 0.5
     assert np.isnan(generation_errors(samples[[1]], {"numbers": generated["numbers"][1:]})["numbers"])
-
-
-def test_squared_errors_are_means_over_all_numbers_of_a_sample():
-    rng = np.random.default_rng(0)
-    true = {"a": rng.normal(size=(4, 3)), "b": rng.normal(size=(4, 1, 2, 2))}
-    generated = {name: rng.normal(size=values.shape) for name, values in true.items()}
-    expected = [
-        (np.square(true["a"] - generated["a"])[row].sum() + np.square(true["b"] - generated["b"])[row].sum()) / 7
-        for row in range(4)
-    ]
-    np.testing.assert_allclose(squared_errors(true, generated), expected)
 
 
 class Sign:

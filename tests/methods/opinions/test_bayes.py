@@ -25,7 +25,7 @@ def samples_of(n=240, seed=0):
 
 
 def trainer(**settings):
-    return Trainer(**{"epochs": 6, "lr": 0.01, "device": "cpu", **settings})
+    return Trainer(**{"epochs": 6, "batch_size": 64, "lr": 0.01, "device": "cpu", **settings})
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from zipfile import ZipFile
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows, unknown_name
-from consilience.core.samples import Kind, Modality, Samples
-from consilience.core.targets import TaskKind, infer_task_kind
-from consilience.data.dataset import DataSet, Made
-from consilience.data.files.column_encoding import Fill, fill_gaps, learn_fills, plain_fills
+from consilience.core.samples import Modality, Samples
+from consilience.core.targets import infer_task_kind
+from consilience.data.dataset import DataSet, FileOptions, SplitFields
+from consilience.data.files.column_encoding import fill_gaps, learn_fills, plain_fills
 from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.size_limits import zip_members
 from consilience.data.splits import settle_split
@@ -25,23 +25,14 @@ _LAST_CHARACTER = 0x10FFFF
 _NUMPY_FILE = "a numpy file"
 
 
-def load_arrays(
-    path: Path,
-    *,
-    target: str = "y",
-    modalities: Sequence[str] | None = None,
-    kinds: Mapping[str, Kind] | None = None,
-    split: str | None = None,
-    fill: Fill | None = None,
-    task: TaskKind | None = None,
-    seed: int = 0,
-) -> DataSet:
+def load_arrays(path: Path, modalities: Sequence[str] | None, options: FileOptions) -> DataSet:
     """A data set of an `.npz` or a folder of `.npy`; the options are those of `load_data`.
 
     There is one array per modality with the samples first, `y`, optionally `split` and `<modality>_lengths`. `y` and
     `split` are never modalities, even if another array is the target.
     """
-    arrays = read_arrays(path)
+    arrays, split = read_arrays(path), options.split
+    target = "y" if options.target is None else options.target
     if target not in arrays:
         raise unknown_name("target", target, arrays, f"{path.name} must hold the targets as {target!r}")
     if split is not None and split not in arrays:
@@ -61,14 +52,14 @@ def load_arrays(
     for name, value in (*kept.items(), (target, y)):
         if value.ndim == 0:
             raise InputError(f"{path.name}: {name!r} is a single value; the first dimension must be the samples")
-    task = task or infer_task_kind(y)
-    drawn = settle_split(parts, y, task, seed=seed, where=f"the split of {path.name}")
-    if fill is not None and path.is_dir():
+    task = options.task or infer_task_kind(y)
+    drawn = settle_split(parts, y, task, seed=options.seed, where=f"the split of {path.name}")
+    if options.fill is not None and path.is_dir():
         raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
     own_lengths = {name: lengths[name] for name in kept if name in lengths}
-    make = partial(_make_samples, target, kept, y, own_lengths, kinds, fill)
+    make = partial(_make_samples, target, kept, y, own_lengths, options)
     made = make(drawn.parts)
-    remake = None if fill is None else make
+    remake = None if options.fill is None else make
     name = path.resolve().name.removesuffix(".npz")
     return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading)
 
@@ -78,21 +69,20 @@ def _make_samples(
     values: Mapping[str, np.ndarray],
     y: np.ndarray,
     lengths: Mapping[str, np.ndarray],
-    kinds: Mapping[str, Kind] | None,
-    fill: Fill | None,
+    options: FileOptions,
     split: np.ndarray,
-) -> Made:
+) -> SplitFields:
     """Samples, with the gaps of vectors filled if `fill` is given."""
     fills = {}
-    if fill is not None:
+    if options.fill is not None:
         fills = {
-            name: learn_fills(value, fill, split == "train")
+            name: learn_fills(value, options.fill, split == "train")
             for name, value in values.items()
-            if value.dtype.kind in "biuf" and value.ndim == 2 and (kinds or {}).get(name, "vector") == "vector"
+            if value.dtype.kind in "biuf" and value.ndim == 2 and options.kinds.get(name, "vector") == "vector"
         }
-    samples = Samples.of(fill_vectors(values, fills), y, kinds=kinds, lengths=lengths)
+    samples = Samples.of(fill_vectors(values, fills), y, kinds=options.kinds, lengths=lengths)
     own = {name: {"fills": plain_fills(known)} for name, known in fills.items()}
-    return Made(samples, {}, {"format": "arrays", "target": {"name": target}, "modalities": own})
+    return SplitFields(samples, {}, {"format": "arrays", "target": {"name": target}, "modalities": own})
 
 
 def read_new_arrays(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, InputError
 
-_STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 _LONGEST = 300  # characters of a reason
 
 
@@ -34,9 +33,7 @@ def reading_as(path: Path | str, what: str, advice: str = "Get it again") -> Ite
     """
     try:
         yield
-    except ConsilienceError:
-        raise
-    except _STOPS:
+    except (ConsilienceError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # polars' PanicException is no Exception
         name = path.name if isinstance(path, Path) else path

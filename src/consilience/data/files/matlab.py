@@ -13,8 +13,8 @@ import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
-from consilience.core.targets import TaskKind, infer_task_kind
-from consilience.data.dataset import DataSet
+from consilience.core.targets import infer_task_kind
+from consilience.data.dataset import DataSet, FileOptions
 from consilience.data.files.mat_arrays import read_mat
 from consilience.data.splits import given_split
 
@@ -22,12 +22,12 @@ _VIEW = re.compile(r"x(\d+)_(train|test)")
 _PARTS = ("train", "test")
 
 
-def load_matlab(path: Path, *, task: TaskKind | None = None, seed: int = 0) -> DataSet:
+def load_matlab(path: Path, options: FileOptions) -> DataSet:
     """Modalities `view1`, `view2`, …; validation is drawn from the train part of the file."""
     views, y, parts = read_views(path)
-    task = task or infer_task_kind(y)
+    task = options.task or infer_task_kind(y)
     samples = Samples.of({f"view{number}": value for number, value in views.items()}, y)
-    return DataSet(path.stem, samples, task, *given_split(parts, y, task, seed=seed))
+    return DataSet(path.stem, samples, task, *given_split(parts, y, task, seed=options.seed))
 
 
 def read_views(path: Path) -> tuple[dict[int, np.ndarray], np.ndarray, np.ndarray]:

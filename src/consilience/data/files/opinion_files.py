@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError, listed, unknown_name
 from consilience.data.files.arrays import array_batches, map_array, read_npz
 from consilience.data.files.table_reading import (
     TABLES,
@@ -21,7 +21,7 @@ from consilience.data.files.table_reading import (
     parquet_schema,
     read_header,
 )
-from consilience.data.files.tables import choose_columns, listed
+from consilience.data.files.tables import choose_columns
 
 if TYPE_CHECKING:
     import polars
@@ -130,12 +130,12 @@ def renamed(opened: OpinionFiles, names: Sequence[str], classes: tuple[str, ...]
     return replace(opened, names=tuple(names), classes=classes if opened.classes is not None else None)
 
 
-def check_readable(path: Path, endings: Sequence[str] = ENDINGS) -> None:
+def check_readable(path: Path) -> None:
     """Refuse a path that does not exist, or whose ending is unknown."""
     if path.is_dir():
-        raise InputError(f"{str(path)!r} is a folder: give a file ({', '.join(endings)})")
-    if not path.name.lower().endswith(tuple(endings)):
-        raise InputError(f"cannot read {path.name!r}: the endings known here are {', '.join(endings)}")
+        raise InputError(f"{str(path)!r} is a folder: give a file ({', '.join(ENDINGS)})")
+    if not path.name.lower().endswith(ENDINGS):
+        raise InputError(f"cannot read {path.name!r}: the endings known here are {', '.join(ENDINGS)}")
     if not path.is_file():
         raise no_such_path(path)
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.errors import InputError, listed, name_rows, unknown_name
+from consilience.core.targets import label_positions
 from consilience.data.files.arrays import array_batches, map_array, read_npz
 from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.opinion_files import check_readable
 from consilience.data.files.table_reading import read_header, string_batches
-from consilience.data.files.tables import listed, nearest, read_target
+from consilience.data.files.tables import nearest, read_target
 
 _COUNTED = 1 << 16  # rows at a time
 
@@ -42,9 +43,7 @@ class LabelFile:
         """Batches of class numbers `[row]`; `place_of` is what `match_labels` returned."""
         done = 0
         for batch in self.read(rows):
-            found, which = np.unique(batch, return_inverse=True)
-            places = np.array([place_of.get(label, -1) for label in found.tolist()])
-            numbers = places[which]
+            numbers = label_positions(batch, place_of)
             if (numbers < 0).any():
                 wrong = np.flatnonzero(numbers < 0)
                 raise InputError(

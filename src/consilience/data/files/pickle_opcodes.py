@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -39,16 +39,6 @@ class Refused(Exception):
     """Content that is not allowed; the message says what it is."""
 
 
-class Described(Protocol):
-    """A value that a file describes in two steps: a call, then `build` with a state."""
-
-    def build(self, state: Any) -> None:
-        """Take the state."""
-
-    def settled(self) -> Any:
-        """The value itself."""
-
-
 class Buffer(bytes):
     """The content of a bytearray, which is allowed as the content of an array only."""
 
@@ -59,7 +49,8 @@ def read_pickle(content: Any, find: Callable[[str, str], Any], described: tuple[
     Args:
         content: The bytes of the file, or a memory map of it.
         find: Returns what a module and a name in the file stand for; raises `Refused` if it is unknown.
-        described: The types of values that have `build` and `settled`.
+        described: The types of values that a file describes in two steps, a call and a state: `build(state)` takes
+            the state, `settled()` returns the value.
 
     Raises:
         Refused: The file holds something else than dicts, lists, tuples, arrays, strings, bytes and numbers.

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, UnknownNameError, UnsupportedError, name_rows, unknown_name
+from consilience.core.errors import InputError, UnknownNameError, UnsupportedError, listed, name_rows, unknown_name
 from consilience.core.samples import Kind, Samples
-from consilience.core.targets import TaskKind, check_no_trailing_nulls, infer_task_kind
-from consilience.data.dataset import DataSet, Made
+from consilience.core.targets import check_no_trailing_nulls, infer_task_kind
+from consilience.data.dataset import DataSet, FileOptions, SplitFields
 from consilience.data.files.column_encoding import (
     Columns,
     Encoding,
@@ -43,23 +43,13 @@ _ADVICE = "fill single cells with fill='median', 'mean' or 'zero' (--fill median
 _NEW_ADVICE = "complete the cells, drop the rows, or train with fill='median' (--fill median), which fills new rows too"
 
 
-def load_table(
-    table: Path | Any,
-    *,
-    target: str | None = None,
-    modalities: Any = None,
-    kinds: Mapping[str, Kind] | None = None,
-    split: str | None = None,
-    fill: Fill | None = None,
-    task: TaskKind | None = None,
-    seed: int = 0,
-) -> DataSet:
+def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> DataSet:
     """A data set of a table, a path or a DataFrame; the options are those of `load_data`.
 
     Categories and fill values are learned from the train rows. The target and the split column never enter a modality,
     whatever the globs match.
     """
-    header = read_header(table)
+    header, target, split = read_header(table), options.target, options.split
     if target is None:
         raise InputError(f"a table needs target= (--target), the column to predict; the columns are {listed(header)}")
     reserved = [target] if split is None else [target, split]
@@ -70,17 +60,17 @@ def load_table(
     if target == split:
         raise InputError(f"column {target!r} cannot be both the target and the split")
     chosen = choose_columns(header, modalities, reserved)
-    texts = _find_texts(chosen, kinds or {})
+    texts = _find_texts(chosen, options.kinds)
     wanted = [*reserved, *(column for columns in chosen.values() for column in columns)]
     frame = read_table(table, wanted, strings=[chosen[name][0] for name in texts])
     y = read_target(frame[target])
-    task = task or infer_task_kind(y)
+    task = options.task or infer_task_kind(y)
     parts = None if split is None else frame[split].to_list()
-    drawn = settle_split(parts, y, task, seed=seed, where=f"split column {split!r}")
+    drawn = settle_split(parts, y, task, seed=options.seed, where=f"split column {split!r}")
     read = {name: read_columns(name, frame.select(columns), name in texts) for name, columns in chosen.items()}
-    make = partial(_make_samples, target, read, y, fill)
+    make = partial(_make_samples, target, read, y, options.fill)
     made = make(drawn.parts)
-    remake = make if any(depends_on_split(columns, fill) for columns in read.values()) else None
+    remake = make if any(depends_on_split(columns, options.fill) for columns in read.values()) else None
     name = table.name.removesuffix(".gz").rpartition(".")[0] if isinstance(table, Path) else "table"
     return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading)
 
@@ -98,7 +88,7 @@ def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> l
 
 def _make_samples(
     target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: Fill | None, split: np.ndarray
-) -> Made:
+) -> SplitFields:
     """Samples, the names of the features of each modality as `extra["columns"]`, and the encodings."""
     train = split == "train"
     encodings = {name: learn_encoding(columns, train, fill) for name, columns in modalities.items()}
@@ -110,7 +100,7 @@ def _make_samples(
         "target": {"name": target, "type": "string" if y.dtype.kind == "U" else "number"},
         "modalities": {name: known.to_json() for name, known in encodings.items()},
     }
-    return Made(samples, {"columns": features}, reading)
+    return SplitFields(samples, {"columns": features}, reading)
 
 
 def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target: str, strings: bool) -> Samples:
@@ -306,13 +296,3 @@ def nearest(pattern: str, header: Sequence[str], limit: int = 5) -> list[str]:
     """Column names that resemble a name or glob."""
     plain = re.sub(r"[*?\[\]]", "", pattern)
     return difflib.get_close_matches(plain, header, n=limit, cutoff=0.5)
-
-
-def listed(names: Sequence[str], limit: int = 10) -> str:
-    """Names for a message, not thousands of them.
-
-    >>> listed(["a", "b", "c"], limit=2)
-    "'a', 'b' and 1 more"
-    """
-    shown = ", ".join(repr(name) for name in names[:limit])
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -15,9 +15,9 @@ from consilience.core.samples import Modality
 from consilience.core.settings import NonNegativeInt, PositiveFloat, Rate
 from consilience.encoders import Encoded, Encoder, Pretrained, Transformer, masked_mean
 from consilience.encoders.pretrained import without_empty_rows
-from consilience.methods import JointMethod, PerModality, Spec, register
+from consilience.methods import PerModality, Spec, register
 from consilience.methods.fusion.bitransformer import BertWords, is_bert, split_bert
-from consilience.methods.fusion.parts import Steps, Words, as_parts, without_steps
+from consilience.methods.fusion.parts import StepMethod, Steps, Words, as_parts
 
 
 @register(
@@ -25,7 +25,7 @@ from consilience.methods.fusion.parts import Steps, Words, as_parts, without_ste
     paper="Rahman et al. 2020, Integrating Multimodal Information in Large Pretrained Transformers",
     equation="h = Σ_m ReLU(U_m [v_m; t]) ⊙ W_m v_m; t ← LayerNorm(t + min(β ‖t‖ / ‖h‖, 1) h)",
 )
-class Mag(JointMethod):
+class Mag(StepMethod):
     """A text model whose words are shifted by what the other modalities show.
 
     At every word t, each other modality proposes a shift, gated by how well it fits the word. The sum h of the shifts
@@ -74,11 +74,6 @@ class Mag(JointMethod):
         gate = AdaptationGate(width, sides, beta, dropout)
         self.fusion = GatedReader(name, reader, gate, layer, timed)
         self.head = nn.Linear(reader.width, spec.task.outputs)
-
-    @classmethod
-    def reason_against(cls, spec: Spec) -> str | None:
-        """Some modality must have words or time steps to shift."""
-        return super().reason_against(spec) or without_steps(spec.modalities)
 
 
 class AdaptationGate(nn.Module):

@@ -21,6 +21,7 @@ from consilience.methods.heads import expert_logits, linear_heads
 from consilience.training import Trainer
 from consilience.training.devices import resolve_device
 from consilience.training.trainer import split_folds
+from consilience.training.training_settings import resolve
 
 HeldOut = Annotated[float, Interval(0, 0.5, above=True)]
 
@@ -98,14 +99,8 @@ class GradientBlend(JointMethod):
         """Weights `[modality + 1]` from trainings of each head alone, on the training samples only."""
         fold = split_folds(train, self.task, max(2, round(1 / self.held_out)), trainer.seed)
         parts = train.select(np.flatnonzero(fold != 0)), train.select(np.flatnonzero(fold == 0))
-        probe = replace(
-            trainer,
-            epochs=self.probe_epochs or max(1, trainer.epochs // 4),
-            patience=None,
-            checkpoint=None,
-            steps=None,  # those of a refit are for the training proper
-            logs=[],
-        )
+        epochs = self.probe_epochs or max(1, resolve(trainer, len(parts[0])).epochs // 4)
+        probe = replace(trainer, epochs=epochs, steps=None, refit_steps=None, patience=None, checkpoint=None, logs=[])
         before = [self._losses_on(part, probe) for part in parts]
         after = [before[0].clone(), before[1].clone()]
         for number in range(len(self.blend)):

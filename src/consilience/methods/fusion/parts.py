@@ -11,6 +11,7 @@ from torch.nn import functional
 from consilience.core.samples import Modality
 from consilience.encoders import Encoded, Encoder, blank_padding, length_mask, masked_mean
 from consilience.encoders.encoder import token_mask, token_vectors
+from consilience.methods import JointMethod, Spec
 
 
 class Words(Encoder):
@@ -138,8 +139,13 @@ def average_parts(sequence: Tensor, mask: Tensor, limit: int) -> tuple[Tensor, T
     return share @ sequence / share.sum(2, keepdim=True).clamp(min=1), member.any(2)
 
 
-def without_steps(modalities: Mapping[str, Modality]) -> str | None:
-    """Return why a method that needs time steps cannot be used, or None if some modality has them."""
-    if any(modality.timed for modality in modalities.values()):
-        return None
-    return f"it reads time steps: one of {', '.join(modalities)} must be a sequence, tokens or text"
+class StepMethod(JointMethod):
+    """A method that needs at least one modality with time steps."""
+
+    @classmethod
+    def reason_against(cls, spec: Spec) -> str | None:
+        """Some modality must have words or time steps."""
+        reason = super().reason_against(spec)
+        if reason is not None or any(modality.timed for modality in spec.modalities.values()):
+            return reason
+        return f"it reads time steps: one of {', '.join(spec.modalities)} must be a sequence, tokens or text"

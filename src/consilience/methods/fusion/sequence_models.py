@@ -11,23 +11,14 @@ from consilience.core.batches import Batch
 from consilience.core.samples import Modality
 from consilience.core.settings import Interval, PositiveInt, Rate
 from consilience.encoders import Encoded, Encoder, EncoderChoice, Lstm, Transformer
-from consilience.methods import JointMethod, Spec, register
+from consilience.methods import Spec, register
 from consilience.methods.fusion.concat import Concatenation
-from consilience.methods.fusion.parts import Steps, Words, stack_steps, without_steps
+from consilience.methods.fusion.parts import StepMethod, Steps, Words, stack_steps
 from consilience.methods.heads import total_width
 
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, D.3"
 # A norm layer over one number leaves nothing of it.
 JointWidth = Annotated[int, Interval(2)]
-
-
-class SequenceMethod(JointMethod):
-    """A method that needs at least one modality with time steps."""
-
-    @classmethod
-    def reason_against(cls, spec: Spec) -> str | None:
-        """Some modality must have time steps."""
-        return super().reason_against(spec) or without_steps(spec.modalities)
 
 
 class StackedSteps(nn.Module):
@@ -45,7 +36,7 @@ class StackedSteps(nn.Module):
         return self.reader.finish(hidden, mask).pooled
 
 
-class EarlySequence(SequenceMethod):
+class EarlySequence(StepMethod):
     """Encoders that leave steps as they are; a subclass sets the encoder over the stacked steps as its fusion."""
 
     reads = ("vector", "sequence", "tokens")
@@ -122,7 +113,7 @@ class EarlyTransformer(EarlySequence):
         self.head = nn.Linear(width, spec.task.outputs)
 
 
-class LateSequence(SequenceMethod):
+class LateSequence(StepMethod):
     """One encoder for each modality with time steps, and concatenation; a subclass chooses the encoder."""
 
     def __init__(self, spec: Spec, encoder: Mapping[str, Any], joint: int, dropout: float):

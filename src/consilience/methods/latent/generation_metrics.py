@@ -35,21 +35,6 @@ def generation_errors(samples: Samples, generated: Mapping[str, np.ndarray]) -> 
     return errors
 
 
-def squared_errors(samples: Mapping[str, Any], generated: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the mean squared error of each sample over all numbers of the generated modalities, `[n]`.
-
-    Every sample must have these modalities, which must be vectors or images.
-
-    >>> squared_errors({"a": [[1.0, 2.0]], "b": [[3.0]]}, {"a": np.array([[1.0, 1.0]]), "b": np.array([[5.0]])})
-    array([1.66666667])
-    """
-    differences = [
-        (np.asarray(samples[name], dtype=np.float64) - values).reshape(len(values), -1)
-        for name, values in generated.items()
-    ]
-    return np.square(np.concatenate(differences, axis=1)).mean(axis=1)
-
-
 def generated_samples(
     trained: TrainedLatent, samples: Samples, of: Sequence[str], given: Sequence[str], keep_given: bool, device: str
 ) -> Samples:
@@ -73,9 +58,8 @@ def generated_samples(
 
 def coherent(classifier: Any, generated: Any, reference: np.ndarray) -> np.ndarray:
     """Return for each generated sample whether a classifier predicts its reference class: booleans `[n]`."""
-    if isinstance(generated, Samples):  # without targets
-        given = generated
-        generated = Samples(given.modalities, given.values, given.present, given.lengths, None, None, given.index)
+    if isinstance(generated, Samples):
+        generated = generated.without_targets()
     return np.asarray(classifier.predict(generated)) == reference
 
 

@@ -33,6 +33,8 @@ from consilience.training.trainer import input_type
 
 # Samples that are encoded at once, and numbers that are generated at once.
 BATCH, GENERATED = 256, 2**24
+# How latent models are trained where nothing else is said.
+TRAINING_DEFAULTS: dict[str, Any] = {"epochs": 100, "batch_size": 64, "lr": 1e-3, "patience": 15}
 # After so many epochs a mean KL(q ‖ p) below so many nats, over at most so many samples, is reported as a collapse.
 LEAST_NATS, MOST_JUDGED, ENOUGH_EPOCHS = 0.1, 1000, 20
 _MODEL, _PREPARATION = "model.", "preparation."
@@ -72,7 +74,7 @@ class TrainedLatent:
         }
         own = encoders_transforms(train.modalities, encoders or {}) | own_transforms(train.modalities, likelihoods)
         preparation = Preparation.fit(train, Task.none(), own)
-        trainer = replace(trainer or Trainer(), preparation=preparation, logs=[])
+        trainer = replace(trainer or Trainer(**TRAINING_DEFAULTS), preparation=preparation, logs=[])
         spec = Spec(preparation.modalities, preparation.task, dict(encoders or {}))
         chosen = {**settings, "likelihoods": likelihoods}
         with seeded(trainer.seed):

@@ -141,12 +141,35 @@ class BayesRobust(SeparateExperts):
         log_p = self.rule.calibrated(raw, batch.present)
         seen = Opinions(log_p, self.rule.prior.to(log_p).log(), batch.present, signals)
         graded = self.gate(seen, self.gain.kappa.to(log_p))
-        output = mixed(self.alarm(graded.log_odds), self.rule(raw, batch.present), graded.log_posterior)
+        output = mixed(self.alarm(graded.log_odds), self._if_sound(raw, batch), graded.log_posterior)
         trust = graded.trust(seen.log_prior, output)
         dtype = torch.promote_types(raw.dtype, torch.float32)
         return Prediction(
             output.to(dtype), opinions=raw, weights=trust.to(dtype), extra={"reliability": graded.reliability.to(dtype)}
         )
+
+    def _if_sound(self, raw: Tensor, batch: Batch) -> Tensor:
+        """The log-posterior `[n, class]` if all modalities are sound, from opinions `[n, modality, class]`."""
+        return self.rule(raw, batch.present)
+
+    def _learn_if_sound(
+        self,
+        raw: Tensor,
+        parts: Sequence[Samples],
+        y: np.ndarray,
+        weight: np.ndarray,
+        fold_of: np.ndarray,
+        trainer: Trainer,
+    ) -> Tensor:
+        """Learn what `_if_sound` adds to the rule, and return its posterior of every part, out-of-fold: `[n, class]`.
+
+        Args:
+            raw: Out-of-fold opinions on all parts `[n, modality, class]`.
+            parts: The training samples, then their spoilt copies.
+            y, weight, fold_of: Of the training samples: class indices, weights and folds.
+            trainer: How to predict.
+        """
+        return self.rule(raw, torch.from_numpy(np.concatenate([part.present_among(self.names) for part in parts])))
 
     def _fuse_numbers(self, rule: GaussianRule, raw: Tensor, present: Tensor, signals: Signals) -> Prediction:
         """The prediction of a regression from Gaussian opinions `[n, modality, 2·target]`."""
@@ -198,7 +221,8 @@ class BayesRobust(SeparateExperts):
     ) -> None:
         """Learn everything but the experts from out-of-fold opinions `[n, modality, output]` and fold_of `[n]`."""
         assert train.y is not None
-        self.to(next(self.parameters()).dtype)  # in 64 bits if the experts are, as a loaded model will be
+        like = next(self.parameters(), torch.empty(0))  # trees have no parameters
+        self.to(like.dtype)  # in 64 bits if the experts are, as a loaded model will be
         weight = np.ones(len(train)) if train.weight is None else train.weight
         rows, y = np.flatnonzero(weight), self.task.encode(train.y)
         present = train.present_among(self.names)
@@ -227,9 +251,10 @@ class BayesRobust(SeparateExperts):
         rho = (bounded(clean.signals.sound) * clean.present).numpy()
         self.gain.learn(kappa=fit_kappa(clean.log_p.numpy(), clean.log_prior.numpy(), rho, y, weight))
         kappa = self.gain.kappa.to(log_p)
+        if_sound = self._learn_if_sound(raw, parts, y, weight, fold_of, trainer)
         if copies > 1:
             targets, weights = torch.from_numpy(np.tile(y, copies)), torch.from_numpy(np.tile(weight, copies))
-            self.gate.fit(seen, kappa, self.rule(raw, mask), targets, torch.from_numpy(sound), weights, trainer.seed)
+            self.gate.fit(seen, kappa, if_sound, targets, torch.from_numpy(sound), weights, trainer.seed)
         self.alarm.fit(self.gate(clean, kappa).log_odds)
 
     def _learn_alarm(

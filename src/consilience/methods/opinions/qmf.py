@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from consilience.methods import ExpertMethod, Prediction, Spec, Step, equal_weig
 from consilience.methods.opinions.bayes import Folds
 from consilience.methods.opinions.confidence_ranking import active_pairs, mean_over_pairs, pair_losses
 from consilience.methods.opinions.uncertainty import UNCERTAINTIES
-from consilience.training import Trainer
+from consilience.training import Log, Trainer
 
 NegativeFloat = Annotated[float, Interval(high=0, below=True)]
 # One number for all modalities, one for each in their order, or a mapping by name.
@@ -235,9 +234,9 @@ class Qmf(ExpertMethod):
 
     def refit(self, samples: Samples, trainer: Trainer) -> None:
         """Train on all samples. The run that finds the epochs of the folds by validation samples is left out."""
-        assert trainer.steps is not None
+        assert trainer.refit_steps is not None
         first = 1 if self.supervision == "held-out" else 0
-        self.fit(samples, None, replace(trainer, steps=trainer.steps[first:]))
+        self.fit(samples, None, replace(trainer, refit_steps=trainer.refit_steps[first:]))
 
     def extra_repr(self) -> str:
         """The numbers of eq. 9 and 13, part of a checkpoint's description of the model."""
@@ -258,14 +257,13 @@ class Qmf(ExpertMethod):
         """
         plain = deepcopy(self)
         plain.supervision, plain.logs_shares, plain.keeps_history = "history", False, False
-        epochs = trainer.epochs
+        log = Log()
         if validation is not None:  # early stopping must not use the held-out fold
-            best = trainer.run(deepcopy(plain), train, validation).best_epoch
+            log = trainer.run(deepcopy(plain), train, validation)
             if trainer.interrupted:
                 return None
-            epochs = epochs if best is None else best + 1
         try:
-            said = replace(trainer, epochs=epochs).cross_fit(lambda: deepcopy(plain), train, self.folds)[0]
+            said = trainer.as_in(log, len(train)).cross_fit(lambda: deepcopy(plain), train, self.folds)[0]
         except KeyboardInterrupt:
             if trainer.on_interrupt == "raise":
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
-from consilience.core.errors import unknown_name
+from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Samples
+from consilience.encoders import expert_kind
 from consilience.methods import (
     Method,
     PerModality,
@@ -29,6 +30,7 @@ from consilience.methods import (
     weighted_mean,
 )
 from consilience.training import Log, Trainer
+from consilience.training.lockstep import CrossFit, cross_fit_in_lockstep, reason_alone
 from consilience.training.trainer import split_folds
 
 _RANKING_FOLDS = 5  # of a refit, one of which ranks the experts
@@ -41,7 +43,25 @@ class Unimodal(Method):
     It is trained on the samples that have the modality; where the modality is missing, the output is the head's bias.
 
         z = P h_NAME         L = ℓ(z, y)
+
+    The encoders `trees`, `linear` and `auto` have experts of their own for a classification: decision trees, a logistic
+    regression, and a pool of both with a network.
     """
+
+    takes_trees = True
+
+    def __new__(cls, spec: Spec | None = None, modality: str = "") -> Unimodal:
+        """Choose the class of the expert by the modality's encoder; without arguments, as in copying, this one."""
+        if spec is None or modality not in spec.modalities:
+            return super().__new__(cls)
+        kind = expert_kind(spec.modalities[modality], spec.encoders.get(modality))
+        if kind == "trees" and not spec.task.classification:
+            raise UnsupportedError(
+                f"the encoder 'trees' of modality {modality!r} serves classification, not {spec.task.kind}"
+            )
+        if kind is None or not spec.task.classification:  # an expert of numbers may be of a class with variances
+            return super().__new__(cls)
+        return super().__new__(_expert_class(kind))
 
     def __init__(self, spec: Spec, modality: str):
         super().__init__(spec)
@@ -71,6 +91,37 @@ class Unimodal(Method):
         held_out = None if validation is None else samples_with(validation, self.modality)
         return trainer.run(self, rows or train, held_out)
 
+    def cross_fit(
+        self, make: Callable[[], Method], train: Samples, validation: Samples | None, trainer: Trainer, folds: int
+    ) -> CrossFit | None:
+        """Train on all samples, and a copy without each fold.
+
+        Where they can be stacked, they are trained in lockstep and stopped by their held-out loss. Elsewhere the expert
+        is trained alone first, stopped by the validation samples, and each copy then for as many epochs.
+
+        Args:
+            make: Builds an untrained copy.
+            train: Training samples.
+            validation: Samples for early stopping, where it is needed.
+            trainer: How to train.
+            folds: Number of folds.
+
+        Returns:
+            The copies and their held-out opinions; None after an interruption.
+        """
+        if reason_alone(self, train, trainer) is None:
+            return cross_fit_in_lockstep(self, make, train, trainer, folds)
+        log = self.run(train, validation, trainer)
+        if trainer.interrupted:
+            return None
+        try:
+            held_out, copies, fold_of = trainer.as_in(log, len(train)).cross_fit(make, train, folds)
+        except KeyboardInterrupt:
+            if trainer.on_interrupt == "raise":
+                raise
+            return None
+        return CrossFit(held_out.output, copies, fold_of, math.nan)
+
     @classmethod
     def arguments(cls, modalities: Iterable[str]) -> list[str]:
         """Any modality."""
@@ -84,6 +135,8 @@ class SeparateExperts(Method):
         spec: The modalities, the task and the encoders.
         expert: The class of the experts.
     """
+
+    takes_trees = True
 
     def __init__(self, spec: Spec, expert: type[Unimodal] = Unimodal):
         super().__init__(spec)
@@ -99,24 +152,18 @@ class SeparateExperts(Method):
     def cross_fit(
         self, train: Samples, validation: Samples | None, trainer: Trainer, folds: int
     ) -> Iterator[tuple[np.ndarray, Sequence[Method], np.ndarray]]:
-        """Train one expert after the other, and cross-fit each for as many epochs as that took.
+        """Cross-fit one expert after the other.
 
         Yields:
             Out-of-fold opinions `[n, output]`, the experts of the folds, and each sample's fold `[n]`. An interruption
             ends the iteration early.
         """
         for name, expert in self.experts.items():
-            log = expert.run(train, validation, trainer)
-            if trainer.interrupted:
+            make = partial(self.expert, self.spec, name)
+            found = expert.cross_fit(make, train, validation, trainer, folds)
+            if found is None:
                 return
-            same = replace(trainer, epochs=trainer.epochs if log.best_epoch is None else log.best_epoch + 1)
-            try:
-                held_out, fold_experts, fold_of = same.cross_fit(partial(self.expert, self.spec, name), train, folds)
-            except KeyboardInterrupt:
-                if trainer.on_interrupt == "raise":
-                    raise
-                return
-            yield held_out.output.double().numpy(), fold_experts, fold_of
+            yield found.held_out.double().numpy(), found.methods, found.fold_of
 
 
 @register("best-unimodal", equation="z = z_k, k the first in S of the experts ranked by validation loss")
@@ -174,3 +221,18 @@ def samples_with(samples: Samples, modality: str) -> Samples | None:
     if present.all():
         return samples
     return samples[present] if present.any() else None
+
+
+def _expert_class(kind: str) -> type[Unimodal]:
+    """The class of an expert that is not a network; their files import this one."""
+    if kind == "trees":
+        from consilience.methods.opinions.tree_expert import TreeExpert
+
+        return TreeExpert
+    if kind == "linear":
+        from consilience.methods.opinions.linear_expert import LinearExpert
+
+        return LinearExpert
+    from consilience.methods.opinions.pooled_expert import PooledExpert
+
+    return PooledExpert

@@ -1,0 +1,216 @@
+"""`auto`, the default method: `bayes-robust` with pooled experts, and a network over all modalities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.learned_buffers import Learned
+from consilience.core.batches import Batch
+from consilience.core.samples import Samples
+from consilience.core.settings import NonNegativeFloat, Rate
+from consilience.corruption.random_faults import FAULTS
+from consilience.methods import Method, Spec, register
+from consilience.methods.fusion.early import Early
+from consilience.methods.opinions.bayes import Folds
+from consilience.methods.opinions.bayes_robust import BayesRobust
+from consilience.methods.opinions.pooled_expert import PooledExpert, fit_pool
+from consilience.training import Trainer
+from consilience.training.lockstep import CrossFit, cross_fit_in_lockstep, reason_alone
+
+# The network over all modalities, chosen with the encoder `auto` (docs/defaults.md).
+_NETWORK = {"name": "mlp", "hidden": [256], "dropout": 0.3}
+# Inputs of all modalities together beyond which there is no such network.
+_WIDEST = 20_000
+_HIDDEN_SHARE = 0.5  # of the modalities, in the copies from which the weights for incomplete samples are learned
+
+
+class Member(NamedTuple):
+    """A member of the pool, for `leaderboard`.
+
+    Attributes:
+        modality: What it sees; "all" for the network over all modalities and for the fused experts.
+        name: "network", "linear", "trees", "experts" (the fused experts) or "expert" (of another kind of modality).
+        loss: Log-loss on held-out samples, NaN where it was not measured.
+        weight: Its weight in the pool.
+    """
+
+    modality: str
+    name: str
+    loss: float
+    weight: float
+
+
+class PresencePool(Learned):
+    """Weights of two log-posteriors, with all modalities present and with some missing: `[2, 2]`."""
+
+    weights: Tensor
+    losses: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learn(weights=torch.tensor([[1.0, 0.0], [1.0, 0.0]]), losses=torch.full((2,), torch.nan))
+
+    def forward(self, experts: Tensor, network: Tensor, whole: Tensor) -> Tensor:
+        """Pool log-posteriors `[n, class]`; whole: the samples that lack no modality, booleans `[n]`."""
+        weights = self.weights.to(experts)[(~whole).long()]
+        return functional.log_softmax(weights[:, :1] * experts + weights[:, 1:] * network.to(experts), dim=1)
+
+
+@register(
+    "auto", equation="ln P(c | x) = a·ln P_experts(c | x) + b·ln P_network(c | x) + const, if all modalities are sound"
+)
+class AutoFusion(BayesRobust):
+    """The default: `bayes-robust` with an expert of each modality that suits tables, and a network over all of them.
+
+    The expert of a vector is a pool of a network, a logistic regression and decision trees, unless an encoder is
+    chosen. The experts are fused as in `bayes-robust`, reliabilities included. If all modalities are vectors, there is
+    also a network over their values side by side. It is trained with modalities hidden at random, and finds what only
+    several modalities show. It is pooled with the fused experts where all modalities seem to be sound; the weights a
+    and b have the lowest log-loss on held-out samples, one pair for samples with all modalities and one for others.
+    Where a modality seems to be broken, the experts decide alone.
+
+    All members are cross-fitted on the same folds, and training stops by the loss of held-out samples, so that no
+    validation samples are needed. For a regression this is `bayes-robust`.
+
+        ln P_sound(c | x) = a·ln P_experts(c | x) + b·ln P_network(c | x) + const
+
+    Args:
+        folds: Folds of the cross-fitting.
+        faults, noise: As for `bayes-robust`.
+        hidden: Probability of hiding a modality from the network over all of them in training.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        folds: Folds = 5,
+        faults: Sequence[str] = tuple(FAULTS),
+        noise: NonNegativeFloat | None = None,
+        hidden: Rate = 0.25,
+    ):
+        vectors = [name for name, modality in spec.modalities.items() if modality.kind == "vector"]
+        experts = spec.preferring(dict.fromkeys(vectors, "auto")) if spec.task.classification else spec
+        super().__init__(experts, folds=folds, faults=faults, noise=noise)
+        self.hidden = hidden
+        width = sum(math.prod(modality.shape) for modality in spec.modalities.values())
+        joined = spec.task.classification and len(vectors) == len(spec.modalities) > 1 and width <= _WIDEST
+        self.network = self._build_network() if joined else None
+        self.pool = PresencePool()
+        self._fitted: CrossFit | None = None  # the network's, while fitting
+
+    def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
+        """Cross-fit the network and the experts, then learn as `bayes-robust` does."""
+        if self.network is not None:
+            alone = replace(trainer, modality_dropout=trainer.modality_dropout or self.hidden)
+            if reason_alone(self.network, train, alone) is None:
+                self._fitted = cross_fit_in_lockstep(self.network, self._build_network, train, alone, self.folds)
+            trainer.logs[:] = alone.logs
+        try:
+            super().fit(train, validation, trainer)
+        finally:
+            self._fitted = None
+
+    def leaderboard(self) -> list[Member]:
+        """Return every member with its loss on held-out samples and its weight."""
+        rows = []
+        for modality, expert in self.experts.items():
+            if isinstance(expert, PooledExpert):
+                parts = zip(expert.members.names, expert.pool.losses.tolist(), expert.pool.weights.tolist())
+                rows += [Member(modality, name, loss, weight) for name, loss, weight in parts]
+            else:
+                rows.append(Member(modality, "expert", math.nan, 1.0))
+        if self.network is not None:
+            losses, weights = self.pool.losses.tolist(), self.pool.weights[0].tolist()
+            rows += [Member("all", name, *each) for name, *each in zip(("experts", "network"), losses, weights)]
+        return rows
+
+    def _build_network(self) -> Method:
+        return Early(Spec(self.modalities, self.task), encoder=_NETWORK)
+
+    def _if_sound(self, raw: Tensor, batch: Batch) -> Tensor:
+        experts = super()._if_sound(raw, batch)
+        if self.network is None or not self.pool.weights[:, 1].any():
+            return experts
+        network = self.network(batch).output.log_softmax(dim=1)
+        return self.pool(experts, network, batch.present.all(dim=1))
+
+    def _learn_if_sound(
+        self,
+        raw: Tensor,
+        parts: Sequence[Samples],
+        y: np.ndarray,
+        weight: np.ndarray,
+        fold_of: np.ndarray,
+        trainer: Trainer,
+    ) -> Tensor:
+        experts = super()._learn_if_sound(raw, parts, y, weight, fold_of, trainer)
+        if self._fitted is None:
+            return experts
+        samples, own = parts[0], raw[: len(y)]
+        there = samples.present_among(self.names)
+        hidden = there & (np.random.default_rng(trainer.seed).random(there.shape) < _HIDDEN_SHARE)
+        hidden &= ~(hidden == there).all(axis=1, keepdims=True)  # at least one modality stays
+        fewer = samples.replaced({}, present=(there & ~hidden)[:, [self.names.index(name) for name in samples.names]])
+        rules = [self._fit_rule(own, y, there, weight, fold_of != fold) for fold in range(self.folds)]
+        weights: list[np.ndarray] = []
+        losses: list[float] = []
+        for part, mask in ((samples, there), (fewer, fewer.present_among(self.names))):
+            pair = np.stack(
+                [
+                    _by_fold(rules, own, mask, fold_of),
+                    self._network_held_out([part], trainer, fold_of).numpy(),
+                ]
+            )
+            whole = mask.all(axis=1)
+            chosen = whole if part is samples and whole.any() else np.ones(len(y), dtype=bool)
+            weights.append(fit_pool(pair[:, chosen], y[chosen], weight[chosen]))
+            losses = losses or [_log_loss(each[chosen], y[chosen], weight[chosen]) for each in pair]
+        self.pool.learn(weights=np.stack(weights), losses=np.array(losses))
+        masks = torch.from_numpy(np.concatenate([part.present_among(self.names) for part in parts]))
+        return self.pool(experts, self._network_held_out(parts, trainer, fold_of).to(experts), masks.all(dim=1))
+
+    def _network_held_out(self, parts: Sequence[Samples], trainer: Trainer, fold_of: np.ndarray) -> Tensor:
+        """Log-probabilities of the network for every sample of the parts, out-of-fold: `[n, class]`."""
+        assert self._fitted is not None
+        found = []
+        for part in parts:
+            output = torch.zeros(len(part), self.task.outputs, dtype=torch.float64)
+            for fold, network in enumerate(self._fitted.methods):
+                rows = np.flatnonzero(fold_of == fold)
+                if len(rows):
+                    output[rows] = trainer.predict(network, part.select(rows)).output.double()
+            found.append(output.log_softmax(dim=1))
+        return torch.cat(found)
+
+    def _fit_rule(
+        self, raw: Tensor, y: np.ndarray, there: np.ndarray, weight: np.ndarray, rows: np.ndarray
+    ) -> BayesRule:
+        """A rule like the method's own, learned from some samples."""
+        assert isinstance(self.rule, BayesRule)
+        rule = BayesRule(len(self.names), self.task.outputs, kappa=self.rule.kappa).double()
+        rule.fit(raw.numpy()[rows], y[rows], there[rows], weight=weight[rows])
+        return rule
+
+
+def _by_fold(rules: Sequence[BayesRule], raw: Tensor, mask: np.ndarray, fold_of: np.ndarray) -> np.ndarray:
+    """The log-posterior of every sample by the rule that was learned without its fold: `[n, class]`."""
+    output = torch.zeros(len(raw), raw.shape[2], dtype=torch.float64)
+    for fold, rule in enumerate(rules):
+        rows = np.flatnonzero(fold_of == fold)
+        if len(rows):
+            output[rows] = rule(raw[rows].double(), torch.from_numpy(mask[rows])).double()
+    return output.numpy()
+
+
+def _log_loss(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray) -> float:
+    return float(-(weight * log_p[np.arange(len(y)), y]).sum() / weight.sum())
