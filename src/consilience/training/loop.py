@@ -260,7 +260,8 @@ class TrainingRun:
         values = self._train_batches()
         score = sum(values.values()) if self.validation is None else self._validate(values, self.validation)
         self._rate.end_epoch(score)
-        row = {"phase": self.phase, "epoch": self.epoch, "steps": self.steps, **values, "seconds": time.perf_counter() - started}
+        place = {"phase": self.phase, "epoch": self.epoch, "steps": self.steps}
+        row = {**place, **values, "seconds": time.perf_counter() - started}
         self.log.rows.append(row)
         self._call("on_epoch_end", row)
 
