@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -484,35 +486,82 @@ def test_levels_and_seeds_are_checked():
 @pytest.mark.slow
 def test_two_processes_share_one_folder(small, tmp_path):
     command = _command(small, tmp_path / "run", seeds=4)
-    both = [subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [process.wait(timeout=300) for process in both] == [0, 0]
+    both = [subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE) for _ in range(2)]
+    printed = [process.communicate(timeout=300)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert printed[0] == printed[1]
     assert not list((tmp_path / "run").rglob(".*"))
     alone = compare(small, ["late", "concat"], seeds=4, levels=(5,), out=tmp_path / "alone", **QUICK)
     assert _scores(tmp_path / "run").equals(alone.findings.values)
 
 
+# A process that has imported everything, and forks one that runs a command for each line it reads: its number, and the
+# exit status at its end.
+_FORKS = """
+import json, os, sys
+from consilience.cli import main
+from consilience.comparison.job import import_training
+import consilience.report.page
+for name in ("late", "concat"):
+    import_training(name, {})
+for line in sys.stdin:
+    process = os.fork()
+    if not process:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os._exit(main(json.loads(line)))
+    print(process, flush=True)
+    print(os.waitpid(process, 0)[1], flush=True)
+"""
+
+
 @pytest.mark.slow
 def test_killed_twenty_times_it_ends_with_the_same_table(small, tmp_path):
-    """kill -9 at random moments, again and again; what is done is kept, and the end is as if nothing had happened."""
-    undisturbed = compare(small, ["late", "concat"], seeds=12, levels=(5,), out=tmp_path / "calm", **QUICK)
-    command = _command(small, tmp_path / "run", seeds=12)
-    chance = random.Random(0)
-    finished_before = 0
-    for _ in range(20):
-        running = subprocess.Popen(
-            command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-        )
-        # Somewhere between the first moment and a few jobs into the work: importing torch alone takes a while.
-        time.sleep(chance.uniform(0.2, 3.0))
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-        done = len(list((tmp_path / "run" / "jobs").glob("*.npz"))) if (tmp_path / "run").exists() else 0
-        assert done >= finished_before, "a finished job was lost"
-        finished_before = done
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    assert _scores(tmp_path / "run").equals(undisturbed.findings.values)
-    left = [path for path in (tmp_path / "run").rglob("*") if path.name.startswith(".") or path.suffix == ".lock"]
+    """kill -9 at random moments, again and again; what is done is kept, and the end is as if nothing had happened.
+
+    A fork of a process that has imported torch is at work at once, so every kill hits the work; `tests/faults` kills
+    commands as a user starts them, also while they import.
+    """
+    undisturbed = compare(small, ["late", "concat"], seeds=8, levels=(5,), out=tmp_path / "calm", **QUICK)
+    run, chance, kept, early = tmp_path / "run", random.Random(0), set(), 0
+    line = json.dumps(_command(small, run, seeds=8)[3:]) + "\n"
+    words, pipe = [sys.executable, "-c", _FORKS], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as forks:
+
+        def start():
+            forks.stdin.write(line)
+            forks.stdin.flush()
+            return int(forks.stdout.readline())
+
+        for _ in range(20):
+            process, more = start(), min(chance.randrange(3), 16 - len(kept))  # of 16 jobs
+            while len(results_in(run) - kept) < more and not ended(process):
+                time.sleep(0.005)
+            time.sleep(chance.uniform(0.0, 0.2))  # into the next job, or into the best model and the report
+            with suppress(ProcessLookupError):  # it has ended
+                os.kill(process, signal.SIGKILL)
+            early += int(forks.stdout.readline()) == signal.SIGKILL
+            assert kept <= results_in(run), "a finished job was lost"
+            kept = results_in(run)
+        start()
+        assert int(forks.stdout.readline()) == 0
+        forks.stdin.close()
+    assert early >= 18, "the kills came before the end"
+    assert _scores(run).equals(undisturbed.findings.values)
+    left = [path for path in run.rglob("*") if path.name.startswith(".") or path.suffix == ".lock"]
     assert not left
+
+
+def results_in(run):
+    """The jobs that have a result."""
+    return {path.name for path in (run / "jobs").glob("*.npz") if not path.name.startswith(".")}
+
+
+def ended(process):
+    """Whether a process has ended, waited for or not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def _command(data, out, seeds):

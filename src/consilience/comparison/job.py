@@ -70,19 +70,28 @@ def measure(job: Job, plan: Plan, store: Store) -> Result:
 
         return refit(job, plan, store)
     data = load(plan, job).resplit(job.seed)
-    import_training(job.method)
+    import_training(job.method, plan.training_of(job.method, data.modalities))
     began = time.perf_counter()
     model, tuned = train(job, plan, data)
     return examine(job, plan, store, data, model, time.perf_counter() - began, tuned)
 
 
-def import_training(method: str) -> None:
-    """Import what training needs, so that it does not count as training time of a process's first job."""
-    import lightning_fabric  # noqa: F401
+def import_training(method: str, training: Mapping[str, Any]) -> None:
+    """Import what training needs, so that it does not count as training time of a process's first job.
+
+    Args:
+        method: Its name.
+        training: Settings of its training.
+    """
+    import torch._dynamo  # noqa: F401 - which torch imports with the first optimizer
 
     import consilience.training.model  # noqa: F401
     from consilience.methods import find
+    from consilience.training.devices import needs_fabric
+    from consilience.training.training_settings import TrainingSettings
 
+    if needs_fabric(TrainingSettings(**training)):
+        import lightning_fabric  # noqa: F401
     find(registered_name(method))
 
 

@@ -39,7 +39,7 @@ class TrainingRun:
         number: Number of this run among the runs of its trainer, from 0.
         settings: How to train, with the values that follow the data.
         module: The method that is trained.
-        fabric: Lightning Fabric, with the device and the number of processes.
+        fabric: Lightning Fabric or `OneDevice`, with the device and the number of processes.
         log: One row per epoch so far.
         step: Phase, epoch and loss history as the method's objective receives them.
         steps: Steps of the optimizer so far in this phase.

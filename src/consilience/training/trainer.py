@@ -36,6 +36,8 @@ from consilience.training.weight_averaging import WeightAveraging
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+    from consilience.training.one_device import OneDevice
+
 # What is kept of the `extra` of predictions: `[batch, modality]` and `[batch, target]`.
 _KEPT = ("reliability", "variance")
 
@@ -109,7 +111,7 @@ class Trainer(TrainingSettings):
             phases = phases_of_steps(self.refit_steps, len(self.logs), phases, self, len(train))
         parameters = [phase.chosen(module) for phase in phases]
         nameless = [replace(phase, parameters=None) for phase in phases]  # a function may not reach other processes
-        fabric = build_fabric(self.device, self.devices, self.nodes, self.strategy, self.precision)
+        fabric = build_fabric(self)
         result = launch(fabric, _work, self, module, train, validation, nameless, parameters, path)
         module.load_state_dict(result["state"])  # no change unless it was trained in another process
         log = Log(**result["log"])
@@ -206,7 +208,7 @@ def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: 
 
 
 def _work(
-    fabric: Fabric,
+    fabric: Fabric | OneDevice,
     trainer: Trainer,
     module: Method,
     train: Samples,
