@@ -11,6 +11,8 @@ from consilience.training.training_settings import steps_per_epoch
 from contracts.contract import built_in, cases
 
 CASES = cases()
+# Their experts and the copies of the folds stop by held-out samples of their own.
+IN_LOCKSTEP = ("auto", "bayes", "bayes-robust")
 HOW = {"batch_size": 20, "lr": 3e-3, "device": "cpu"}
 pytestmark = pytest.mark.filterwarnings("ignore::consilience.core.errors.TrustWarning")
 
@@ -19,9 +21,9 @@ def refit(name, kind, parts, settings=None):
     """Fit with validation, then refit on both parts; returns the steps asked for, those taken, and the model."""
     train, validation = parts.train[:80], parts.validation[:40]
     first = Model.fit(name, train, validation, settings=settings, task=kind, trainer=Trainer(epochs=2, **HOW))
-    asked = found_steps(first.logs)
+    asked = [[3 * count for count in phases] for phases in found_steps(first.logs)]
     chosen = np.isin(parts.samples.index, [*train.index, *validation.index])
-    trainer = Trainer(epochs=50, refit_steps=asked, **HOW)
+    trainer = Trainer(epochs=1, refit_steps=asked, **HOW)
     again = Model.fit(name, parts.samples.select(chosen), settings=settings, task=kind, trainer=trainer)
     assert again.predict(validation).output.isfinite().all()
     return asked, found_steps(again.logs), again
@@ -32,7 +34,9 @@ def test_every_method_is_refitted(name, kind, data):
     asked, taken, _ = refit(name, kind, built_in(data))
     assert [len(phases) for phases in taken] == [len(phases) for phases in asked]
     each = steps_per_epoch(120, HOW["batch_size"])
-    for found, wanted in zip(taken, asked):  # whole epochs, of which there is at least one
+    if name in IN_LOCKSTEP:
+        return
+    for found, wanted in zip(taken, asked):  # whole epochs
         assert np.abs(np.subtract(found, wanted)).max() <= each / 2
 
 
