@@ -33,7 +33,7 @@ fit = Model.fit.__func__
 
 def die(cls, *given, trainer, **settings):
     model = fit(cls, *given, trainer=trainer, **settings)
-    if trainer.steps is not None:
+    if trainer.refit_steps is not None:
         os.kill(os.getpid(), signal.SIGKILL)
     return model
 
@@ -87,7 +87,7 @@ def test_the_refit_learns_from_validation_rows_and_never_from_test_rows(small, t
     data = load_data(small).resplit(0)
     *seeds, (rows, validation, trainer) = fits
     assert len(seeds) == 3
-    assert all(used.steps is None and held_out is not None for _, held_out, used in seeds)
+    assert all(used.refit_steps is None and held_out is not None for _, held_out, used in seeds)
     assert (trainer.seed, validation) == (0, None)
     assert set(rows) == {*data.train.index, *data.validation.index}
     assert not set(rows) & set(data.test.index)
@@ -99,15 +99,15 @@ def test_a_split_of_ones_own_keeps_its_test_rows(tmp_path, fits):
     data = DataSet("own", make_samples(), "classification", split, official_split=True, drawn_validation=False)
     compare(data, ["late"], out=tmp_path / "run", **PROTOCOL)
     rows, _, trainer = fits[-1]
-    assert trainer.steps is not None
+    assert trainer.refit_steps is not None
     assert sorted(rows) == list(range(20, 120))
-    assert all(min(train) >= 50 for train, _, used in fits if used.steps is None)
+    assert all(min(train) >= 50 for train, _, used in fits if used.refit_steps is None)
 
 
 def test_each_of_two_sets_is_refitted(small, tmp_path, fits):
     other = DataSet("other", make_samples(90, seed=1), "classification", load_data(small).split[:90])
     done = compare([small, other], ["late"], out=tmp_path / "run", **{**PROTOCOL, "seeds": 2})
-    assert sum(trainer.steps is not None for *_, trainer in fits) == 2
+    assert sum(trainer.refit_steps is not None for *_, trainer in fits) == 2
     assert {name: described(folder)["set"] for name, folder in done.bests.items()} == {
         "small": "small",
         "other": "other",
@@ -174,7 +174,7 @@ def test_without_refit_the_median_seed_is_published(small, finished, tmp_path, f
 def test_choosing_by_another_metric_trains_no_seed_again(small, finished, tmp_path, fits):
     folder = shutil.copytree(finished.folder, tmp_path / "copy")
     done = compare(small, ["late", "concat"], out=folder, choose_by="accuracy", **PROTOCOL)
-    assert all(trainer.steps is not None for *_, trainer in fits)
+    assert all(trainer.refit_steps is not None for *_, trainer in fits)
     assert done.choice.metric == "accuracy"
     assert done.findings.metric == "accuracy"
     assert done.findings.values.equals(finished.findings.values)
@@ -196,7 +196,7 @@ def interrupted_refit(monkeypatch):
     fit = Model.fit.__func__
 
     def stop(cls, *given, trainer, **settings):
-        if trainer.steps is not None:
+        if trainer.refit_steps is not None:
             raise KeyboardInterrupt
         return fit(cls, *given, trainer=trainer, **settings)
 
@@ -252,7 +252,7 @@ def test_a_refit_that_fails_is_said_and_a_trained_model_is_published(small, tmp_
     fit = Model.fit.__func__
 
     def fail(cls, *given, trainer, **settings):
-        if trainer.steps is not None:
+        if trainer.refit_steps is not None:
             raise TrainingError("a wheel came off")
         return fit(cls, *given, trainer=trainer, **settings)
 
@@ -286,7 +286,7 @@ def test_with_tuning_the_settings_are_those_of_the_median_seed(small, tmp_path, 
     assert (trainer.lr, trainer.optimizer) == tuple(
         median.about["tuning"]["chosen"][name] for name in ("lr", "optimizer")
     )
-    assert trainer.steps == median.about["steps"]
+    assert trainer.refit_steps == median.about["steps"]
     assert load(done.best).lr == trainer.lr
 
 
@@ -363,6 +363,6 @@ def test_a_run_folder_from_before_is_extended(old, fits):
     assert "did not keep the number of steps" in same.choice.reason
     fits.clear()
     more = compare(old / "tiny.npz", ["late", "concat"], seeds=3, **call)
-    assert [trainer.steps is not None for *_, trainer in fits] == [False, False, True]
+    assert [trainer.refit_steps is not None for *_, trainer in fits] == [False, False, True]
     assert described(more.best)["refitted"]
     assert more.findings.values.filter(more.findings.values["seed"] < 2).equals(before)

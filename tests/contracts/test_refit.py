@@ -6,11 +6,14 @@ import pytest
 from consilience.core.samples import Samples
 from consilience.data import DataSet, load_data
 from consilience.training import Model, Trainer
-from consilience.training.step_counts import CountSteps, found_steps, steps_in_epoch
+from consilience.training.step_counts import found_steps
+from consilience.training.training_settings import steps_per_epoch
 from contracts.contract import built_in, cases
 
 CASES = cases()
-HOW = {"batch_size": 20, "lr": 3e-3, "device": "cpu", "callbacks": [CountSteps()]}
+# Their experts and the copies of the folds stop by held-out samples of their own.
+IN_LOCKSTEP = ("auto", "bayes", "bayes-robust")
+HOW = {"batch_size": 20, "lr": 3e-3, "device": "cpu"}
 pytestmark = pytest.mark.filterwarnings("ignore::consilience.core.errors.TrustWarning")
 
 
@@ -18,9 +21,9 @@ def refit(name, kind, parts, settings=None):
     """Fit with validation, then refit on both parts; returns the steps asked for, those taken, and the model."""
     train, validation = parts.train[:80], parts.validation[:40]
     first = Model.fit(name, train, validation, settings=settings, task=kind, trainer=Trainer(epochs=2, **HOW))
-    asked = found_steps(first.logs)
+    asked = [[3 * count for count in phases] for phases in found_steps(first.logs)]
     chosen = np.isin(parts.samples.index, [*train.index, *validation.index])
-    trainer = Trainer(epochs=50, steps=asked, **HOW)
+    trainer = Trainer(epochs=1, refit_steps=asked, **HOW)
     again = Model.fit(name, parts.samples.select(chosen), settings=settings, task=kind, trainer=trainer)
     assert again.predict(validation).output.isfinite().all()
     return asked, found_steps(again.logs), again
@@ -30,8 +33,10 @@ def refit(name, kind, parts, settings=None):
 def test_every_method_is_refitted(name, kind, data):
     asked, taken, _ = refit(name, kind, built_in(data))
     assert [len(phases) for phases in taken] == [len(phases) for phases in asked]
-    each = steps_in_epoch(Trainer(**HOW), 120)
-    for found, wanted in zip(taken, asked):  # whole epochs, of which there is at least one
+    each = steps_per_epoch(120, HOW["batch_size"])
+    if name in IN_LOCKSTEP:
+        return
+    for found, wanted in zip(taken, asked):  # whole epochs
         assert np.abs(np.subtract(found, wanted)).max() <= each / 2
 
 
@@ -47,7 +52,7 @@ def test_experts_are_ranked_by_samples_that_they_did_not_learn_from():
 
     values = {"noise": rng.normal(size=(len(parts), 300)), "real": parts.samples["top_left"]}
     data = DataSet("mixed", Samples.of(values, parts.y), "classification", parts.split)
-    trainer = Trainer(steps=[[600], [60]], **HOW)
+    trainer = Trainer(refit_steps=[[600], [60]], **HOW)
     model = Model.fit("best-unimodal", data.train[:100], trainer=trainer)
     assert model.method.names[int(model.method.ranking[0])] == "real"
     fitted = Model.fit("best-unimodal", data.train[:100], trainer=Trainer(epochs=100, **HOW))

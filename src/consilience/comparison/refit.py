@@ -71,6 +71,8 @@ def chosen_by_tuning(tuning: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def refit(job: Refit, plan: Plan, store: Store) -> Result:
     """Train on the train and validation parts, save, and measure on the test part of the same split."""
+    from consilience.training.step_counts import found_steps
+
     data = learn_from_all(load(plan, job).resplit(job.seed))
     import_training(job.method, plan.training_of(job.method, data.modalities))
     began = time.perf_counter()
@@ -84,7 +86,7 @@ def refit(job: Refit, plan: Plan, store: Store) -> Result:
         weighs = weighs or trust is not None
         measured = score(data, model, data.test, output)
         result.about["conditions"].append({"part": "test", "corruption": name, "level": level, "metrics": measured})
-    trained_on = describe_training(job, ("train", "validation"), samples, job.steps, refitted=True)
+    trained_on = describe_training(job, ("train", "validation"), samples, found_steps(model.logs), refitted=True)
     save_model(job, plan, store, data, model, trained_on, gives_weights=weighs, chosen=job.chosen)
     return result
 

@@ -127,7 +127,8 @@ class Method(DeclaredSettings, nn.Module):
 
         By default `fit` without validation samples. The trainer ends each of its runs after the steps that the run in
         the same place took where early stopping chose them, so `fit` must train in the same order as with validation
-        samples. A method that chooses anything else by them overrides this.
+        samples. Experts that are cross-fitted in lockstep are stopped by their own held-out samples, as always. A
+        method that chooses anything else by validation samples overrides this.
 
         Args:
             samples: Training and validation samples.

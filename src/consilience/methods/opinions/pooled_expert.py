@@ -142,7 +142,8 @@ class PooledExpert(Unimodal):
     def learn_at_once(self, train: Samples, trainer: Trainer) -> None:
         """Cross-fit the members, since their weights need held-out samples."""
         make = partial(PooledExpert, self.spec, self.modality)
-        self.cross_fit(make, train, None, replace(trainer, logs=[]), min(_FOLDS, len(train)))
+        alone = replace(trainer, logs=[], refit_steps=None)  # steps of a refit are for the runs of its own log
+        self.cross_fit(make, train, None, alone, min(_FOLDS, len(train)))
 
     def cross_fit(
         self, make: Callable[[], Method], train: Samples, validation: Samples | None, trainer: Trainer, folds: int
