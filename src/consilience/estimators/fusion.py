@@ -264,7 +264,8 @@ class FusionClassifier(ClassifierMixin, PredictsSets, _FusionEstimator):
         calibration: Where the calibration samples of `predict_set` and `abstain` come from. "validation": the
             validation samples, which early stopping has seen. A number of folds: the training samples, cross-fitted by
             that many further trainings of the whole method. "auto": out-of-fold opinions of the training samples if
-            the method has them (`bayes`), else the validation samples. None: only from `calibrate`.
+            the method has them (`bayes`, `bayes-robust`, `auto`), else the validation samples. None: only from
+            `calibrate`.
         impute: Fill in missing modalities, in training and in prediction, with a latent model: an objective of
             `MultimodalVAE` such as "m2vae", or a mapping of its parameters.
         training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.

@@ -154,6 +154,10 @@ class Method(DeclaredSettings, nn.Module):
         """Return the variances `[k, target]` of the numbers that `held_out_output` returns, if the method has them."""
         return None
 
+    def held_out_weights(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """Return the weights `[k, modality]` that belong to `held_out_output`, if the method has them."""
+        return None
+
     def forget_held_out(self) -> None:
         """Free what `held_out_output` needs."""
 
