@@ -365,7 +365,7 @@ def test_what_cannot_be_stacked(cls, training, says):
 
 
 def test_what_torch_cannot_stack_is_named():
-    with pytest.raises(UnsupportedError, match="torch.func cannot stack an operation of Unstackable"):
+    with pytest.raises(UnsupportedError, match=r"torch\.func cannot stack an operation of Unstackable"):
         fit(samples_of(), Unstackable)
 
 
