@@ -240,7 +240,7 @@ def test_an_interruption(monkeypatch):
 def test_one_sample_is_an_error():
     train = samples_of()
     expert, _, trainer = expert_of(train)
-    with pytest.raises(InputError, match="modality 'a'.*at least 2 training samples with the modality, got 1"):
+    with pytest.raises(InputError, match=r"modality 'a'.*at least 2 training samples with the modality, got 1"):
         expert.fit(train[:1], None, trainer)
     expert.fit(train[:2], None, trainer)
     assert trainer.predict(expert, train).output.isfinite().all()
