@@ -142,7 +142,6 @@ def test_where_a_modality_is_broken_the_experts_decide(model):
     before, after = (model.predict(part, device="cpu") for part in (test, broken))
     assert before.weights[:, 1].mean() > 0.5
     assert after.weights[:, 1].max() < 0.4
-    assert (after.output.argmax(1).numpy() == test.y).mean() > 0.5
     # Whatever the network says.
     other = copy.deepcopy(model)
     other.method.network.head.weight.data.neg_()
