@@ -32,16 +32,16 @@ from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_seeds import reason_on_host
 from consilience.training.stacked_training import ACCEPTED, Stack, evaluate
-from consilience.training.trainer import Trainer, split_folds
+from consilience.training.trainer import Trainer, check_set, split_folds
 from consilience.training.training_log import Log, check_weights, diverged, mean_without_worst
-from consilience.training.training_settings import STEPS, ResolvedSettings, resolve, steps_per_epoch
+from consilience.training.training_settings import STEPS, ResolvedSettings, default_batch, resolve, steps_per_epoch
 
 # With patience "auto" training stops when the lowest loss lies so many times as many steps back as it took to reach it,
 # and so many more; chosen on the training rows of ten sets (docs/defaults.md).
 _LONGER, _MORE_STEPS = 0.6, 100
 # What the settings are where the user leaves them open: averaged weights of a fast training are as good as those of a
 # slow one, in less than half the steps. The learning rate is for the optimizers of the family of Adam.
-_BATCH, _RATE, _AVERAGE = 32, 3e-3, 0.99
+_SMALLEST_BATCH, _RATE, _AVERAGE = 32, 3e-3, 0.99
 _FAST = ("adam", "adamw")
 # The losses are looked at about twice an epoch, but neither more often nor more seldom than so many steps.
 _SELDOM, _OFTEN = 50, 10
@@ -55,7 +55,7 @@ class CrossFit:
         held_out: What the model of each sample's fold, which did not learn from it, returns for it: `[n, output]`.
         methods: The models of the folds.
         fold_of: Each sample's fold `[n]`.
-        loss: Mean loss of the held-out samples.
+        loss: Mean loss of the held-out samples, NaN where it was not measured.
     """
 
     held_out: Tensor
@@ -84,7 +84,11 @@ def cross_fit_in_lockstep(
 
     Raises:
         UnsupportedError: If these models cannot be trained as a stack, with the reason.
+        InputError: If there are fewer samples than folds.
     """
+    if trainer.interrupted:
+        return None
+    check_set("training", train)
     if reason := reason_alone(method, train, trainer):
         raise UnsupportedError(f"cross-fitting {type(method).__name__} in lockstep: {reason}")
     assert trainer.preparation is not None
@@ -94,7 +98,7 @@ def cross_fit_in_lockstep(
         with seeded(trainer.seed * folds + fold):
             methods.append(make())
     device = resolve_device(trainer.device)
-    settings = resolve(_filled_in(trainer), len(train))
+    settings = resolve(_filled_in(trainer, len(train)), len(train))
     with training_context(settings, device, trainer.seed):
         run = _Lockstep([*methods, method], train, trainer, settings, fold_of, device)
         try:
@@ -115,12 +119,38 @@ def cross_fit_in_lockstep(
     return CrossFit(run.held_out, methods, fold_of, run.best)
 
 
-def _filled_in(trainer: Trainer) -> Trainer:
+def cross_fit_as_in(
+    log: Log, make: Callable[[], Method], train: Samples, trainer: Trainer, folds: int
+) -> CrossFit | None:
+    """Train a copy for each fold on the other folds, one after another, as a model of all samples was trained.
+
+    Args:
+        log: Of that training; each copy is trained until its best epoch.
+        make: Builds an untrained copy.
+        train: Training samples.
+        trainer: How to train.
+        folds: Number of folds.
+
+    Returns:
+        The copies and their held-out outputs; None if Ctrl-C ended this or that training.
+    """
+    if trainer.interrupted:
+        return None
+    try:
+        held_out, copies, fold_of = trainer.as_in(log, len(train)).cross_fit(make, train, folds)
+    except KeyboardInterrupt:
+        if trainer.on_interrupt == "raise":
+            raise
+        return None
+    return CrossFit(held_out.output, copies, fold_of, math.nan)
+
+
+def _filled_in(trainer: Trainer, samples: int) -> Trainer:
     """The trainer with the settings that lockstep has of its own where they are open."""
     open_rate = trainer.lr is None and trainer.optimizer in _FAST
     return replace(
         trainer,
-        batch_size=trainer.batch_size or _BATCH,
+        batch_size=trainer.batch_size or default_batch(samples, _SMALLEST_BATCH),
         lr=_RATE if open_rate else trainer.lr,
         average=_AVERAGE if open_rate and trainer.average is None else trainer.average,
     )
@@ -172,18 +202,21 @@ class _Lockstep:
         device: torch.device,
     ):
         assert trainer.preparation is not None
-        self.trainer, self.settings, self.device, self.fold_of = trainer, settings, device, fold_of
+        self.trainer, self.settings = trainer, settings
         self.method, self.folds, self.samples = methods[-1], len(methods) - 1, len(train)
         reads = _reads(self.method)
         batch = trainer.preparation.batch(train.only([name for name in train.names if name in reads])).to(device)
         self.data = _repeat(batch, reads, len(methods))
-        there = np.stack([train.present_in(name) for name in reads if name in train.names], axis=1).any(axis=1)
-        usable = there if train.weight is None else there & (train.weight > 0)
-        self.counted = torch.from_numpy(usable if usable.any() else np.ones(self.samples, dtype=bool)).to(device)
-        rows = np.flatnonzero(self.counted.cpu().numpy())
+        there = train.present_among(reads).any(axis=1)
+        weight = np.ones(self.samples) if train.weight is None else train.weight
+        if (there & (weight > 0)).any():  # else no sample has what is read
+            weight = weight * there
+        self.weight = torch.from_numpy(weight)
+        rows = np.flatnonzero(weight)
         self.rows = [rows[fold_of[rows] != fold] for fold in range(self.folds)] + [rows]
         self.rows = [own if len(own) else rows for own in self.rows]  # a fold may hold all samples with the modality
-        self.held = [torch.from_numpy(np.flatnonzero(fold_of == fold)) for fold in range(self.folds)]
+        self.held = [np.flatnonzero(fold_of == fold) for fold in range(self.folds)]
+        self.judged = _held_out(self.data, self.held)
         self.batch_size = min(settings.batch_size, *(len(own) for own in self.rows))
         self.in_epoch = steps_per_epoch(len(rows), self.batch_size)
         augmenter = StackedAugmenter.of(
@@ -200,9 +233,9 @@ class _Lockstep:
     def train(self) -> bool:
         """Train until the pooled loss has not fallen for long enough; return whether it was not interrupted."""
         settings, started = self.settings, time.perf_counter()
-        budget = settings.epochs * self.in_epoch if self.trainer.steps is None else self.trainer.steps
-        if self.trainer.epochs is None and self.trainer.steps is None:
-            budget = STEPS
+        budget = self.trainer.steps or STEPS
+        if self.trainer.epochs is not None:
+            budget = self.trainer.epochs * self.in_epoch
         every = min(max(self.in_epoch // 2, _OFTEN), _SELDOM, budget)
         rate = LearningRate.of(settings, math.ceil(budget / self.in_epoch), self.in_epoch)
         batches = [_batches(rows, self.batch_size, self.trainer.seed, trial) for trial, rows in enumerate(self.rows)]
@@ -249,23 +282,18 @@ class _Lockstep:
         """Return the pooled loss of all held-out samples; keep weights and outputs if it is the lowest so far."""
         weights = self.stack.averaged()
         own = {name: weight[: self.folds] for name, weight in weights.items()}
-        widest = max(map(len, self.held))
-        rows = torch.stack([torch.cat([held, held.new_zeros(widest - len(held))]) for held in self.held])
-        data = self.data.only(torch.arange(self.folds)).rows(rows.to(self.device))
-        pieces = evaluate(self.method, own, data, _loss_and_output, self.settings.precision)
-        losses, outputs = (torch.cat(parts, dim=1).float() for parts in zip(*pieces))
+        pieces = evaluate(self.method, own, self.judged, _loss_and_output, self.settings.precision)
+        losses, outputs = (torch.cat(parts, dim=1).float().cpu() for parts in zip(*pieces))
         pooled, output = losses.new_zeros(self.samples), outputs.new_zeros(self.samples, outputs.shape[2])
         for fold, held in enumerate(self.held):
-            place = held.to(self.device)
-            pooled[place], output[place] = losses[fold, : len(held)], outputs[fold, : len(held)]
-        weight = (torch.ones_like(pooled) if self.data.weight is None else self.data.weight[0]) * self.counted
-        loss = mean_without_worst(pooled.double().cpu(), weight.double().cpu(), self.method.ignored_worst)
+            pooled[held], output[held] = losses[fold, : len(held)], outputs[fold, : len(held)]
+        loss = mean_without_worst(pooled.double(), self.weight.double(), self.method.ignored_worst)
         if not math.isfinite(loss):
             raise diverged(type(self.method).__name__, "validation_loss", loss, self.settings.lr, epoch=block)
         if loss < self.best:
             self.best, self.best_step = loss, step
             self.best_weights = {name: weight.detach().clone() for name, weight in weights.items()}
-            self.held_out = output.cpu()
+            self.held_out = output
             self.log.best_epoch, self.log.best_step = block, step
         return loss
 
@@ -321,6 +349,15 @@ def _repeat(batch: Batch, names: Sequence[str], trials: int) -> Trials:
         present=None if bool(present.all()) else repeated(present),
         weight=weight,
     )
+
+
+def _held_out(data: Trials, held: Sequence[np.ndarray]) -> Trials:
+    """Each fold's held-out samples as a trial, whose values stay where they are; short folds are filled up."""
+    widest = max(map(len, held))
+    rows = torch.from_numpy(np.stack([np.pad(own, (0, widest - len(own))) for own in held])).to(data.y.device)
+    some = data.only(torch.arange(len(held)))
+    picked = replace(some, values={}).rows(rows)
+    return replace(picked, values=some.values, places=dict.fromkeys(some.values, rows), complete=some.complete)
 
 
 def _batches(rows: np.ndarray, size: int, seed: int, trial: int) -> Iterator[np.ndarray]:

@@ -199,10 +199,15 @@ def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: 
         return Log(interrupted=True, seconds=time.monotonic() - started)
     device = resolve_device(trainer.device)
     module.to(device)
-    learned = validate(module, module, trainer.loader(train, device), trainer.evaluation_batch)
-    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "steps": 1, "task": learned["validation_loss"]}
+
+    def figures(samples: Samples) -> dict[str, float]:
+        # In the module's own type: what is learned at once is not in 16 bits, though the trainer's networks may be.
+        loader = BatchLoader(samples, trainer._prepared(), device, trainer.resident, input_type(module))
+        return validate(module, module, loader, trainer.evaluation_batch)
+
+    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "steps": 1, "task": figures(train)["validation_loss"]}
     if validation is not None:
-        row |= validate(module, module, trainer.loader(validation, device), trainer.evaluation_batch)
+        row |= figures(validation)
     seconds = time.monotonic() - started
     return Log([{**row, "seconds": seconds}], best_epoch=None, finished=True, seconds=seconds)
 

@@ -195,14 +195,14 @@ def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
     return ResolvedSettings(**{**chosen, "steps": None})
 
 
-def default_batch(samples: int) -> int:
+def default_batch(samples: int, smallest: int = SMALLEST_BATCH) -> int:
     """Return the samples per batch that follow the number of training samples; the nearest power is by logarithms.
 
     >>> [default_batch(samples) for samples in (100, 1000, 10_000, 100_000)]
     [64, 64, 128, 256]
     """
     nearest = 2 ** round(math.log2(max(1.0, samples * BATCH_SHARE)))
-    return min(max(nearest, SMALLEST_BATCH), LARGEST_BATCH)
+    return min(max(nearest, smallest), LARGEST_BATCH)
 
 
 def steps_per_epoch(samples: int, batch_size: int, accumulate: int = 1) -> int:

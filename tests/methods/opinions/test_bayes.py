@@ -1,6 +1,7 @@
 """The method `bayes`: experts as if trained alone, and a rule learned from opinions on samples they had not seen."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from consilience.bayes.bayes_rule import BayesRule
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.methods import Spec, Step
+from consilience.methods.opinions import unimodal
 from consilience.methods.opinions.bayes import Bayes
 from consilience.methods.opinions.unimodal import Unimodal
 from consilience.training import Model, Trainer
@@ -87,7 +89,7 @@ def test_experts_are_those_trained_alone(models):
     alone = Unimodal(spec, "b")
     alone.load_state_dict(start.experts["b"].state_dict())
     train = samples_of()
-    trainer(preparation=model.preparation).run(alone, train)
+    alone.cross_fit(partial(Unimodal, spec, "b"), train, None, trainer(preparation=model.preparation), start.folds)
     for name, value in alone.state_dict().items():
         assert torch.equal(model.method.experts["b"].state_dict()[name], value)
 
@@ -131,6 +133,8 @@ def test_an_interruption_leaves_the_theorem(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
+    # An expert that cannot be stacked is trained first, then its copies.
+    monkeypatch.setattr(unimodal, "reason_alone", lambda *_: "a reason")
     monkeypatch.setattr(Trainer, "cross_fit", interrupted)
     model = Model.fit("bayes", samples_of(60), trainer=trainer(epochs=1))
     assert model.method.rule.alpha == 0

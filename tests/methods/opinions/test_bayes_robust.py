@@ -11,6 +11,7 @@ from consilience.core.samples import Modality
 from consilience.corruption import Corruptor
 from consilience.data import load_data
 from consilience.methods import Spec
+from consilience.methods.opinions import unimodal
 from consilience.methods.opinions.bayes_robust import Alarm, BayesRobust
 from consilience.methods.opinions.modality_views import view, view_size
 from consilience.training import Model, Trainer, load_model
@@ -115,13 +116,18 @@ def loss(model, samples):
 
 def test_experts_of_vectors_are_trained_with_noise_unless_told_otherwise(monkeypatch, digits):
     seen = []
-    run = Trainer.run
-    monkeypatch.setattr(Trainer, "run", lambda self, *rest: seen.append(self.augment) or run(self, *rest))
+    train = unimodal.cross_fit_in_lockstep
+
+    def watch(method, make, samples, trainer, folds):
+        seen.append(trainer.augment)
+        return train(method, make, samples, trainer, folds)
+
+    monkeypatch.setattr(unimodal, "cross_fit_in_lockstep", watch)
     for settings, own in (({}, None), ({"noise": 0.0}, None), ({}, "gaussian:0..2")):
         fitting = trainer(epochs=1, augment=own)
         Model.fit("bayes-robust", digits.train[:60], settings={"folds": 2, **settings}, trainer=fitting)
     expected = dict.fromkeys(digits.train.names, "gaussian:0..0.5")
-    assert seen == [expected] * 12 + [None] * 12 + ["gaussian:0..2"] * 12
+    assert seen == [expected] * 4 + [None] * 4 + ["gaussian:0..2"] * 4
 
 
 def test_a_misspelt_fault_is_refused():
@@ -208,6 +214,7 @@ def test_an_interruption_in_cross_fitting_keeps_the_experts(monkeypatch, digits)
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(unimodal, "reason_alone", lambda *_: "a reason")
     monkeypatch.setattr(Trainer, "cross_fit", interrupt)
     model = Model.fit("bayes-robust", digits.train[:100], trainer=trainer(epochs=1))
     assert model.predict(digits.test, device="cpu").output.isfinite().all()

@@ -231,7 +231,7 @@ def test_methods_that_need_features_refuse_trees():
     message = (
         r"method 'concat' cannot be used here: the encoder 'trees' of modality 'audio' gives an opinion and no "
         r"features to train through. Methods with separate experts take it: "
-        r"bayes, bayes-robust, best-unimodal, unimodal:NAME"
+        r"auto, bayes, bayes-robust, best-unimodal, unimodal:NAME"
     )
     with pytest.raises(UnsupportedError, match=message):
         methods.build("concat", spec)

@@ -18,14 +18,14 @@ from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeFloat, Rate
 from consilience.corruption.random_faults import FAULTS
-from consilience.methods import Method, Spec, register
+from consilience.methods import Method, Prediction, Spec, Step, register
 from consilience.methods.fusion.early import Early
 from consilience.methods.opinions.bayes import Folds
 from consilience.methods.opinions.bayes_robust import BayesRobust
 from consilience.methods.opinions.held_out_opinions import HeldOut
 from consilience.methods.opinions.pooled_expert import PooledExpert, fit_pool
 from consilience.training import Trainer
-from consilience.training.lockstep import CrossFit, cross_fit_in_lockstep, reason_alone
+from consilience.training.lockstep import CrossFit, cross_fit_as_in, cross_fit_in_lockstep, reason_alone
 
 # The network over all modalities, chosen with the encoder `auto` (docs/defaults.md).
 _NETWORK = {"name": "mlp", "hidden": [256], "dropout": 0.3}
@@ -116,7 +116,9 @@ class AutoFusion(BayesRobust):
             alone = replace(trainer, modality_dropout=trainer.modality_dropout or self.hidden)
             if reason_alone(self.network, train, alone) is None:
                 self._fitted = cross_fit_in_lockstep(self.network, self._build_network, train, alone, self.folds)
-            trainer.logs[:] = alone.logs
+            else:
+                log = alone.run(self.network, train, validation)
+                self._fitted = cross_fit_as_in(log, self._build_network, train, alone, self.folds)
         super().fit(train, validation, trainer)
 
     def forget_held_out(self) -> None:
@@ -126,6 +128,14 @@ class AutoFusion(BayesRobust):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_fitted": None}
+
+    def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
+        """Each expert's own loss, and that of the network, for a training loop of the user's."""
+        losses = super().objective(prediction, batch, step)
+        if self.network is None:
+            return losses
+        own = self.network.objective(self.network(batch), batch, step)
+        return losses | {f"network {name}": loss for name, loss in own.items()}
 
     def leaderboard(self) -> list[Member]:
         """Return every member with its loss on held-out samples and its weight."""
@@ -188,8 +198,9 @@ class AutoFusion(BayesRobust):
                     self._network_held_out([part], trainer, fold_of).numpy(),
                 ]
             )
-            whole = mask.all(axis=1)
-            chosen = whole if part is samples and whole.any() else np.ones(len(y), dtype=bool)
+            chosen = mask.all(axis=1) == (part is samples)
+            if not chosen.any():  # as where every sample lacks a modality
+                chosen = np.ones(len(y), dtype=bool)
             weights.append(fit_pool(pair[:, chosen], y[chosen], weight[chosen]))
             losses = losses or [_log_loss(each[chosen], y[chosen], weight[chosen]) for each in pair]
         self.pool.learn(weights=np.stack(weights), losses=np.array(losses))

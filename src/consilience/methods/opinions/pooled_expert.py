@@ -6,6 +6,7 @@ pool weighs their log-probabilities by what held-out samples say; on ten sets it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,10 +18,12 @@ from torch.nn import functional
 
 from consilience.bayes.learned_buffers import Learned
 from consilience.core.batches import Batch
+from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
 from consilience.encoders import Auto, Encoder, EncoderChoice, build_encoder
 from consilience.methods import Method, PerModality, Prediction, Spec
+from consilience.methods.opinions.linear_expert import held_out_loss, solving_seconds
 from consilience.methods.opinions.tree_expert import training_seconds
 from consilience.methods.opinions.unimodal import Unimodal
 from consilience.training import Trainer
@@ -32,8 +35,8 @@ from consilience.training.lockstep import CrossFit
 _RIDGE = 3.0
 _MOST_WEIGHT = 3.0
 _FOLDS = 5
-# A member that would take longer is left out: rows × features × classes of a logistic regression, seconds of trees.
-_LARGEST_REGRESSION, _LONGEST_TREES = 2e8, 20.0
+# A member that would take more seconds is left out.
+_LONGEST = 20.0
 
 
 class Pool(Learned):
@@ -64,7 +67,7 @@ def fit_pool(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray, ridge: float 
         log_p: Log-probabilities `[member, n, class]`.
         y: Class indices `[n]`.
         weight: Sample weights `[n]`.
-        ridge: Strength of the pull towards equal weights, in samples.
+        ridge: Strength of the pull towards equal weights, in samples of positive weight.
 
     Returns:
         The weights `[member]`.
@@ -77,7 +80,7 @@ def fit_pool(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray, ridge: float 
 
     members, n, _ = log_p.shape
     equal = np.full(members, 1 / members)
-    share, rows = weight / weight.sum(), np.arange(n)
+    share, rows, pull = weight / weight.sum(), np.arange(n), ridge / np.count_nonzero(weight)
     own = log_p[:, rows, y]
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
@@ -89,7 +92,7 @@ def fit_pool(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray, ridge: float 
         losses = np.log(total[:, 0]) - logits[rows, y]
         gradient = (share * (np.einsum("nc,knc->kn", p, log_p) - own)).sum(axis=1)
         away = weights - equal
-        return float(share @ losses + ridge / n * away @ away), gradient + 2 * ridge / n * away
+        return float(share @ losses + pull * away @ away), gradient + 2 * pull * away
 
     found = minimize(loss, equal, jac=True, bounds=[(0, _MOST_WEIGHT)] * members, method="L-BFGS-B")
     return np.asarray(found.x)
@@ -131,19 +134,25 @@ class PooledExpert(Unimodal):
 
     def forward(self, batch: Batch) -> Prediction:
         """The pooled opinion, and the features of the network."""
-        used = (self.pool.weights > 0).tolist()
-        network = self.members["network"](batch)
+        network = self.members["network"](batch)  # asked in any case, for its features
         log_p: list[Tensor | None] = []
-        for counts, (name, member) in zip(used, self.members.items()):
-            made = network if name == "network" else member(batch) if counts else None
-            log_p.append(None if made is None or not counts else functional.log_softmax(made.output, dim=1))
+        for weight, (name, member) in zip(self.pool.weights.tolist(), self.members.items()):
+            made = network if name == "network" else member(batch) if weight > 0 else None
+            log_p.append(None if made is None else functional.log_softmax(made.output, dim=1))
         return Prediction(self.pool(log_p), features=network.features, joint=network.joint)
 
     def learn_at_once(self, train: Samples, trainer: Trainer) -> None:
         """Cross-fit the members, since their weights need held-out samples."""
         make = partial(PooledExpert, self.spec, self.modality)
+        if len(train) < 2:
+            raise InputError(
+                f"encoder 'auto' of modality {self.modality!r}: the members of the expert are weighed by held-out "
+                f"samples, which takes at least 2 training samples with the modality, got {len(train)}"
+            )
+        folds = min(_FOLDS, len(train))
         alone = replace(trainer, logs=[], refit_steps=None)  # steps of a refit are for the runs of its own log
-        self.cross_fit(make, train, None, alone, min(_FOLDS, len(train)))
+        if self.cross_fit(make, train, None, alone, folds) is None:
+            raise KeyboardInterrupt(f"the cross-fitting of modality {self.modality!r} was interrupted")
 
     def cross_fit(
         self, make: Callable[[], Method], train: Samples, validation: Samples | None, trainer: Trainer, folds: int
@@ -151,7 +160,7 @@ class PooledExpert(Unimodal):
         """Cross-fit every member on the same folds, and fit the weights of the pool."""
         fitted: dict[str, CrossFit] = {}
         for name, member in self.members.items():
-            if self._too_large(name, len(train), folds):
+            if (folds + 1) * self._seconds(name, len(train)) > _LONGEST:
                 continue
             found = member.cross_fit(_member_of(make, name), train, validation, trainer, folds)
             if found is None:
@@ -166,7 +175,7 @@ class PooledExpert(Unimodal):
         places = [self.members.names.index(name) for name in names]
         whole, losses = np.zeros(len(self.members)), np.full(len(self.members), np.nan)
         whole[places] = weights
-        losses[places] = [_mean_loss(own, train, self) for own in log_p]
+        losses[places] = [held_out_loss(self, own, train) for own in log_p]
         self.pool.learn(weights=whole, losses=losses)
         experts = []
         for fold in range(folds):
@@ -178,7 +187,7 @@ class PooledExpert(Unimodal):
             expert.pool.learn(weights=whole)
             experts.append(expert.eval())
         pooled = torch.tensordot(torch.from_numpy(weights), log_p, dims=1).log_softmax(dim=1)
-        return CrossFit(pooled.float(), experts, first.fold_of, _mean_loss(pooled, train, self))
+        return CrossFit(pooled.float(), experts, first.fold_of, held_out_loss(self, pooled, train))
 
     def _fit_weights(
         self,
@@ -192,24 +201,24 @@ class PooledExpert(Unimodal):
         assert trainer.preparation is not None
         assert train.y is not None
         y, weight = self.task.encode(train.y), np.ones(len(train)) if train.weight is None else train.weight
-        weight = weight * train.present_in(self.modality)
-        copies = [log_p]
-        loader = BatchLoader(train, trainer.preparation, torch.device("cpu"), resident=True)
-        augmenter = Augmenter.of(trainer.augment, loader, self.modality)
-        if augmenter is not None:
-            assert loader.everything is not None
-            noisy = augmenter.in_epoch(trainer.seed)(loader.everything)
-            copies.append(torch.stack([_held_out_by(own, noisy, fold_of) for own in methods.values()]))
-        if not weight.sum() > 0:
+        copies, counted = [log_p.numpy()], [weight * train.present_among([self.modality])[:, 0]]
+        if trainer.augment is not None:
+            dtype = torch.float64 if trainer.precision == "64" else None
+            loader = BatchLoader(train, trainer.preparation, torch.device("cpu"), resident=True, dtype=dtype)
+            augmenter = Augmenter.of(trainer.augment, loader, self.modality)
+            if augmenter is not None:
+                assert loader.everything is not None
+                noisy = augmenter.in_epoch(trainer.seed)(loader.everything)
+                copies.append(np.stack([_held_out_by(own, noisy, fold_of) for own in methods.values()]))
+                counted.append(weight * noisy.present_in(self.modality).numpy())
+        if not sum(map(np.sum, counted)) > 0:
             return np.full(len(log_p), 1 / len(log_p))
-        repeated = np.concatenate([part.numpy() for part in copies], axis=1)
-        return fit_pool(repeated, np.tile(y, len(copies)), np.tile(weight, len(copies)))
+        return fit_pool(np.concatenate(copies, axis=1), np.tile(y, len(copies)), np.concatenate(counted))
 
-    def _too_large(self, name: str, rows: int, folds: int) -> bool:
-        features, classes = int(np.prod(self.modalities[self.modality].shape)), self.task.outputs
-        if name == "linear":
-            return rows * features * classes > _LARGEST_REGRESSION
-        return name == "trees" and (folds + 1) * training_seconds("extra", rows, features, classes) > _LONGEST_TREES
+    def _seconds(self, name: str, rows: int) -> float:
+        """About how long a member learns from so many samples; the network has a budget in steps and always does."""
+        sizes = rows, math.prod(self.modalities[self.modality].shape), self.task.outputs
+        return {"network": 0.0, "linear": solving_seconds(*sizes), "trees": training_seconds("extra", *sizes)}[name]
 
 
 def _member_of(make: Callable[[], Method], name: str) -> Callable[[], Method]:
@@ -224,20 +233,11 @@ def _member_of(make: Callable[[], Method], name: str) -> Callable[[], Method]:
 
 
 @torch.no_grad()
-def _held_out_by(methods: Sequence[Method], batch: Batch, fold_of: np.ndarray) -> Tensor:
+def _held_out_by(methods: Sequence[Method], batch: Batch, fold_of: np.ndarray) -> np.ndarray:
     """Log-probabilities `[n, class]` of every sample of a batch by the model of its fold."""
     parts, places = [], []
     for fold, method in enumerate(methods):
         rows = torch.from_numpy(np.flatnonzero(fold_of == fold))
         parts.append(method.cpu()(batch.select(rows)).output.double().log_softmax(dim=1))
         places.append(rows)
-    return torch.cat(parts)[torch.cat(places).argsort()]
-
-
-def _mean_loss(log_p: Tensor, train: Samples, expert: Unimodal) -> float:
-    assert train.y is not None
-    y = torch.from_numpy(expert.task.encode(train.y))
-    weight = torch.ones(len(y)) if train.weight is None else torch.from_numpy(train.weight)
-    counted = weight * torch.from_numpy(train.present_in(expert.modality))
-    losses = -log_p.gather(1, y[:, None])[:, 0]
-    return float((losses * counted).sum() / counted.sum().clamp(min=1e-12))
+    return torch.cat(parts)[torch.cat(places).argsort()].numpy()

@@ -30,7 +30,7 @@ from consilience.methods import (
     weighted_mean,
 )
 from consilience.training import Log, Trainer
-from consilience.training.lockstep import CrossFit, cross_fit_in_lockstep, reason_alone
+from consilience.training.lockstep import CrossFit, cross_fit_as_in, cross_fit_in_lockstep, reason_alone
 from consilience.training.trainer import split_folds
 
 _RANKING_FOLDS = 5  # of a refit, one of which ranks the experts
@@ -111,16 +111,7 @@ class Unimodal(Method):
         """
         if reason_alone(self, train, trainer) is None:
             return cross_fit_in_lockstep(self, make, train, trainer, folds)
-        log = self.run(train, validation, trainer)
-        if trainer.interrupted:
-            return None
-        try:
-            held_out, copies, fold_of = trainer.as_in(log, len(train)).cross_fit(make, train, folds)
-        except KeyboardInterrupt:
-            if trainer.on_interrupt == "raise":
-                raise
-            return None
-        return CrossFit(held_out.output, copies, fold_of, math.nan)
+        return cross_fit_as_in(self.run(train, validation, trainer), make, train, trainer, folds)
 
     @classmethod
     def arguments(cls, modalities: Iterable[str]) -> list[str]:
@@ -236,14 +227,8 @@ def samples_with(samples: Samples, modality: str) -> Samples | None:
 
 def _expert_class(kind: str) -> type[Unimodal]:
     """The class of an expert that is not a network; their files import this one."""
-    if kind == "trees":
-        from consilience.methods.opinions.tree_expert import TreeExpert
-
-        return TreeExpert
-    if kind == "linear":
-        from consilience.methods.opinions.linear_expert import LinearExpert
-
-        return LinearExpert
+    from consilience.methods.opinions.linear_expert import LinearExpert
     from consilience.methods.opinions.pooled_expert import PooledExpert
+    from consilience.methods.opinions.tree_expert import TreeExpert
 
-    return PooledExpert
+    return {"trees": TreeExpert, "linear": LinearExpert, "pool": PooledExpert}[kind]
