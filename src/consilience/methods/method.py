@@ -67,6 +67,8 @@ class Method(DeclaredSettings, nn.Module):
         needs_targets: Whether it cannot be trained without y.
         takes_trees: Whether it has experts that are trained one by one, which may be decision trees.
         trains_by_gradients: Whether the training loop trains it. If not, `learn_at_once` does.
+        cross_entropy_alone: Whether its objective for a classification is the cross-entropy of one perceptron, whose
+            input `stacked_input` returns.
         ignored_worst: Share of the validation samples, at most 0.05, whose large losses early stopping ignores.
         keeps_history: Whether `objective` uses `step.history`, which needs opinions.
         logs_shares: Whether `objective` leaves shares for the training log in `prediction.extra["shares"]`.
@@ -85,6 +87,7 @@ class Method(DeclaredSettings, nn.Module):
     needs_targets: ClassVar[bool] = True
     takes_trees: ClassVar[bool] = False
     trains_by_gradients: ClassVar[bool] = True
+    cross_entropy_alone: ClassVar[bool] = False
     ignored_worst: ClassVar[float] = 0.0
     weights_are_reliabilities: ClassVar[bool] = False
     keeps_history: bool = False
@@ -117,6 +120,14 @@ class Method(DeclaredSettings, nn.Module):
     def needs_validation(self, train: Samples, trainer: Trainer) -> bool:
         """Return whether training on these samples is stopped by validation samples, if there are any."""
         return True
+
+    def stacked_input(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return what the perceptron reads `[trial, batch, feature]`, if it is all there is (`cross_entropy_alone`)."""
+        raise NotImplementedError
+
+    def stacked_presence(self, present: Tensor | None) -> Tensor | None:
+        """Return which samples `[trial, batch]` its objective counts, from `[trial, batch, modality]`; None: all."""
+        return None
 
     def learn_at_once(self, train: Samples, trainer: Trainer) -> None:
         """Learn from samples without the training loop, for a method that does not train by gradients."""

@@ -30,6 +30,7 @@ from consilience.training.devices import epoch_seed, resolve_device, training_co
 from consilience.training.optimizers import LearningRate
 from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials
+from consilience.training.stacked_mlp import batched_objective
 from consilience.training.stacked_seeds import reason_on_host
 from consilience.training.stacked_training import ACCEPTED, Stack, evaluate
 from consilience.training.trainer import Trainer, check_set, split_folds
@@ -39,6 +40,8 @@ from consilience.training.training_settings import STEPS, ResolvedSettings, defa
 # With patience "auto" training stops when the lowest loss lies so many times as many steps back as it took to reach it,
 # and so many more; chosen on the training rows of ten sets (docs/defaults.md).
 _LONGER, _MORE_STEPS = 0.6, 100
+# A loss that falls by less than this share does not count there: some fall a little for thousands of steps.
+_WORTHWHILE = 0.005
 # What the settings are where the user leaves them open: averaged weights of a fast training are as good as those of a
 # slow one, in less than half the steps. The learning rate is for the optimizers of the family of Adam.
 _SMALLEST_BATCH, _RATE, _AVERAGE = 32, 3e-3, 0.99
@@ -226,7 +229,10 @@ class _Lockstep:
             augmenter = StackedAugmenter({name: plan for name, plan in augmenter.plans.items() if name in reads})
         self.stack = Stack(methods, self.data, self.data, settings, augmenter)
         share_dropout(self.stack.method, trainer.seed)
+        if settings.precision == "32":
+            self.stack.objective = batched_objective(self.stack.method)
         self.log, self.best, self.best_step = Log(), math.inf, 0
+        self.clearly_best, self.clear_step = math.inf, 0  # of the last fall that was worthwhile
         self.best_weights = {name: weight.detach().clone() for name, weight in self.stack.weights.items()}
         self.held_out = torch.zeros(0)
 
@@ -290,6 +296,8 @@ class _Lockstep:
         loss = mean_without_worst(pooled.double(), self.weight.double(), self.method.ignored_worst)
         if not math.isfinite(loss):
             raise diverged(type(self.method).__name__, "validation_loss", loss, self.settings.lr, epoch=block)
+        if loss < self.clearly_best * (1 - _WORTHWHILE):
+            self.clearly_best, self.clear_step = loss, step
         if loss < self.best:
             self.best, self.best_step = loss, step
             self.best_weights = {name: weight.detach().clone() for name, weight in weights.items()}
@@ -302,7 +310,7 @@ class _Lockstep:
         if self.trainer.patience is None:
             return False
         if self.trainer.patience == "auto":
-            return step >= max(self.settings.least_steps, (1 + _LONGER) * self.best_step + _MORE_STEPS)
+            return step >= max(self.settings.least_steps, (1 + _LONGER) * self.clear_step + _MORE_STEPS)
         waited = step - self.best_step
         return step >= self.settings.least_steps and waited >= self.trainer.patience * self.in_epoch
 

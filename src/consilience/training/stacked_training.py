@@ -34,6 +34,7 @@ from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
 from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
+from consilience.training.stacked_mlp import Objective
 from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
 from consilience.training.training_settings import ResolvedSettings, TrainingSettings, resolve, steps_per_epoch
 from consilience.training.weight_averaging import update_means
@@ -195,6 +196,7 @@ class Stack:
         augmenter: StackedAugmenter | None = None,
     ):
         device = train.y.device
+        self.objective: Objective | None = None  # a faster way to the objective than `torch.func`, if there is one
         self.train, self.validation, self.settings, self.augmenter = train, validation, settings, augmenter
         self.method = copy.deepcopy(methods[0]).to(device).train()
         learned, buffers = stack_module_state(list(methods))
@@ -235,13 +237,7 @@ class Stack:
                 batch = batch.hiding(lambda present: hide_some(present, settings.modality_dropout))
             if rate.moves:
                 rate.set(self.optimizer)
-            losses = _ask(
-                self.method,
-                lambda method, *rest: method.objective(*rest, step),
-                self.weights,
-                batch,
-                settings.precision,
-            )
+            losses = self._losses(batch, step)
             total = torch.stack(list(losses.values()))
             # No weight is in the losses of two trials.
             (total if isinstance(plan.share, float) and plan.share == 1 else total * plan.share).sum().backward()
@@ -251,6 +247,13 @@ class Stack:
             terms = {name: terms.get(name, 0) + plan.of_epoch * value.detach() for name, value in losses.items()}
         rate.step += by_epoch
         return terms
+
+    def _losses(self, batch: Trials, step: Step) -> dict[str, Tensor]:
+        """The terms of every trial's objective, `[trial]`."""
+        if self.objective is not None:
+            return self.objective(self.weights, batch)
+        asking: Ask = lambda method, *rest: method.objective(*rest, step)  # noqa: E731
+        return _ask(self.method, asking, self.weights, batch, self.settings.precision)
 
     def _step(self) -> None:
         if self.settings.clip is not None:

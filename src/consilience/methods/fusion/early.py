@@ -32,6 +32,7 @@ class Early(Method):
     """
 
     reads = ("vector", "image", "sequence")
+    cross_entropy_alone = True
 
     def __init__(self, spec: Spec, *, encoder: EncoderChoice = None):
         super().__init__(spec)
@@ -53,6 +54,10 @@ class Early(Method):
             return dict(settings)
         name = self.joined.name
         return {**settings, "encoder": describe_encoders({name: chosen}, self)[name]}
+
+    def stacked_input(self, values: Mapping[str, Tensor]) -> Tensor:
+        """The modalities side by side."""
+        return torch.cat([values[name].flatten(2) for name in self.modalities], dim=2)
 
     def forward(self, batch: Batch) -> Prediction:
         """Join the inputs, encode once, apply the head."""

@@ -31,6 +31,8 @@ from consilience.training.augment_batch import Augmenter
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.lockstep import CrossFit
 
+# Fewer than an expert of trees alone has: the pool needs them less.
+_TREES = 100
 # How many samples the pull of the weights towards equal ones is worth.
 _RIDGE = 3.0
 _MOST_WEIGHT = 3.0
@@ -117,7 +119,7 @@ class PooledExpert(Unimodal):
         choices: Mapping[str, EncoderChoice] = {
             "network": {"name": "mlp", "hidden": list(auto.hidden), "dropout": auto.dropout},
             "linear": "linear",
-            "trees": "trees",
+            "trees": {"name": "trees", "trees": _TREES},
         }
         self.members = PerModality(
             {

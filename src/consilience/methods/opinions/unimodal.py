@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -49,6 +49,7 @@ class Unimodal(Method):
     """
 
     takes_trees = True
+    cross_entropy_alone = True
 
     def __new__(cls, spec: Spec | None = None, modality: str = "") -> Unimodal:
         """Choose the class of the expert by the modality's encoder; without arguments, as in copying, this one."""
@@ -80,6 +81,14 @@ class Unimodal(Method):
         """The task's loss on the samples that have the modality."""
         losses = task_losses(self.task, prediction.output, batch) * batch.present_in(self.modality)
         return {"task": weighted_mean(losses, batch.weight)}
+
+    def stacked_input(self, values: Mapping[str, Tensor]) -> Tensor:
+        """The one modality."""
+        return values[self.modality].flatten(2)
+
+    def stacked_presence(self, present: Tensor | None) -> Tensor | None:
+        """The samples that have it; no other modality is there."""
+        return None if present is None else present[..., 0]
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Learn from the samples that have the modality, and stop early by them."""
