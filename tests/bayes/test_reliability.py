@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from consilience.bayes.anomaly_scores import InputScores
 from consilience.bayes.fuse import fuse
+from consilience.bayes.pair_consistency import canonical_directions, pointwise_information, revise
 from consilience.bayes.reliability import (
     OpinionReliability,
     Reliability,
@@ -229,3 +231,53 @@ def test_loud_opinions_are_found():
     assert rho[:, 1].mean() < 0.25
     assert rho[:, 0].mean() > 0.75
     assert (rho[:, 2] == 0).all()
+
+
+def test_what_was_measured_without_a_fold_is_what_the_other_folds_alone_teach():
+    random = np.random.default_rng(0)
+    (views, y), fold_of = made(240), random.integers(0, 3, 240)
+    present = random.random((240, 3)) < 0.9
+    sound = random.random(240) < 0.9
+    reliability = Reliability([10] * 3, 3).double()
+    own = reliability.fit(lambda fold: views, y, present, fold_of, sound=sound)
+    scores, canonical = np.zeros((3, 240, 4)), np.zeros((3, 2, 240, 10))
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    for fold in range(3):
+        held, others = fold_of == fold, (fold_of != fold) & sound
+        means = []
+        for m in range(3):
+            rows = others & present[:, m]
+            score = InputScores(10, 3).double().fit(views[m][rows], y[rows])
+            scores[m, held] = score(torch.from_numpy(views[m][held])).numpy()
+            means.append(views[m][rows].mean(axis=0))
+        for pair, members in enumerate(pairs):
+            rows = others & present[:, members].all(axis=1)
+            sides = [views[m] - means[m] for m in members]
+            for side, x, directions in zip((0, 1), sides, canonical_directions(*(x[rows] for x in sides), 10)):
+                canonical[pair, side, held] = x[held] @ directions
+    hidden = present & (random.random((240, 3)) < 0.6)
+    for mask in (present, hidden):
+        alone = np.stack([reliability.densities[m](torch.from_numpy(scores[m])).numpy() for m in range(3)], axis=1)
+        evidence = np.zeros((240, 3))
+        for pair, members in enumerate(pairs):
+            rows = present[:, members].all(axis=1) & sound
+            u, v = (torch.from_numpy(side / np.sqrt(np.square(side[rows]).mean(axis=0))) for side in canonical[pair])
+            correlation = getattr(reliability.pairs, f"correlation{pair}")
+            information = pointwise_information(u.clamp(-4, 4), v.clamp(-4, 4), correlation)
+            found = reliability.pairs.slope[pair] * information + reliability.pairs.offset[pair]
+            evidence[:, pair] = (reliability.pairs.strength * found).numpy() * mask[:, members].all(axis=1)
+        expected = revise(torch.from_numpy(alone * mask), torch.from_numpy(evidence), 0.9) * torch.from_numpy(mask)
+        for fold in range(3):
+            rows = np.flatnonzero(fold_of == fold)
+            measured = reliability.measure([torch.from_numpy(x[rows]) for x in views], fold=fold)
+            signals = reliability.signals_of(measured, torch.from_numpy(mask[rows]))
+            torch.testing.assert_close(signals.sound, expected[rows])
+            agreement = np.stack([evidence[rows][:, [m in pair for pair in pairs]].sum(axis=1) for m in range(3)], 1)
+            torch.testing.assert_close(signals.agreement, torch.from_numpy(agreement))
+            if mask is present:  # what `fit` returned
+                for values, fitted in zip(signals, own):
+                    torch.testing.assert_close(values, fitted[rows])
+    reliability.forget_held_out()
+    everything = [torch.from_numpy(x) for x in views]
+    whole = reliability.measure(everything)
+    torch.testing.assert_close(reliability.measure(everything, fold=0), whole)  # nothing is left of the fold

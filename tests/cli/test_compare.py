@@ -17,7 +17,7 @@ def test_a_csv_of_ones_own(run, table, finished):
     assert "On machines," in again.out
     assert "2 seeds cannot reach significance here" in again.out
     assert f"report: {finished / 'report.html'}" in again.out
-    assert f"best model on validation: {finished / 'best'}" in again.out
+    assert f"best model: {finished / 'best'}" in again.out
     assert (finished / "report.html").exists()
 
 
@@ -147,3 +147,18 @@ def test_twenty_thousand_columns(run, tmp_path):
     assert "late" in done.out
     predicted = run("predict", tmp_path / "run" / "best", tmp_path / "wide.parquet")
     assert len(predicted.out.splitlines()) == 41
+
+
+def test_the_choice_is_said_and_can_be_made_by_another_metric(run, table, tmp_path):
+    words = ("compare", table, *COLUMNS, "--methods", "late", "concat", *QUICK, "--out", tmp_path / "run")
+    said = " ".join(run(*words).out.split())
+    assert "best/ holds" in said
+    assert "was chosen by its negative log-likelihood on validation samples, clean and corrupted" in said
+    assert "not distinguishable from it." in said
+    other = run(*words, "--choose-by", "accuracy", "--no-refit")
+    assert "was chosen by its accuracy on validation samples" in " ".join(other.out.split())
+    asked = json.loads((tmp_path / "run" / "plan.json").read_text())["asked"]
+    assert (asked["choose_by"], asked["refit"], asked["metric"]) == ("accuracy", False, None)
+    told = json.loads((tmp_path / "run" / "best" / "model.json").read_text())["extra"]["trained_on"]
+    assert not told["refitted"]
+    assert "did you mean 'accuracy'" in run(*words, "--choose-by", "acuracy").err

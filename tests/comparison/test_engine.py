@@ -4,6 +4,7 @@ import logging
 import signal
 import sys
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -128,6 +129,7 @@ def test_two_processes_find_what_one_finds(small, alone, tmp_path):
 @pytest.mark.slow
 def test_a_real_ray_finds_what_one_process_finds(small, alone, tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'consilience[ray]'")
+    monkeypatch.setattr(ray, "init", partial(ray.init, num_cpus=1))  # each of its processes imports torch
     # Ray's processes work in a folder of their own: relative names must reach them all the same.
     monkeypatch.chdir(small.parent)
     try:

@@ -88,7 +88,7 @@ def test_hidden_folders_of_arrays_survive_a_comparison(world, capsys):
     words = ["--methods", "late", "--seeds", "1", "--levels", "5", "--epochs", "1", "--out", "run"]
     assert main(["compare", *map(str, folders), *words]) in (0, None)
     assert tree(world, run) == before
-    assert "best model on validation for data/.sens: run/best/data__sens~" in capsys.readouterr().out
+    assert "best model for data/.sens: run/best/data__sens~" in capsys.readouterr().out
     assert len(list((run / "best").iterdir())) == 3
 
 

@@ -30,7 +30,7 @@ def run(data, out, **options):
 
 @pytest.fixture(scope="module")
 def finished(small, tmp_path_factory):
-    return run(small, tmp_path_factory.mktemp("runs") / "small")
+    return run(small, tmp_path_factory.mktemp("runs") / "small", refit=False)
 
 
 def jobs_of(comparison):

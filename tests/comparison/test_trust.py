@@ -78,7 +78,8 @@ def test_nothing_per_sample_is_kept(finished):
             for row in rows
             for value in row.values()
         )
-        assert {name.split("/")[0] for name in result.arrays} <= {"y", "index", "output", "trust"}
+        kinds = {name.split("/")[0] for name in result.arrays}
+        assert kinds <= {"y", "index", "output", "trust", "validation", "validation_index"}
 
 
 def test_the_page_says_it_and_the_table_has_the_worst_seed(finished):

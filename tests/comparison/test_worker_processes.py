@@ -43,20 +43,18 @@ def begin(job, store):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_job_whose_process_is_killed_is_run_again(store, caplog, number):
+def test_a_job_whose_process_is_killed_is_run_again(store, caplog):
     def measure(job, plan, store):
         begin(job, store)
         if job.seed == 1 and attempts(store)[1] == 1:
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGSEGV)  # the next test has SIGKILL
         return Result({"process": os.getpid()})
 
     run_jobs(JOBS, {}, store, workers=2, verbose=0, measuring=measure)
     assert attempts(store) == {0: 1, 1: 2, 2: 1, 3: 1}
     assert all(store.done(job) for job in JOBS)
     said = [record.getMessage() for record in caplog.records]
-    assert said == [line for line in said if line.startswith("the process of late on digits, seed 1 was killed by")]
-    assert [line.endswith("; the job is run again") for line in said] == [True]
+    assert said == ["the process of late on digits, seed 1 was killed by SIGSEGV; the job is run again"]
 
 
 @pytest.mark.slow
@@ -137,9 +135,9 @@ def test_processes_that_die_while_they_are_told_of_many_arrays_end_the_run(store
 @pytest.mark.slow
 def test_processes_that_cannot_start_end_the_run(store):
     with pytest.raises(TrainingError, match=r"3 processes in a row ended before .* exit code 3"):
-        run_jobs(JOBS, EndsItsReader(), store, workers=2, verbose=0)
+        run_jobs(JOBS[:1], EndsItsReader(), store, workers=2, verbose=0)
     with pytest.raises(ValueError, match="no number"):
-        run_jobs(JOBS, CannotBeRead(), store, workers=2, verbose=0)
+        run_jobs(JOBS[:1], CannotBeRead(), store, workers=2, verbose=0)
 
 
 @pytest.mark.slow

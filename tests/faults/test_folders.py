@@ -4,14 +4,14 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
-from cli.conftest import COLUMNS, QUICK, machines
+from cli.conftest import COLUMNS, QUICK, machines, run
+from consilience.cli import main
 from consilience.comparison import reopen
 
-PROGRAM = [sys.executable, "-m", "consilience"]
+__all__ = ["run"]  # a fixture
 COMPARE = (*COLUMNS, "--methods", "late", "concat", *QUICK)
 
 
@@ -26,7 +26,7 @@ def table(tmp_path_factory):
 def calm(table, tmp_path_factory):
     """The folder of an undisturbed run."""
     folder = tmp_path_factory.mktemp("runs") / "calm"
-    subprocess.run([*PROGRAM, "compare", table, *COMPARE, "--out", folder], check=True, capture_output=True)
+    assert main(["compare", str(table), *COMPARE, "--out", str(folder)]) == 0
     return folder
 
 
@@ -67,7 +67,7 @@ def commands(table, calm, out):
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["full", "read-only"])
 @pytest.mark.parametrize("name", ["compare", "compare in processes", "train", "predict", "report"])
-def test_a_disk_that_cannot_be_written(table, calm, disk, name, why):
+def test_a_disk_that_cannot_be_written(run, table, calm, disk, name, why):
     shutil.copytree(calm, disk / "done")
     fill(disk / "ballast")
     said = "No space left on device"
@@ -75,9 +75,9 @@ def test_a_disk_that_cannot_be_written(table, calm, disk, name, why):
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         said = "read-only" if name in ("train", "predict") else "Read-only file system"
     before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}
-    done = subprocess.run([*PROGRAM, *commands(table, calm, disk)[name]], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    lines = [line for line in done.stderr.splitlines() if "epoch" not in line]
+    done = run(*commands(table, calm, disk)[name])
+    assert (done.code, done.out) == (2, "")
+    lines = [line for line in done.err.splitlines() if "epoch" not in line]
     assert len(lines) == 1
     assert said in lines[0]
     now = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}
@@ -85,32 +85,20 @@ def test_a_disk_that_cannot_be_written(table, calm, disk, name, why):
     assert not [path for path in now if path.suffix in (".part", ".old")]
     if why == "full":
         (disk / "ballast").unlink()
-        subprocess.run([*PROGRAM, *commands(table, calm, disk)[name]], check=True, capture_output=True)
+        assert run(*commands(table, calm, disk)[name]).code == 0
 
 
-@pytest.mark.slow
-def test_two_commands_on_one_folder(table, calm, tmp_path):
-    words = [*PROGRAM, "compare", table, *COMPARE, "--out", tmp_path / "run"]
-    both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = [running.communicate()[0] for running in both]
-    assert [running.returncode for running in both] == [0, 0]
-    assert printed[0] == printed[1]
-    assert values(tmp_path / "run").equals(values(calm))
-    assert not [path.name for path in (tmp_path / "run").rglob("*") if path.suffix in (".part", ".old")]
-
-
-@pytest.mark.slow
-def test_a_folder_that_was_copied_only_in_part(table, calm, tmp_path):
+def test_a_folder_that_was_copied_only_in_part(run, table, calm, tmp_path):
     """As a copy that was stopped: some files are missing, one is cut off."""
-    run = tmp_path / "run"
-    shutil.copytree(calm, run)
-    results = sorted((run / "jobs").glob("*.npz"))
+    copy = tmp_path / "run"
+    shutil.copytree(calm, copy)
+    results = sorted((copy / "jobs").glob("*.npz"))
     results[0].unlink()
     results[1].write_bytes(results[1].read_bytes()[:500])
     results[2].write_bytes(b"")
-    shutil.rmtree(run / "best")
-    (run / "report.html").write_bytes(b"")
-    subprocess.run([*PROGRAM, "compare", table, *COMPARE, "--out", run], check=True, capture_output=True)
-    assert values(run).equals(values(calm))
+    shutil.rmtree(copy / "best")
+    (copy / "report.html").write_bytes(b"")
+    assert run("compare", table, *COMPARE, "--out", copy).code == 0
+    assert values(copy).equals(values(calm))
     weights = "best/weights.safetensors"
-    assert (run / weights).read_bytes() == (calm / weights).read_bytes()
+    assert (copy / weights).read_bytes() == (calm / weights).read_bytes()

@@ -7,7 +7,7 @@ from faults.kill_runs import KINDS, disturb
 
 @pytest.mark.slow
 def test_killed_comparisons_end_as_undisturbed_ones(tmp_path):
-    account = disturb(tmp_path, kills=6)
+    account = disturb(tmp_path, kills=len(KINDS))
     assert account.problems == []
     assert set(account.kills) == set(KINDS)
     assert account.slowest_end < 3

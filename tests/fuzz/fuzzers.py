@@ -32,7 +32,7 @@ class Fuzzer:
         draw: Draws a case, a JSON value, with a random generator.
         run: Runs a case; returns None or another allowed outcome, raises a `ConsilienceError` where it was refused.
         valid: Cases without any damage, which must be right.
-        seconds: A case that takes longer hangs.
+        seconds: A case that takes more processor time hangs, as does one that does nothing for so long.
         memory: A case may use so many bytes.
         examples: How many cases `make test` runs; 0: none, and `make fuzz` none either.
     """

@@ -33,8 +33,8 @@ from fuzz.fuzzers import Fuzzer, register
 from fuzz.hostile_values import hostile
 from fuzz.public_calls import DOORS, Door
 
-# Seconds after which a call is given up.
-PATIENCE = 20
+# Seconds of processor time after which a call is given up, and seconds for one that only waits.
+PATIENCE, WAITING = 20, 300
 _SOURCE = str(Path(sys.modules["consilience"].__file__ or "").parent)
 
 
@@ -77,7 +77,7 @@ class Outcome:
 
 
 class _TooSlow(BaseException):
-    """The call took longer than `PATIENCE`."""
+    """The call took longer than `PATIENCE` or `WAITING`."""
 
 
 def calls(doors: Iterable[Door] = DOORS) -> Iterator[Call]:
@@ -113,11 +113,12 @@ def judge(call: Call) -> Outcome:
         raise _TooSlow
 
     before, folder = os.getcwd(), tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True)
-    handler = signal.signal(signal.SIGALRM, give_up)
+    handlers = {number: signal.signal(number, give_up) for number in (signal.SIGPROF, signal.SIGALRM)}
     with folder, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         os.chdir(folder.name)
-        signal.alarm(PATIENCE)
+        signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+        signal.alarm(WAITING)
         try:
             result = call.run()
             wrong = "" if call.door.any_number else not_finite(result)
@@ -137,8 +138,10 @@ def judge(call: Call) -> Outcome:
                 raise
             return Outcome("foreign", f"{type(error).__name__}: {_first_line(error)}", _place(error))
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.alarm(0)
-            signal.signal(signal.SIGALRM, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
             os.chdir(before)
 
 

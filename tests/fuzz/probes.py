@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import faulthandler
+import subprocess
+import sys
 import time
 from random import Random
 from typing import Any
@@ -26,6 +28,10 @@ def run(case: Any) -> None:
         faulthandler._sigsegv()
     if case == "hang":
         time.sleep(600)
+    while case == "endless":
+        pass
+    if case == "waits for a process":
+        subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 1.2: pass"], check=True)
     if case == "reserved":
         try:
             np.empty(1 << 37, dtype=np.uint8)
@@ -39,4 +45,4 @@ def run(case: Any) -> None:
 
 
 # No case is drawn in `make test` or `make fuzz`.
-register(Fuzzer("probe", "probes", draw, run, seconds=5, examples=0, memory=100 << 20))
+register(Fuzzer("probe", "probes", draw, run, seconds=2, examples=0, memory=100 << 20))

@@ -29,6 +29,7 @@ from fuzz.fuzzers import CORPUS, Fuzzer, discover
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120.0
+_IDLE = 0.005  # processor time as a share of time, below which nothing is going on
 _CASES = 20_000  # after so many a child is replaced, so that what one case leaves behind does not stay for good
 
 
@@ -93,10 +94,15 @@ class Child:
         assert ready.get("ready"), ready
 
     def _answer(self, seconds: float) -> dict[str, str]:
+        """Wait for an answer. Processor time counts: on a busy machine a case that does not hang may take minutes."""
         assert self._process is not None
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], seconds)[0]:
-            return self._ended("hang")
+        began = last = processor_seconds(self._process.pid)
+        while not select.select([self._process.stdout], [], [], seconds)[0]:
+            now = processor_seconds(self._process.pid)
+            if now - began >= seconds or now - last < _IDLE * seconds:
+                return self._ended("hang")
+            last = now
         line = self._process.stdout.readline()
         return json.loads(line) if line.endswith("\n") else self._ended("crash")
 
@@ -111,6 +117,17 @@ class Child:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         frames = [line.strip() for line in said.splitlines() if "consilience" in line and "File" in line]
         return {"outcome": kind, "where": frames[0] if frames else how, "said": f"{how}\n{said}"}
+
+
+def processor_seconds(process: int) -> float:
+    """Processor time of a process and of those that it has started."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return 0.0
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # with that of children it has waited for
+    return own + sum(processor_seconds(int(child)) for child in children)
 
 
 def keep(folder: Path, fuzzer: Fuzzer, case: Any, answer: dict[str, str]) -> Path:

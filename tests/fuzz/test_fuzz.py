@@ -75,6 +75,8 @@ def test_fuzzer(child, name):
         ("crash", "crash"),
         ("right in a new process", RIGHT),
         ("hang", "hang"),
+        ("endless", "hang"),
+        ("waits for a process", RIGHT),
         ("reserved", "memory"),
         ("used", "memory"),
         ("wrong", "AssertionError"),

@@ -16,7 +16,7 @@ from consilience.training import Model, Phase, Trainer
 from consilience.training.devices import _call
 from training.toys import Explosive, NoteEveryRank, NoteRank, Witness, make, make_samples, prepare, trainer, weights
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("lean_processes")]
 AUGMENT = ["a=gaussian:0..1", "a=swapped:10@0.2", "b=missing:10@0.3"]
 
 
@@ -69,30 +69,24 @@ def test_phases_missing_modalities_and_checkpoints_on_two_processes(tmp_path):
     close(*modules)
 
 
-def test_the_loss_history_is_gathered_also_of_a_set_on_disk(tmp_path):
+def test_the_loss_history_is_gathered_also_of_a_set_on_disk_and_callbacks_are_called_in_their_processes(tmp_path):
     samples = make_samples(41)
     np.save(tmp_path / "a.npy", samples["a"])
     mapped = Samples.of({"a": np.load(tmp_path / "a.npy", mmap_mode="r"), "b": samples["b"]}, samples.y)
     preparation = prepare(samples)
     one, two = make(Witness, preparation, 41), make(Witness, preparation, 41)
-    for module, devices, data in ((one, 1, samples), (two, 2, mapped)):
-        # One batch an epoch: within an epoch a process knows its own losses only.
-        trainer(preparation, batch_size=64, devices=devices).run(module, data)
-    assert (one.seen > 0).all()
-    close(one, two)
-
-
-def test_callbacks_are_called_in_the_first_process_unless_they_want_every_one(tmp_path):
-    samples = make_samples(30)
-    preparation = prepare(samples)
     folders = [tmp_path / "first", tmp_path / "every"]
     for folder in folders:
         folder.mkdir()
     callbacks = [NoteRank(folders[0]), NoteEveryRank(folders[1])]
-    trainer(preparation, devices=2, epochs=2, callbacks=callbacks).run(make(Concat, preparation), samples)
+    for module, devices, data, called in ((one, 1, samples, []), (two, 2, mapped, callbacks)):
+        # One batch an epoch: within an epoch a process knows its own losses only.
+        trainer(preparation, batch_size=64, devices=devices, epochs=2, callbacks=called).run(module, data)
+    assert (one.seen > 0).all()
+    close(one, two)
     written = [sorted(path.name for path in folder.iterdir()) for folder in folders]
-    assert written[0] == ["process 0 epoch 0", "process 0 epoch 1"]
-    assert written[1] == [*written[0], "process 1 epoch 0", "process 1 epoch 1"]
+    assert written[0] == ["process 0 epoch 0", "process 0 epoch 1"], "only in the first one"
+    assert written[1] == [*written[0], "process 1 epoch 0", "process 1 epoch 1"], "where they want every one"
 
 
 def test_an_error_in_a_process_comes_back():

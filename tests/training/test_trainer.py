@@ -80,7 +80,7 @@ def test_devices():
     with pytest.raises(InputError, match="device 'cuda:99' is not available"):
         resolve_device("cuda:99")
     with pytest.raises(InputError, match="is one device"):
-        build_fabric("cpu:0", 2, 1, "auto", "32")
+        build_fabric(Trainer(device="cpu:0", devices=2))
 
 
 def test_sets_that_nothing_can_be_learned_from():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,6 +108,7 @@ class PairCheck(Learned):
     def __init__(self, sizes: Sequence[int], directions: int = DIRECTIONS):
         super().__init__()
         self.pairs = list(combinations(range(len(sizes)), 2)) if len(sizes) <= MAX_MODALITIES else []
+        self._fold_directions: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # by fold and pair, see `fit`
         for number, (a, b) in enumerate(self.pairs):
             k = min(directions, sizes[a], sizes[b])
             self._keep(number, torch.zeros(sizes[a], k), torch.zeros(sizes[b], k), torch.zeros(k))
@@ -117,7 +119,8 @@ class PairCheck(Learned):
     ) -> np.ndarray:
         """Learn from sound samples and return the out-of-fold evidence of all, `[n, pair]`.
 
-        A pair that fewer than 20 samples have gets no evidence.
+        A pair that fewer than 20 samples have gets no evidence. The directions learned without each fold are kept for
+        `evidence`, until `forget_held_out`.
 
         Args:
             views: Of centred features.
@@ -127,6 +130,7 @@ class PairCheck(Learned):
             sound: The samples to learn from, a mask `[n]`. None: all.
         """
         random = np.random.default_rng(seed)
+        self.forget_held_out()
         learned = np.ones(len(present), dtype=bool) if sound is None else sound
         donors = _draw_donors(present & learned[:, None], fold_of, random)
         final, folds = views(None), {int(fold): views(int(fold)) for fold in np.unique(fold_of)}
@@ -139,13 +143,16 @@ class PairCheck(Learned):
                 continue
             count = getattr(self, f"correlation{number}").numel()
             u, v = np.zeros((2, len(present), count))
+            directions = {}
             for fold, seen in folds.items():
                 inside, held = both & (fold_of != fold), fold_of == fold
-                left, right = canonical_directions(seen[a][inside], seen[b][inside], count)
+                left, right = directions[fold] = canonical_directions(seen[a][inside], seen[b][inside], count)
                 u[held], v[held] = seen[a][held] @ left, seen[b][held] @ right
             # After shrunk whitening variances are not 1.
             u_size, v_size = (np.sqrt(np.square(side[both]).mean(axis=0)).clip(min=_LEAST_SIZE) for side in (u, v))
             u, v = u / u_size, v / v_size
+            for fold, (left, right) in directions.items():
+                self._fold_directions[fold, number] = torch.from_numpy(left / u_size), torch.from_numpy(right / v_size)
             left, right = canonical_directions(final[a][both], final[b][both], count)
             correlation = (u[both] * v[both]).mean(axis=0).clip(0, _MAX_CORRELATION)
             self._keep(number, left / u_size, right / v_size, correlation)
@@ -165,16 +172,29 @@ class PairCheck(Learned):
 
     def forward(self, views: Sequence[Tensor], present: Tensor) -> Tensor:
         """Evidence `[n, pair]` from every modality's centred features `[n, feature]`; 0 where one is missing."""
-        evidence = [
-            self._pair_evidence(
-                number,
-                views[a] @ getattr(self, f"left{number}").to(views[a]),
-                views[b] @ getattr(self, f"right{number}").to(views[b]),
-            )
-            * (present[:, a] & present[:, b])
-            for number, (a, b) in enumerate(self.pairs)
-        ]
+        return self.evidence(views) * self.complete(present)
+
+    def evidence(self, views: Sequence[Tensor], fold: int | None = None) -> Tensor:
+        """Evidence `[n, pair]` if all modalities are present, with directions learned without a fold, or from all."""
+        evidence = []
+        for number, (a, b) in enumerate(self.pairs):
+            whole = getattr(self, f"left{number}"), getattr(self, f"right{number}")
+            # A fold in which no sample was learned from has no directions of its own: the others are without it too.
+            left, right = whole if fold is None else self._fold_directions.get((fold, number), whole)
+            evidence.append(self._pair_evidence(number, views[a] @ left.to(views[a]), views[b] @ right.to(views[b])))
         return self.strength.to(evidence[0]) * torch.stack(evidence, dim=1)
+
+    def complete(self, present: Tensor) -> Tensor:
+        """Which pairs have both modalities, `[n, pair]`, from `[n, modality]`."""
+        a, b = zip(*self.pairs)
+        return present[:, a] & present[:, b]
+
+    def forget_held_out(self) -> None:
+        """Free the directions of the folds."""
+        self._fold_directions = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fold_directions": {}}
 
     def total(self, evidence: Tensor, modalities: int) -> Tensor:
         """The evidence `[n, pair]` of all pairs of each modality, summed: `[n, modality]`."""

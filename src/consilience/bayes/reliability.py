@@ -12,7 +12,8 @@ that repeat one another. ρ is learned from sound training samples alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -138,6 +139,29 @@ class Signals(NamedTuple):
     agreement: Tensor
 
 
+class Measured(NamedTuple):
+    """What is measured of samples as if they had all modalities, for `Reliability.signals_of`.
+
+    Attributes:
+        scores: Anomaly scores `[n, score]` of each modality.
+        evidence: Of the pairs, `[n, pair]`; None if pairs are not looked at.
+    """
+
+    scores: Sequence[Tensor]
+    evidence: Tensor | None
+
+    def select(self, rows: np.ndarray) -> Measured:
+        """Those of some of the samples."""
+        return Measured([score[rows] for score in self.scores], None if self.evidence is None else self.evidence[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Measured]) -> Measured:
+        """Those of several sets of samples, one after the other."""
+        evidence = [part.evidence for part in parts if part.evidence is not None]
+        scores = [torch.cat(of_one) for of_one in zip(*(part.scores for part in parts))]
+        return cls(scores, torch.cat(evidence) if evidence else None)
+
+
 class Reliability(nn.Module):
     """ρ of every modality from its inputs, or from features where inputs are token ids.
 
@@ -173,6 +197,7 @@ class Reliability(nn.Module):
         self.scores = nn.ModuleList(scores)  # type: ignore[assignment]
         self.densities = nn.ModuleList(densities)  # type: ignore[assignment]
         self.pairs = PairCheck([score.components for score in scores] if pairs else [])
+        self._fold_scores: dict[int, Sequence[InputScores]] = {}  # see `fit`
 
     def fit(
         self,
@@ -186,6 +211,8 @@ class Reliability(nn.Module):
     ) -> Signals:
         """Learn from sound samples and return the `signals` of all samples, out-of-fold.
 
+        What was learned without each fold is kept for `measure`, until `forget_held_out`.
+
         Args:
             views: See `Views`; standardised.
             y: Class indices `[n]`.
@@ -196,6 +223,7 @@ class Reliability(nn.Module):
         """
         buffer = next(self.buffers())
         self.to("cpu", torch.float64)
+        self.forget_held_out()
         n = len(present)
         learned = np.ones(n, dtype=bool) if sound is None else sound
         folds = [int(fold) for fold in np.unique(fold_of)]
@@ -209,6 +237,8 @@ class Reliability(nn.Module):
                 score.fit(seen[m][rows].numpy(), y[rows])
                 scores[m][held] = score(seen[m][held]).numpy()
             centred[fold] = [score.centre(seen[m]).numpy() for m, score in enumerate(self.scores)]
+            if fold is not None:
+                self._fold_scores[fold] = deepcopy(list(self.scores))
         if extra_scores is not None:
             scores = [np.concatenate(both, axis=1) for both in zip(scores, extra_scores)]
         for m, density in enumerate(self.densities):
@@ -216,7 +246,8 @@ class Reliability(nn.Module):
         evidence = None
         if self.pairs.pairs:
             evidence = torch.from_numpy(self.pairs.fit(centred.__getitem__, present, fold_of, sound=learned))
-        signals = self._gather([torch.from_numpy(score) for score in scores], evidence, torch.from_numpy(present))
+        measured = Measured([torch.from_numpy(score) for score in scores], evidence)
+        signals = self.signals_of(measured, torch.from_numpy(present))
         self.to(buffer)
         return signals
 
@@ -228,15 +259,30 @@ class Reliability(nn.Module):
         self, views: Sequence[Tensor], present: Tensor, extra_scores: Sequence[Tensor] | None = None
     ) -> Signals:
         """How unusual each modality looks; shapes as in `forward`."""
-        scores = [score(view) for score, view in zip(self.scores, views)]
+        return self.signals_of(self.measure(views, extra_scores), present)
+
+    def measure(
+        self, views: Sequence[Tensor], extra_scores: Sequence[Tensor] | None = None, *, fold: int | None = None
+    ) -> Measured:
+        """Measure samples from views `[n, feature]` of all modalities, whichever are present.
+
+        Args:
+            views, extra_scores: As for `forward`.
+            fold: Measure by what was learned without this fold; None: by what was learned from all samples.
+        """
+        # A fold in which no sample was learned from has nothing of its own: what was learned from all is without it.
+        used = self.scores if fold is None else self._fold_scores.get(fold, self.scores)
+        scores = [score(view) for score, view in zip(used, views)]
         if extra_scores is not None:
             scores = [torch.cat(both, dim=1) for both in zip(scores, extra_scores)]
         evidence = None
         if self.pairs.pairs:
-            evidence = self.pairs([score.centre(view) for score, view in zip(self.scores, views)], present)
-        return self._gather(scores, evidence, present)
+            evidence = self.pairs.evidence([score.centre(view) for score, view in zip(used, views)], fold)
+        return Measured(scores, evidence)
 
-    def _gather(self, scores: Sequence[Tensor], evidence: Tensor | None, present: Tensor) -> Signals:
+    def signals_of(self, measured: Measured, present: Tensor) -> Signals:
+        """How unusual each modality looks among those present `[n, modality]`; pairs count that have both."""
+        scores, evidence = measured
         excesses = [density.excess(score) for density, score in zip(self.densities, scores)]
         deviations = torch.stack(
             [density.deviations(score)[:, :SHARED] for density, score in zip(self.densities, scores)], dim=1
@@ -246,12 +292,21 @@ class Reliability(nn.Module):
         shown = present.to(alone)
         if evidence is None:
             return Signals(alone, excess * shown, deviations * shown[..., None], torch.zeros_like(alone))
+        evidence = evidence * self.pairs.complete(present)
         return Signals(
             revise(alone, evidence, CAP) * present,
             excess * shown,
             deviations * shown[..., None],
             self.pairs.total(evidence, len(self.scores)),
         )
+
+    def forget_held_out(self) -> None:
+        """Free what was learned without each fold."""
+        self._fold_scores = {}
+        self.pairs.forget_held_out()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fold_scores": {}}
 
 
 class OpinionReliability(nn.Module):

@@ -20,7 +20,7 @@ EXAMPLES = """  consilience compare digits
 
 # Options that `compare` takes under the same name.
 _AS_GIVEN = (
-    *("levels", "seeds", "repeats", "probability", "metric", "reference", "tune"),
+    *("levels", "seeds", "repeats", "probability", "metric", "reference", "tune", "choose_by"),
     *("out", "jobs", "side_by_side", "cluster"),
 )
 
@@ -50,6 +50,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--reference", type=str, metavar="NAME", help="method that the others are compared with; late if absent"
     )
+    group.add_argument(
+        "--choose-by",
+        type=str,
+        metavar="NAME",
+        help="metric of validation samples by which best/ is chosen; nll, or mse for regression, if absent",
+    )
+    group.add_argument(
+        "--no-refit",
+        action="store_true",
+        help="publish a model of the comparison, instead of training the chosen method on train and validation samples",
+    )
     add("tune", NonNegativeInt, "trials of random search per method; 0: no search", default=0)
     options.add_loading(parser)
     options.add_training(parser)
@@ -58,7 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
-    """Compare, and print the table and the paths of the report and the best model."""
+    """Compare, and print the table and the paths of the report and the published model."""
     from consilience.comparison import compare
 
     corruption = None if chosen.corruption is None else [read_corruption(text) for text in chosen.corruption]
@@ -67,9 +78,10 @@ def run(chosen: Namespace, command: list[str]) -> None:
         chosen.methods,
         corruption=corruption,
         settings=options.settings(chosen),
-        encoders=options.encoders(chosen),
+        encoders=options.encoders(chosen) or "auto",
         training=options.training(chosen),
         command=shlex.join(command),
+        refit=not chosen.no_refit,
         **{name: chosen[name] for name in _AS_GIVEN},
         **options.loading(chosen),
     )
@@ -86,22 +98,24 @@ def read_corruption(text: str) -> Any:
 
 
 def show(comparison: Any, format: str, worst: bool = False) -> None:
-    """Print the table; on a console also a summary, and the paths of the report and the best model."""
+    """Print the table; on a console also a summary, and the paths of the report and the published model."""
     from rich.console import Console
 
     table = comparison.table(format, worst=worst)
     if format != "console":
         print(table, end="" if table.endswith("\n") else "\n")
         return
+    from consilience.report.choice_words import choice_sentences
     from consilience.report.sentences import headline
 
     console = Console()
     console.print(table)
     console.print()
-    for sentence in (*headline(comparison.findings), *comparison.findings.notes):
+    findings = comparison.findings
+    for sentence in (*headline(findings), *choice_sentences(findings), *findings.notes):
         console.print(sentence.replace("`", ""), markup=False, highlight=False)
     print(f"\nreport: {comparison.folder / 'report.html'}")
     for name, folder in comparison.bests.items():
         where = f" for {name}" if len(comparison.findings.sets) > 1 else ""
         method = json.loads((folder / "model.json").read_text(encoding="utf-8"))["method"]
-        print(f"best model on validation{where}: {folder} ({method})")
+        print(f"best model{where}: {folder} ({method})")

@@ -23,8 +23,8 @@ EXAMPLES = """  consilience train digits --method late --out model
 def add_arguments(parser: ArgumentParser) -> None:
     """Add data, method and output folder."""
     parser.add_argument("data", type=str, help="name of a data set, or a file")
-    method = "fusion method; `consilience methods` lists them"
-    parser.add_argument("--method", type=str, default="concat", metavar="NAME", help=method)
+    method = "fusion method; `consilience methods` lists them (default: auto, for numbers concat)"
+    parser.add_argument("--method", type=str, metavar="NAME", help=method)
     parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="folder of the saved model")
     options.add_option(parser, "seed", NonNegativeInt, "seed of initial weights, batches and dropout", default=0)
     options.add_loading(parser)
@@ -41,18 +41,19 @@ def run(chosen: Namespace, command: list[str]) -> None:
     from consilience.estimators import FusionClassifier, FusionRegressor
     from consilience.training.model_folder import check_replaceable
 
-    settings = options.settings(chosen)
-    for method in settings:
-        if method != chosen.method:
-            raise InputError(f"train: --setting {method}.… is not a setting of {chosen.method}")
     options.check_out(Path(chosen.out))
     check_replaceable(Path(chosen.out))  # saving checks it too, but only after training
     data = load_data(chosen.data, **options.loading(chosen))
     kind: Any = FusionClassifier if data.task == "classification" else FusionRegressor
+    name = chosen.method or kind().method
+    settings = options.settings(chosen)
+    for method in settings:
+        if method != name:
+            raise InputError(f"train: --setting {method}.… is not a setting of {name}")
     estimator = kind(
-        chosen.method,
-        settings=settings.get(chosen.method),
-        encoders=options.encoders(chosen) or None,
+        name,
+        settings=settings.get(name),
+        encoders=options.encoders(chosen) or "auto",
         validation=data.validation,
         random_state=chosen.seed,
         verbose=1,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.comparison.engine import run_jobs
-from consilience.comparison.gather_results import Finished, differences_to, gather_findings, merits
+from consilience.comparison.gather_results import differences_to, gather_findings
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, resolve
-from consilience.comparison.results import Findings
+from consilience.comparison.publishing import keep_best, name_published, read_finished
+from consilience.comparison.results import Choice, Findings
 from consilience.comparison.sources import digest_of_file
 from consilience.comparison.stacked_jobs import train_together
-from consilience.comparison.store import Store, StoreError, writing
+from consilience.comparison.store import Store, writing
 from consilience.comparison.summary import trust_over_seeds
 from consilience.core.errors import ConsilienceError, InputError, TrainingError, unknown_name
 from consilience.core.file_names import file_name
@@ -30,12 +32,10 @@ REPORT = "report.html"
 # The default corruption of each modality's kind, and missing modalities.
 DEFAULT_CORRUPTIONS = (None, "missing")
 _STAMP = "report.stamp"
-# How often a best model that is not there is trained again.
-_TRIES = 3
 
 
 class Comparison:
-    """A finished comparison: `table()`, `statistics()`, `report()`, and `best`, the folder of the best model."""
+    """A finished comparison: `table()`, `statistics()`, `report()`, `choice`, and `best`, the folder of its model."""
 
     def __init__(self, store: Store, findings: Findings):
         self.store, self.findings = store, findings
@@ -52,16 +52,28 @@ class Comparison:
 
     @property
     def bests(self) -> dict[str, Path]:
-        """Set → the folder of the model that was best on validation, for `consilience.load`."""
+        """Set → the folder of the published model, for `consilience.load`; see `choices` for how it was trained."""
         folders = {name: self.store.best(name, self.findings.sets) for name in self.findings.sets}
         return {name: folder for name, folder in folders.items() if folder.is_dir()}
 
     @property
     def best(self) -> Path:
-        """The folder of the best model, where one set was compared."""
+        """The folder of the published model, where one set was compared."""
         if len(self.bests) != 1:
             raise InputError(f"{len(self.bests)} sets have a best model: see bests, which is by set")
         return next(iter(self.bests.values()))
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """Set → the method that was chosen by validation samples, how sure that is, and what `best/` holds."""
+        return self.findings.choices
+
+    @property
+    def choice(self) -> Choice:
+        """The chosen method, where one set was compared."""
+        if len(self.choices) != 1:
+            raise InputError(f"a method was chosen on {len(self.choices)} sets: see choices, which is by set")
+        return next(iter(self.choices.values()))
 
     @checked
     def table(self, format: TableFormat = "console", *, worst: bool = False) -> Any:
@@ -122,9 +134,11 @@ def compare(
     metric: str | None = None,
     reference: str | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-    encoders: Mapping[str, Any] | None = None,
+    encoders: Mapping[str, Any] | Literal["auto"] | None = "auto",
     training: Mapping[str, Any] | None = None,
     tune: NonNegativeInt = 0,
+    choose_by: str | None = None,
+    refit: bool = True,
     out: str | Path | None = None,
     jobs: PositiveInt = 1,
     side_by_side: bool = False,
@@ -146,12 +160,17 @@ def compare(
         repeats: Draws of the noise for every seed. On a small test set one draw may move an accuracy by more than
             methods differ, and predicting again is cheaper than training again.
         probability: With which a modality of a sample is corrupted.
-        metric: By which methods are compared; accuracy or mse by default.
+        metric: What the table shows and tests; accuracy or mse by default.
         reference: The method that the others are compared with; `late` by default.
         settings: Method → its settings.
-        encoders: Modality → encoder.
+        encoders: Modality → encoder. "auto": the encoder `auto` for vectors of a classification. None: the default of
+            every kind.
         training: Settings of `Trainer`.
         tune: Trials of random search for every method.
+        choose_by: The metric by which a method is chosen for `best/`: its mean over all seeds on validation samples,
+            clean and corrupted. By default the log-loss (nll), or the squared error (mse) of a regression.
+        refit: Whether `best/` holds the chosen method trained once more with seed 0 on the train and validation parts,
+            for as many steps as early stopping found. Otherwise it is the model of the seed with the median score.
         out: The run folder. The same call continues where an earlier one stopped; more methods or seeds extend it.
         jobs: Processes.
         side_by_side: Train a method's seeds as one batched model where it allows that, for a GPU.
@@ -181,6 +200,8 @@ def compare(
         encoders=encoders or {},
         training=training or {},
         tune=tune,
+        choose_by=choose_by,
+        refit=refit,
     )
     asked = plan.asked()
     store = Store(default_folder(plan, asked) if out is None else out)
@@ -237,8 +258,13 @@ def _conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
     if all(result.failed for _, result in finished):
         job, result = finished[0]
         raise TrainingError(f"every job failed; the first, {job.describe()}, with {result.about['error']}")
-    comparison = Comparison(store, gather_findings(written, finished))
-    stamp = digest([written, [[job.key, result.failed] for job, result in finished], __version__])
+    findings = gather_findings(written, finished)
+    findings.choices = {
+        name: name_published(store, written, finished, choice) for name, choice in findings.choices.items()
+    }
+    comparison = Comparison(store, findings)
+    published = [asdict(choice.published) if choice.published else None for choice in findings.choices.values()]
+    stamp = digest([written, [[job.key, result.failed] for job, result in finished], published, __version__])
     drawn = store.folder / _STAMP
     if not drawn.is_file() or drawn.read_bytes() != _mark_page(store, stamp).encode():
         with store.alone():
@@ -252,43 +278,6 @@ def _mark_page(store: Store, stamp: str) -> str:
     """What results a page shows, and a digest of it: a page that was copied in part is drawn again."""
     page = store.folder / REPORT
     return f"{stamp} {digest_of_file(page) if page.is_file() else 'no page'}"
-
-
-def read_finished(store: Store, written: Mapping[str, Any]) -> Finished:
-    """Every job of a plan that has a result, failed ones included."""
-    results = ((job, store.read(job)) for job in (Job(**described) for described in written["jobs"]))
-    return [(job, result) for job, result in results if result is not None]
-
-
-def keep_best(store: Store, written: Mapping[str, Any], run: Callable[[list[Job]], None]) -> None:
-    """Publish each set's best model, and of each method keep its best seed's.
-
-    If the best job's model is not there, because it was not kept by an earlier call with another metric or the folder
-    was copied without it, the job is run again.
-    """
-    for _ in range(_TRIES):
-        with store.alone():
-            store.check_unchanged(written)
-            finished = read_finished(store, written)
-            ordered = merits(finished, written)
-            winners = {store.best(source, written["sets"]): jobs[0] for source, jobs in ordered.items()}
-            lost = [
-                job for folder, job in winners.items() if not (store.has_model(job) or store.published(job, folder))
-            ]
-            if not lost:
-                for folder, job in winners.items():
-                    store.publish(job, folder)
-                kept = {job.key for jobs in ordered.values() for job in jobs}
-                store.drop_models(job for job, _ in finished if job.key not in kept)
-                return
-            for job in lost:
-                store.discard(job)
-                store.drop_models([job])
-        run(lost)
-    raise StoreError(
-        f"the model of {lost[0].describe()} was trained {_TRIES} times and was not in {store.models} afterwards: "
-        "another process may work on this folder with another metric; run the comparison again when it has ended"
-    )
 
 
 def default_folder(plan: Plan, asked: Mapping[str, Any]) -> Path:

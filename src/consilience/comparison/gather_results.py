@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.comparison.choosing import choose_methods, stored_value
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
@@ -23,7 +24,6 @@ from consilience.comparison.significance import (
 )
 from consilience.comparison.store import Result
 from consilience.comparison.summary import over_seeds
-from consilience.core.errors import InputError
 from consilience.evaluation import Metric, find_metric, reliability_bins
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         reliability=_table("reliability", _reliability(good, plan)),
         differences=differences,
         best=best,
+        choices=choose_methods(finished, plan),
         ranks=_table("ranks", ()),
         timings=_table(
             "timings", ({**_key(job), **{name: result.about[name] for name in _MEASURED}} for job, result in good)
@@ -107,17 +108,6 @@ def sample_scores(metric: Metric, result: Result, condition: Mapping[str, Any]) 
     return scores.reshape(-1, len(result.arrays["y"])).mean(axis=0)
 
 
-def stored_value(metric: Metric, condition: Mapping[str, Any]) -> float:
-    """Return the value of a metric that was computed when the job ran."""
-    if metric.name not in condition["metrics"]:
-        raise InputError(
-            f"compare: metric {metric.name!r} was not known to the process that ran these jobs. Register it in a "
-            "package by the entry point group 'consilience.metrics', or before the first run with jobs=1, and use "
-            "a new folder"
-        )
-    return condition["metrics"][metric.name]
-
-
 def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any]) -> Recomputed:
     """Return how the bootstrap recomputes a metric that is no mean over samples; the mean over draws of the noise."""
     sign, y = 1 if metric.larger_is_better else -1, result.arrays["y"]
@@ -139,26 +129,6 @@ def read_outputs(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarr
     """Return targets and outputs of the test samples under a condition, one draw of the noise after the other."""
     output, y = result.arrays[f"output/{condition['array']}"], result.arrays["y"]
     return np.concatenate([y] * (len(output) // len(y))), output
-
-
-def merits(finished: Finished, plan: Mapping[str, Any]) -> dict[str, list[Job]]:
-    """Return set → each method's best job, the best method first, by validation samples, clean and corrupted."""
-    metric = _main_metric(plan)
-    sign = 1 if metric.larger_is_better else -1
-    seeds: dict[str, dict[str, list[tuple[float, Job]]]] = {}
-    for job, result in finished:
-        if not result.failed:
-            measured = (each for each in result.about["conditions"] if each["part"] == "validation")
-            scores = [stored_value(metric, condition) for condition in measured]
-            merit = sign * float(np.nan_to_num(np.mean(scores), nan=-np.inf))
-            seeds.setdefault(job.source, {}).setdefault(job.method, []).append((merit, job))
-    ordered = {
-        source: sorted(methods.values(), key=lambda pairs: -float(np.mean([merit for merit, _ in pairs])))
-        for source, methods in seeds.items()
-    }
-    return {
-        source: [max(pairs, key=lambda pair: pair[0])[1] for pairs in methods] for source, methods in ordered.items()
-    }
 
 
 def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,13 +6,14 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from consilience.comparison.modality_contributions import measure_contributions
-from consilience.comparison.plan import Job, Plan, registered_name
+from consilience.comparison.plan import Job, Plan, Refit, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
 from consilience.core.errors import TrainingError, TrustWarning, WriteError
 from consilience.core.files import full_disk
@@ -21,7 +22,7 @@ from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
 from consilience.corruption.corruptions import DEFAULT
 from consilience.data import DataSet
-from consilience.evaluation import METRICS, TrustDiagnostics, evaluate, trust_from_weights
+from consilience.evaluation import METRICS, Metric, TrustDiagnostics, evaluate, trust_from_weights
 from consilience.evaluation.diagnostics import diagnose
 from consilience.evaluation.trust import ExpertRecord, record_prediction
 
@@ -64,20 +65,33 @@ def work(job: Job, plan: Any, store: Store, threads: int | None = None, measurin
 
 def measure(job: Job, plan: Plan, store: Store) -> Result:
     """Train, save, predict, score."""
+    if isinstance(job, Refit):
+        from consilience.comparison.refit import refit
+
+        return refit(job, plan, store)
     data = load(plan, job).resplit(job.seed)
-    import_training(job.method)
+    import_training(job.method, plan.training_of(job.method, data.modalities))
     began = time.perf_counter()
     model, tuned = train(job, plan, data)
     return examine(job, plan, store, data, model, time.perf_counter() - began, tuned)
 
 
-def import_training(method: str) -> None:
-    """Import what training needs, so that it does not count as training time of a process's first job."""
-    import lightning_fabric  # noqa: F401
+def import_training(method: str, training: Mapping[str, Any]) -> None:
+    """Import what training needs, so that it does not count as training time of a process's first job.
+
+    Args:
+        method: Its name.
+        training: Settings of its training.
+    """
+    import torch._dynamo  # noqa: F401 - which torch imports with the first optimizer
 
     import consilience.training.model  # noqa: F401
     from consilience.methods import find
+    from consilience.training.devices import needs_fabric
+    from consilience.training.training_settings import TrainingSettings
 
+    if needs_fabric(TrainingSettings(**training)):
+        import lightning_fabric  # noqa: F401
     find(registered_name(method))
 
 
@@ -86,10 +100,12 @@ def examine(
 ) -> Result:
     """Test a job's trained model and save it; `seconds` is its training time, `tuned` what tuning chose."""
     from consilience.training.devices import device_name
+    from consilience.training.step_counts import found_steps
 
     result = Result({"set": job.source, "method": job.method, "seed": job.seed, "tuning": tuned, "conditions": []})
     y = data.y[data.split == "test"]
     result.arrays |= {"y": model.task.encode(y) if model.task.classification else y, "index": data.test.index}
+    result.arrays["validation_index"] = data.validation.index
     corruptor = Corruptor(data.train)
     waits = []
     for part in ("test", "validation"):
@@ -114,6 +130,9 @@ def examine(
                     result.arrays[f"trust/{about['array']}"] = trust.astype(np.float32)
                 if records is not None and records[0].present.any():
                     about["diagnostics"] = mean_of([kept_of(diagnose(record)) for record in records])
+            else:
+                terms = score_samples(data, model, samples, output)
+                result.arrays |= {f"validation/{about['array']}/{name}": each for name, each in terms.items()}
             result.about["conditions"].append(about)
     result.about |= {
         "training_seconds": seconds,
@@ -121,38 +140,76 @@ def examine(
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
+        "steps": found_steps(model.logs),
         "contributions": measure_contributions(model, data.test, plan.training.get("device", "auto")),
         "misplaced_trust": {name: found.r for name, found in model.misplaced_trust.items()},
         "device": device_name(next(model.method.parameters()).device),
     }
+    trained_on = describe_training(job, ("train",), data.train, result.about["steps"], refitted=False)
+    save_model(job, plan, store, data, model, trained_on, gives_weights=trust is not None)
+    return result
+
+
+def describe_training(
+    job: Job, parts: Sequence[str], samples: Samples, steps: Sequence[Sequence[int]], *, refitted: bool
+) -> dict[str, Any]:
+    """Return what a saved model says about its training.
+
+    Args:
+        job: Its set, method and seed.
+        parts: The parts of the set that it learned from.
+        samples: The samples of these parts.
+        steps: Of the optimizer, for each run and phase.
+        refitted: Whether it is the chosen method, trained once more.
+    """
+    about = {"set": job.source, "method": job.method, "seed": job.seed, "refitted": refitted}
+    return {**about, "parts": list(parts), "rows": len(samples), "steps": [list(run) for run in steps]}
+
+
+def save_model(
+    job: Job,
+    plan: Plan,
+    store: Store,
+    data: DataSet,
+    model: Model,
+    trained_on: Mapping[str, Any],
+    *,
+    gives_weights: bool,
+    chosen: Mapping[str, Any] | None = None,
+) -> None:
+    """Save a job's model with how the data were read, for `consilience.load`; chosen: settings found by tuning."""
     model.recipe = data.recipe()
     store.drop_models([job])  # of a folder that was copied in part
     with writing(store.folder):
-        training = plan.training_of(job.method, data.modalities)
-        model.save(store.model(job), _as_estimator(model, training, gives_weights=trust is not None))
-    return result
+        training = {**plan.training_of(job.method, data.modalities), **(chosen or {})}
+        model.save(store.model(job), {**_as_estimator(model, training, gives_weights), "trained_on": dict(trained_on)})
 
 
 def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
     """Train the method with the job's seed, after tuning if the plan asks for it."""
+    fit = partial(fit_model, job, plan, data, data.train, data.validation)
+    return tune(fit, _validation_loss, plan.tune, job.seed) if plan.tune else (fit({}), {})
+
+
+def fit_model(
+    job: Job, plan: Plan, data: DataSet, samples: Samples, validation: Samples | None, chosen: Mapping[str, Any]
+) -> Model:
+    """Train the method once with the job's seed; chosen: settings of the trainer beside those of the plan."""
     from consilience.training import Model, Trainer
 
-    def fit(chosen: Mapping[str, Any]) -> Model:
-        training = {**plan.training_of(job.method, data.modalities), **chosen}
-        trainer = Trainer(**{**training, "seed": job.seed, "on_interrupt": "raise"})
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TrustWarning)  # the report has it, once for all seeds
-            return Model.fit(
-                registered_name(job.method),
-                data.train,
-                data.validation,
-                settings=plan.settings_of(job.method),
-                encoders={name: choice for name, choice in plan.encoders.items() if name in data.modalities},
-                task=data.task,
-                trainer=trainer,
-            )
-
-    return tune(fit, _validation_loss, plan.tune, job.seed) if plan.tune else (fit({}), {})
+    training = {**plan.training_of(job.method, data.modalities), **chosen}
+    fixed = {"seed": job.seed, "on_interrupt": "raise"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TrustWarning)  # the report has it, once for all seeds
+        return Model.fit(
+            registered_name(job.method),
+            samples,
+            validation,
+            settings=plan.settings_of(job.method),
+            encoders=plan.encoders_of(data.modalities),
+            task=data.task,
+            trainer=Trainer(**{**training, **fixed}),
+        )
 
 
 def draw_trials(count: int, seed: int) -> list[dict[str, Any]]:
@@ -259,8 +316,7 @@ def mean_of(repeats: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:
     """Every metric of the task that can judge as many targets, the mean over repeats."""
-    single = model.task.classification or model.task.outputs == 1
-    known = [each for each in METRICS.values() if each.task == data.task and (single or not each.one_target)]
+    known = known_metrics(data, model)
     # Not of all repeats at once: of ten times as many samples a calibration error, for one, is smaller.
     found = [
         evaluate(
@@ -274,6 +330,28 @@ def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> 
         for draw in np.split(output, len(output) // len(samples))
     ]
     return {name: float(np.mean([draw[name] for draw in found])) for name in found[0]}
+
+
+def score_samples(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, np.ndarray]:
+    """Each sample's term `[n]` of every metric that is a mean over samples, the mean over repeats, in 32 bits."""
+    assert samples.y is not None
+    numbers = None if model.task.classification else model.task.decode(output)
+    targets = model.task.encode(samples.y) if model.task.classification else samples.y
+    repeated = np.concatenate([targets] * (len(output) // len(samples)))
+    terms = {}
+    for metric in known_metrics(data, model):
+        if metric.per_sample:
+            assert metric.terms is not None
+            read = numbers if numbers is not None else output if metric.needs_probabilities else output.argmax(axis=1)
+            each = np.asarray(metric.terms(repeated, read), dtype=np.float64).reshape(-1, len(samples))
+            terms[metric.name] = each.mean(axis=0).astype(np.float32)
+    return terms
+
+
+def known_metrics(data: DataSet, model: Model) -> list[Metric]:
+    """Every metric of the task that can judge as many targets."""
+    single = model.task.classification or model.task.outputs == 1
+    return [each for each in METRICS.values() if each.task == data.task and (single or not each.one_target)]
 
 
 def conditions_of(plan: Plan, data: DataSet) -> Iterator[tuple[str, Any, float]]:

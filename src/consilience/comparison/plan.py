@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from consilience.methods import Spec
 
 # What may grow between two calls on one run folder: finished jobs stay valid.
-EXTENDABLE = ("methods", "seeds", "reference", "metric", "registered")
+EXTENDABLE = ("methods", "seeds", "reference", "metric", "choose_by", "refit", "registered")
+
+# The seed of the published model: of its initial weights, and of the split where each seed has its own.
+REFIT_SEED = 0
+# What the keys of refits begin with.
+REFITTED = "refit-"
 
 # Settings of training that a comparison sets itself.
 DECIDED_BY_COMPARISON = frozenset({"seed", "on_interrupt"})
@@ -46,6 +51,8 @@ class Plan:
         settings: Method → its settings; settings of training among them, such as `augment`, are for this method only.
         training: Settings of `Trainer` for every method.
         tune: Random draws of learning rate and optimizer.
+        choose_by: The metric that a method is chosen by; None: log-loss, or squared error.
+        refit: Whether the chosen method is trained once more, on everything but test samples.
     """
 
     sources: tuple[Source, ...]
@@ -58,9 +65,11 @@ class Plan:
     metric: str | None = None
     reference: str = ""  # "" is `late`, or the first method where that is not among them
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    encoders: Mapping[str, Any] = field(default_factory=dict)
+    encoders: Mapping[str, Any] | Literal["auto"] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     tune: int = 0
+    choose_by: str | None = None
+    refit: bool = True
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -93,6 +102,17 @@ class Plan:
         if "augment" in training:
             training["augment"] = within_modalities(training["augment"], modalities)
         return training
+
+    @property
+    def chosen_encoders(self) -> Mapping[str, Any]:
+        """The encoders that the user chose, by modality."""
+        return {} if isinstance(self.encoders, str) else self.encoders
+
+    def encoders_of(self, modalities: Collection[str]) -> dict[str, Any] | Literal["auto"]:
+        """Return the encoders of a set's modalities, as `Model.fit` takes them."""
+        if isinstance(self.encoders, str):
+            return self.encoders
+        return {name: choice for name, choice in self.encoders.items() if name in modalities}
 
     def asked(self) -> dict[str, Any]:
         """Return the plan in JSON values, with the data identified by its content.
@@ -130,6 +150,23 @@ class Job:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Refit(Job):
+    """The training of the chosen method on everything but test samples.
+
+    Attributes:
+        steps: Of each run and phase of the training.
+        chosen: Settings of training that tuning chose.
+    """
+
+    steps: Sequence[Sequence[int]] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """In one phrase, for progress and messages."""
+        return f"{self.method} on {self.source}, refitted on train and validation"
 
 
 def registered_name(method: str) -> str:
@@ -192,7 +229,7 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
     chosen: dict[str, list[str]] = {}
     skipped: list[dict[str, str]] = []
     for label, data in loaded.items():
-        chosen[label], reasons = applicable(plan.methods, plan.reference, data, plan.encoders)
+        chosen[label], reasons = applicable(plan.methods, plan.reference, data, plan.chosen_encoders)
         skipped += [{"set": label, "method": method, "reason": reason} for method, reason in reasons.items()]
     everyone = list(dict.fromkeys(name for names in chosen.values() for name in names))
     if not everyone:
@@ -239,8 +276,9 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     if len(tasks) > 1:
         raise InputError("compare: the sets must share one task; some are classification, some regression")
     for data in loaded.values():
-        if plan.metric is not None:
-            find_metric(plan.metric, data.task, targets=data.y[:1].size)
+        for metric in (plan.metric, plan.choose_by):
+            if metric is not None:
+                find_metric(metric, data.task, targets=data.y[:1].size)
         few = data.train[:2]
         for corruption in plan.corruptions:
             Corruptor(few).apply(few, corruption, 0.0, probability=plan.probability)
@@ -257,7 +295,7 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
         for modality in read_augment(given.get("augment")):
             if modality is not None and modality not in modalities:
                 raise unknown_name("modality", modality, modalities, "An augmentation was given for it")
-    for name in plan.encoders:
+    for name in plan.chosen_encoders:
         if name not in modalities:
             raise unknown_name("modality", name, modalities, "It was given in encoders")
 
@@ -268,13 +306,15 @@ def check_methods(plan: Plan, names: Sequence[str], data: DataSet) -> None:
     from consilience.core.seeding import seeded
     from consilience.training import TrainingSettings
 
-    spec = spec_of(data, plan.encoders)
+    spec = spec_of(data, plan.chosen_encoders)
     for name in names:
         augment = TrainingSettings(**plan.training_of(name, data.modalities)).augment
         choose_augmentations(augment, data.modalities)
     with seeded(0):  # whose weights are not used
         for name in names:
-            room.build(registered_name(name), spec, plan.settings_of(name))
+            known = registered_name(name)
+            encoders = room.choose_encoders(known, plan.encoders_of(data.modalities), spec.modalities, spec.task)
+            room.build(known, replace(spec, encoders=encoders), plan.settings_of(name))
 
 
 def check_members(names: Sequence[str], loaded: Mapping[str, DataSet]) -> None:

@@ -35,9 +35,9 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
             mine = [job for job in group if stack.enter_context(store.claim(job)) and not store.has(job)]
             if len(mine) < 2:
                 continue
-            import_training(mine[0].method)
-            began = time.perf_counter()
             data = split_for(mine, plan)
+            import_training(mine[0].method, plan.training_of(mine[0].method, data[0].modalities))
+            began = time.perf_counter()
             models = fit(mine, plan, data)
             if models is None:
                 continue
@@ -86,7 +86,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
                 parts,
                 [job.seed for job in jobs],
                 settings=plan.settings_of(jobs[0].method),
-                encoders={name: choice for name, choice in plan.encoders.items() if name in data[0].modalities},
+                encoders=plan.encoders_of(data[0].modalities),
                 task=data[0].task,
                 trainer=trainer,
             )

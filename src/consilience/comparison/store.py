@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.comparison.plan import EXTENDABLE, Job
+from consilience.comparison.plan import EXTENDABLE, REFITTED, Job
 from consilience.core.errors import ConsilienceError, InputError, TrainingError, WriteError
 from consilience.core.file_names import file_name, path_inside
 from consilience.core.files import atomic_folder, is_temporary, remove_leftovers, write_atomically
@@ -214,6 +214,14 @@ class Store:
         """Remove a result, so that the job is run again."""
         self._path(job).unlink(missing_ok=True)
 
+    def drop_refits(self, kept: Iterable[Job]) -> None:
+        """Remove the results and models of refits that others have replaced. The caller holds the lock of `alone`."""
+        names = {file_name(job.key) for job in kept}
+        for path in self.jobs.glob(f"{REFITTED}*.npz"):
+            if path.stem not in names:
+                path.unlink(missing_ok=True)
+                self.drop_models([Job("", "", 0, "", path.stem)])
+
     @contextlib.contextmanager
     def claim(self, job: Job) -> Iterator[bool]:
         """Lock a job while working on it; yields False if another process has it."""
@@ -283,6 +291,19 @@ class Store:
 
         marker = target / _MARKER
         return marker.is_file() and marker.read_bytes() == job.key.encode() and is_intact(target)
+
+    def describe_published(self, target: Path) -> tuple[str, dict[str, Any]] | None:
+        """Return the key of the job whose model is in `target`, and what the model says about its training.
+
+        None if there is no whole model. Models of earlier versions say nothing.
+        """
+        from consilience.training.model_folder import is_intact, read_description
+
+        marker = target / _MARKER
+        if not (marker.is_file() and is_intact(target)):
+            return None
+        extra = read_description(target).get("extra", {})
+        return marker.read_text(encoding="utf-8", errors="replace"), dict(extra.get("trained_on", {}))
 
     def _path(self, job: Job) -> Path:
         return self.jobs / f"{file_name(job.key)}.npz"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -59,9 +59,9 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
     nested = ("settings", "training")
     _task_kind: ClassVar[TaskKind]
 
-    method: str = "concat"
+    method: str = "auto"
     settings: Mapping[str, Any] | None = None
-    encoders: Mapping[str, EncoderChoice] | None = None
+    encoders: Mapping[str, EncoderChoice] | Literal["auto"] | None = "auto"
     validation: Any = 0.1
     impute: Annotated[str | Mapping[str, Any] | None, OwnCheck] = None
     calibration: Calibration = "auto"
@@ -71,7 +71,11 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
         self._check_parameters()
         seed = draw_seed(self.random_state)
         train = self._read(X, present, sample_weight)
-        train, validation = self._hold_out(Samples.of(train, self._targets(X, y)), seed)
+        whole: Samples | None = Samples.of(train, self._targets(X, y))
+        assert whole is not None
+        train, validation = self._hold_out(whole, seed)
+        if self.calibration == "validation" or self.impute is not None:
+            whole = None  # validation samples stay out of the training
         observed = (train, validation)
         if self.impute is not None:
             self.imputer_ = fit_imputer(self.impute, self.get_params(deep=False), train, validation, seed)
@@ -86,7 +90,11 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
             class_weight=class_weight,
             trainer=self._trainer(seed),
             keep_held_out=self.calibration == "auto" and self.impute is None,
+            whole=whole,
         )
+        if model.rows > len(train):  # the method needs no validation samples, and has learned from them
+            assert whole is not None
+            observed = (whole, None)
         self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
         if not any(log.interrupted for log in model.logs):
             self._calibrate_fitted(*observed, seed, class_weight)
@@ -242,18 +250,22 @@ class FusionClassifier(ClassifierMixin, PredictsSets, _FusionEstimator):
     """Train a fusion method on several modalities; predict also where some are missing.
 
     Args:
-        method: Name of a registered method, see `consilience.methods.available()`.
+        method: Name of a registered method, see `consilience.methods.available()`. "auto" is the one to use if nothing
+            is known about the data.
         settings: Settings of the method.
-        encoders: Modality → name of an encoder, its settings, or an `nn.Module`.
+        encoders: Modality → name of an encoder, its settings, or an `nn.Module`; the default of the kind for others.
+            "auto": the encoder `auto` for vectors, which suits small tables. None: the default of every kind.
         columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob. Columns of strings in a
             DataFrame are one-hot encoded; a single one is text unless `kinds` says "vector".
         kinds: Modality → kind, where the shape does not show it.
-        validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y).
+        validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y). A
+            method that cross-fits its parts in lockstep, such as `auto`, learns from that share too.
         class_weight: "balanced" or class → weight.
         calibration: Where the calibration samples of `predict_set` and `abstain` come from. "validation": the
             validation samples, which early stopping has seen. A number of folds: the training samples, cross-fitted by
             that many further trainings of the whole method. "auto": out-of-fold opinions of the training samples if
-            the method has them (`bayes`), else the validation samples. None: only from `calibrate`.
+            the method has them (`bayes`, `bayes-robust`, `auto`), else the validation samples. None: only from
+            `calibrate`.
         impute: Fill in missing modalities, in training and in prediction, with a latent model: an objective of
             `MultimodalVAE` such as "m2vae", or a mapping of its parameters.
         training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
@@ -306,7 +318,8 @@ class FusionClassifier(ClassifierMixin, PredictsSets, _FusionEstimator):
 class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     """Train a fusion method to predict numbers.
 
-    The parameters are those of `FusionClassifier` without `class_weight`.
+    The parameters are those of `FusionClassifier` without `class_weight`. The default method is "concat", which is more
+    accurate on clean numbers than `bayes-robust` (docs/robust.md), which is what "auto" means for a regression.
 
     Example:
         >>> import numpy as np
@@ -317,6 +330,8 @@ class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     """
 
     _task_kind = "regression"
+
+    method: str = "concat"
 
     @checked
     def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionRegressor:

@@ -107,7 +107,11 @@ class CalibratesFusion(Calibrated):
                 assert output is not None
                 variance = method.held_out_variance(rows, mask)
                 spread = None if variance is None else predicted_spread(variance.numpy(), self.model_.task)
-                return self._as_outputs(output)._replace(spread=spread)
+                weights = method.held_out_weights(rows, mask) if method.weights_are_reliabilities else None
+                reliability = None
+                if weights is not None and self.model_.task.classification:
+                    reliability = mean_reliability(weights.numpy(), mask)
+                return self._as_outputs(output)._replace(reliability=reliability, spread=spread)
 
             self._collect_weighted(train, held_out, "cross-fitting")
         elif validation is not None:

@@ -2,7 +2,16 @@
 
 from consilience.methods.losses import equal_weights, expert_losses, task_losses, weighted_mean
 from consilience.methods.method import ExpertMethod, JointMethod, Method, Prediction, Step, encode
-from consilience.methods.registration import METHODS, available, build, check_settings, find, register, registry
+from consilience.methods.registration import (
+    METHODS,
+    available,
+    build,
+    check_settings,
+    choose_encoders,
+    find,
+    register,
+    registry,
+)
 from consilience.methods.spec import PerModality, Spec
 
 __all__ = [
@@ -17,6 +26,7 @@ __all__ = [
     "available",
     "build",
     "check_settings",
+    "choose_encoders",
     "encode",
     "equal_weights",
     "expert_losses",

@@ -114,9 +114,27 @@ class Method(DeclaredSettings, nn.Module):
         """Train on samples. By default one run of the training loop."""
         trainer.run(self, train, validation)
 
+    def needs_validation(self, train: Samples, trainer: Trainer) -> bool:
+        """Return whether training on these samples is stopped by validation samples, if there are any."""
+        return True
+
     def learn_at_once(self, train: Samples, trainer: Trainer) -> None:
         """Learn from samples without the training loop, for a method that does not train by gradients."""
         raise NotImplementedError
+
+    def refit(self, samples: Samples, trainer: Trainer) -> None:
+        """Train once more on all samples, those that stopped training early among them, for a known number of steps.
+
+        By default `fit` without validation samples. The trainer ends each of its runs after the steps that the run in
+        the same place took where early stopping chose them, so `fit` must train in the same order as with validation
+        samples. Experts that are cross-fitted in lockstep are stopped by their own held-out samples, as always. A
+        method that chooses anything else by validation samples overrides this.
+
+        Args:
+            samples: Training and validation samples.
+            trainer: Its `refit_steps` are those of each run.
+        """
+        self.fit(samples, None, trainer)
 
     def held_out_output(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
         """Return outputs for training samples by parts of the method that did not learn from them.
@@ -134,6 +152,10 @@ class Method(DeclaredSettings, nn.Module):
 
     def held_out_variance(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
         """Return the variances `[k, target]` of the numbers that `held_out_output` returns, if the method has them."""
+        return None
+
+    def held_out_weights(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """Return the weights `[k, modality]` that belong to `held_out_output`, if the method has them."""
         return None
 
     def forget_held_out(self) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from consilience.core import settings as declared
 from consilience.core.errors import ConsilienceError, InputError, UnsupportedError, unknown_name
+from consilience.core.modalities import Modality
 from consilience.core.registry import Registry
 from consilience.core.settings import checked
+from consilience.core.targets import Task
+from consilience.encoders import EncoderChoice
 from consilience.methods.method import Method
 from consilience.methods.spec import Spec
 
@@ -83,6 +86,29 @@ def check_settings(name: str, cls: type[Method], settings: Mapping[str, Any]) ->
         InputError: If a value is not allowed.
     """
     return declared.check_settings(f"method {name!r}", cls, settings)
+
+
+def choose_encoders(
+    name: str,
+    encoders: Mapping[str, EncoderChoice] | Literal["auto"] | None,
+    modalities: Mapping[str, Modality],
+    task: Task,
+) -> dict[str, EncoderChoice]:
+    """Return the chosen encoders by modality.
+
+    Args:
+        name: The method.
+        encoders: By modality. "auto": the encoder `auto` for the vectors of a classification, if the method takes an
+            encoder for each modality; the default of its kind for everything else.
+        modalities: The modalities as methods receive them.
+        task: The task.
+    """
+    if encoders != "auto":
+        return dict(encoders or {})
+    vectors = [modality for modality, seen in modalities.items() if seen.kind == "vector"]
+    chosen: dict[str, EncoderChoice] = dict.fromkeys(vectors if task.classification else [], "auto")
+    cls, _ = find(name, modalities)
+    return {} if chosen and cls.reason_against(Spec(modalities, task, chosen)) is not None else chosen
 
 
 @checked

@@ -18,6 +18,7 @@ from consilience.comparison.summary import corruptions_of, fates_of, measured_tr
 from consilience.core.errors import InputError
 from consilience.core.file_names import file_name, path_inside
 from consilience.core.files import write_atomically
+from consilience.report.choice_words import choice_sentences
 from consilience.report.contribution_section import contribution_part
 from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
@@ -135,7 +136,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
         .render(
             findings=findings,
             parts=draw_figures(findings) if parts is None else parts,
-            answer=headline(findings),
+            answer=[*choice_sentences(findings), *headline(findings)],
             tally=tally(findings),
             blocks=summarise(findings),
             legend=capital(legend(findings)),

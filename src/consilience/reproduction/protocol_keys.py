@@ -60,7 +60,7 @@ PART_KEYS: dict[str, tuple[Any, str]] = {
     "probability": (Fraction, "with which a modality of a sample is corrupted"),
     "metric": (str, "the main metric"),
     "settings": (Mapping[str, Any], "method → its settings, and settings of training for this method only"),
-    "encoders": (Mapping[str, Any], "modality → its encoder"),
+    "encoders": (Mapping[str, Any] | Literal["auto"], "modality → its encoder; auto: as `compare` chooses them"),
     "training": (Mapping[str, Any], "settings of training"),
     "tune": (NonNegativeInt, "trials of random search for every method"),
 }

@@ -22,7 +22,8 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.core.files import write_atomically
 from consilience.core.seeding import seeded
 from consilience.encoders.conv import Conv
-from consilience.training.training_settings import ResolvedSettings
+from consilience.training.one_device import OneDevice
+from consilience.training.training_settings import ResolvedSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -89,28 +90,42 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
-def build_fabric(device: str, devices: int, nodes: int, strategy: str, precision: str) -> Fabric:
-    """Return Lightning Fabric for these settings; on one machine it starts the processes of several devices itself."""
+def needs_fabric(settings: TrainingSettings) -> bool:
+    """Return whether training with these settings needs Lightning Fabric; one process on the CPU in float32 does not.
+
+    >>> needs_fabric(TrainingSettings(device="cpu")), needs_fabric(TrainingSettings(device="cpu", precision="bf16"))
+    (False, True)
+    """
+    several = settings.devices * settings.nodes > 1 or settings.strategy != "auto"
+    return several or settings.precision != "32" or resolve_device(settings.device).type != "cpu"
+
+
+def build_fabric(settings: TrainingSettings) -> Fabric | OneDevice:
+    """Return what trains with these settings; on one machine Fabric starts the processes of several devices itself."""
+    if not needs_fabric(settings):
+        return OneDevice()
     from lightning_fabric import Fabric
     from lightning_fabric.strategies import DDPStrategy
 
     # Its messages ("Using bfloat16 …") only repeat the settings.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    chosen = resolve_device(device)
+    chosen, devices, nodes = resolve_device(settings.device), settings.devices, settings.nodes
     if chosen.index is not None and devices > 1:
-        raise InputError(f"training: device {device!r} is one device; use {chosen.type!r} with devices={devices}")
-    how: Any = strategy
-    if strategy == "auto" and devices * nodes > 1:
+        raise InputError(
+            f"training: device {settings.device!r} is one device; use {chosen.type!r} with devices={devices}"
+        )
+    how: Any = settings.strategy
+    if how == "auto" and devices * nodes > 1:
         # Spawned processes work in a test and in a script; torchrun and SLURM start their own.
         start: Any = "spawn" if nodes == 1 and "LOCAL_RANK" not in os.environ else "popen"
         # A modality may be missing from all samples of one process, whose parameters then have no gradient.
         how = DDPStrategy(start_method=start, find_unused_parameters=True)
     where: Any = devices if chosen.index is None else [chosen.index]
-    kind: Any = _FABRIC_PRECISIONS[precision]
+    kind: Any = _FABRIC_PRECISIONS[settings.precision]
     return Fabric(accelerator=chosen.type, devices=where, num_nodes=nodes, strategy=how, precision=kind)
 
 
-def launch(fabric: Fabric, work: Callable[..., Any], *arguments: Any) -> Any:
+def launch(fabric: Fabric | OneDevice, work: Callable[..., Any], *arguments: Any) -> Any:
     """Call work(fabric, *arguments) in every process and return the result of the first one.
 
     A spawned process returns its result in a file, so it may only hold tensors and plain values: a queue would block
@@ -130,7 +145,7 @@ def launch(fabric: Fabric, work: Callable[..., Any], *arguments: Any) -> Any:
         return torch.load(handover, map_location="cpu", weights_only=True) if handover.exists() else result
 
 
-def _call(fabric: Fabric, work: Callable[..., Any], parent: int, handover: Path, *arguments: Any) -> Any:
+def _call(fabric: Fabric | OneDevice, work: Callable[..., Any], parent: int, handover: Path, *arguments: Any) -> Any:
     if os.getpid() == parent:
         return work(fabric, *arguments)
     leave = _Leave()

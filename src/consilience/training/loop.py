@@ -39,7 +39,7 @@ class TrainingRun:
         number: Number of this run among the runs of its trainer, from 0.
         settings: How to train, with the values that follow the data.
         module: The method that is trained.
-        fabric: Lightning Fabric, with the device and the number of processes.
+        fabric: Lightning Fabric or `OneDevice`, with the device and the number of processes.
         log: One row per epoch so far.
         step: Phase, epoch and loss history as the method's objective receives them.
         steps: Steps of the optimizer so far in this phase.
@@ -260,7 +260,8 @@ class TrainingRun:
         values = self._train_batches()
         score = sum(values.values()) if self.validation is None else self._validate(values, self.validation)
         self._rate.end_epoch(score)
-        row = {"phase": self.phase, "epoch": self.epoch, **values, "seconds": time.perf_counter() - started}
+        place = {"phase": self.phase, "epoch": self.epoch, "steps": self.steps}
+        row = {**place, **values, "seconds": time.perf_counter() - started}
         self.log.rows.append(row)
         self._call("on_epoch_end", row)
 

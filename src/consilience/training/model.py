@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from consilience.core.targets import Task, TaskKind
 from consilience.corruption import Corruptor, Statistics
 from consilience.data import read_with_recipe
 from consilience.encoders import EncoderChoice, as_chosen, describe_encoders, own_transforms
-from consilience.methods import Method, Prediction, Spec, build, expert_losses
+from consilience.methods import Method, Prediction, Spec, build, choose_encoders, expert_losses
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
@@ -66,6 +66,7 @@ class Model:
         logs: One log per training run.
         recipe: How the training data were read, `DataSet.recipe()`.
         misplaced_trust: The modalities that fitting warned of, with their correlations.
+        rows: Number of training samples; 0 for a model that was loaded.
 
     Example:
         >>> from consilience.data import load_data
@@ -83,6 +84,7 @@ class Model:
     logs: list[Log]
     recipe: Mapping[str, Any] | None = None
     misplaced_trust: dict[str, Correlation] = field(default_factory=dict)
+    rows: int = 0
 
     @classmethod
     @checked
@@ -93,11 +95,12 @@ class Model:
         validation: Samples | None = None,
         *,
         settings: Mapping[str, Any] | None = None,
-        encoders: Mapping[str, EncoderChoice] | None = None,
+        encoders: Mapping[str, EncoderChoice] | Literal["auto"] | None = None,
         task: TaskKind | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         trainer: Trainer | None = None,
         keep_held_out: bool = False,
+        whole: Samples | None = None,
     ) -> Model:
         """Learn the task, prepare, build the method by name, and train it.
 
@@ -107,32 +110,52 @@ class Model:
         Args:
             name: Registered name of the method.
             train: Training samples.
-            validation: Samples for early stopping.
+            validation: Samples for early stopping. With a trainer that has `refit_steps`, the method is refitted on
+                `train`.
             settings: Of the method.
-            encoders: Encoders by modality; the method's defaults for the others.
+            encoders: Encoders by modality; the method's defaults for the others. "auto": see `choose_encoders`.
             task: Classification or regression. None: as the targets are.
             class_weight: Weight of each class, or "balanced".
             trainer: How to train.
             keep_held_out: Whether a method that cross-fits keeps its out-of-fold opinions, for `held_out_output`.
+            whole: Training and validation samples together, from which a method learns that needs no validation
+                samples (`Method.needs_validation`).
         """
         check_set("training", train)
         if validation is not None:
             check_set("validation", validation)
         assert train.y is not None
         learned = Task.of(train.y, task, train.weight)
+        given = train
         if class_weight is not None:
             train = Samples.of(train, weight=weigh_classes(train, learned, class_weight))
-        preparation = Preparation.fit(train, learned, own_transforms(train.modalities, encoders or {}))
+        own = {} if encoders == "auto" else encoders or {}
+        preparation = Preparation.fit(train, learned, own_transforms(train.modalities, own))
         # A trainer may be used for several models; what one of them learns stays with it.
         trainer = replace(trainer or Trainer(), preparation=preparation, logs=[])
-        spec = Spec(preparation.modalities, learned, dict(encoders or {}))
+        chosen = choose_encoders(name, encoders, preparation.modalities, learned)
+        spec = Spec(preparation.modalities, learned, chosen)
         with seeded(trainer.seed):
             method = build(name, spec, settings)
-        method.fit(train, validation, trainer)
+        if whole is not None and len(whole) > len(given) and not method.needs_validation(train, trainer):
+            return cls.fit(
+                name,
+                whole,
+                settings=settings,
+                encoders=encoders,
+                task=task,
+                class_weight=class_weight,
+                trainer=replace(trainer, preparation=None),
+                keep_held_out=keep_held_out,
+            )
+        if trainer.refit_steps is None:
+            method.fit(train, validation, trainer)
+        else:
+            method.refit(train, trainer)
         trainer.forget()
         if not keep_held_out:
             method.forget_held_out()
-        model = cls(name, dict(settings or {}), dict(encoders or {}), method, preparation, trainer.logs)
+        model = cls(name, dict(settings or {}), chosen, method, preparation, trainer.logs, rows=len(train))
         if not trainer.interrupted:
             model.misplaced_trust = misplaced_trust(model, validation or train, device=trainer.device)
             warn_of_misplaced_trust(name, model.misplaced_trust)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -19,7 +19,7 @@ from consilience.core.seeding import seeded
 from consilience.core.targets import Task, TaskKind
 from consilience.corruption.augmentation import Augmentation, choose_augmentations
 from consilience.encoders import EncoderChoice, own_transforms
-from consilience.methods import Method, Spec, build, find
+from consilience.methods import Method, Spec, build, choose_encoders, find
 from consilience.preparation import Preparation
 from consilience.training.augment_values import runs_on_device
 from consilience.training.devices import resolve_device, training_context
@@ -41,7 +41,7 @@ def fit_together(
     seeds: Sequence[int],
     *,
     settings: Mapping[str, Any] | None = None,
-    encoders: Mapping[str, EncoderChoice] | None = None,
+    encoders: Mapping[str, EncoderChoice] | Literal["auto"] | None = None,
     task: TaskKind | None = None,
     trainer: Trainer | None = None,
 ) -> list[Model]:
@@ -53,7 +53,7 @@ def fit_together(
             that they are in memory once.
         seeds: The seeds.
         settings: Of the method.
-        encoders: Of the modalities.
+        encoders: Of the modalities, as for `Model.fit`.
         task: Classification or regression. None: as the targets are.
         trainer: How to train; its seed is ignored.
 
@@ -71,14 +71,15 @@ def fit_together(
     for samples, _ in parts:
         if id(samples) not in preparations:
             assert samples.y is not None
-            transforms = own_transforms(samples.modalities, encoders or {})
+            transforms = own_transforms(samples.modalities, {} if encoders == "auto" else encoders or {})
             learned = Task.of(samples.y, task, samples.weight)
             preparations[id(samples)] = Preparation.fit(samples, learned, transforms)
     prepared = [preparations[id(samples)] for samples, _ in parts]
+    choices = choose_encoders(name, encoders, prepared[0].modalities, prepared[0].task)
     methods: list[Method] = []
     for preparation, seed in zip(prepared, seeds, strict=True):
         with seeded(seed):
-            methods.append(build(name, Spec(preparation.modalities, preparation.task, dict(encoders or {})), settings))
+            methods.append(build(name, Spec(preparation.modalities, preparation.task, choices), settings))
     if reason := _batch_statistics(methods[0], parts, trainer) or reason_on_host(chosen, parts, prepared):
         raise _refusal(name, reason)
     device = resolve_device(trainer.device)
@@ -104,7 +105,7 @@ def fit_together(
     models = []
     for trial, (preparation, log) in enumerate(zip(prepared, trained.logs)):
         log.seconds = (time.perf_counter() - began) / len(seeds)
-        model = Model(name, dict(settings or {}), dict(encoders or {}), trained.trained(trial), preparation, [log])
+        model = Model(name, dict(settings or {}), choices, trained.trained(trial), preparation, [log])
         model.misplaced_trust = misplaced_trust(model, parts[trial][1], device=trainer.device)
         warn_of_misplaced_trust(name, model.misplaced_trust)
         models.append(model)

@@ -143,7 +143,8 @@ def train_side_by_side(
         seconds = (time.perf_counter() - started) / len(going)
         for place, (trial, row) in enumerate(zip(going, rows_now)):
             losses = {name: value[place] for name, value in values.items()}
-            logs[trial].rows.append({"phase": "fit", "epoch": epoch, **losses, **row, "seconds": seconds})
+            where = {"phase": "fit", "epoch": epoch, "steps": stack.steps}
+            logs[trial].rows.append({**where, **losses, **row, "seconds": seconds})
         still = [not stopping.ended(trial) for trial in going]
         if not any(still):
             break

@@ -14,7 +14,7 @@ import torch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
-from consilience.core.settings import arguments_checked, check_value
+from consilience.core.settings import PositiveInt, arguments_checked, check_value
 from consilience.core.targets import Task
 from consilience.corruption.augmentation import choose_augmentations
 from consilience.methods import Method, Prediction
@@ -28,12 +28,15 @@ from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
+from consilience.training.step_counts import phases_of_steps
 from consilience.training.training_log import Log, validate
 from consilience.training.training_settings import TrainingSettings, resolve
 from consilience.training.weight_averaging import WeightAveraging
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+    from consilience.training.one_device import OneDevice
 
 # What is kept of the `extra` of predictions: `[batch, modality]` and `[batch, target]`.
 _KEPT = ("reliability", "variance")
@@ -47,6 +50,8 @@ class Trainer(TrainingSettings):
         preparation: How samples become batches.
         checkpoint: Folder to save training to and to resume it from.
         callbacks: Called at fixed points of every run, see `Callback`.
+        refit_steps: For each run and phase, in order, how many steps of the optimizer it takes in place of `epochs`, as
+            `found_steps` returns them. With them `Model.fit` refits the method, see `Method.refit`.
         logs: Logs of the runs so far.
 
     Example:
@@ -59,6 +64,7 @@ class Trainer(TrainingSettings):
     _: KW_ONLY
     checkpoint: str | Path | None = None
     callbacks: Sequence[Callback] | None = None
+    refit_steps: Sequence[Sequence[int]] | None = None
     logs: list[Log] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +72,7 @@ class Trainer(TrainingSettings):
         check_value("preparation", self.preparation, Preparation | None, "training")
         check_value("checkpoint", self.checkpoint, str | Path | None, "training")
         self.callbacks = check_callbacks(self.callbacks)
+        check_value("refit_steps", self.refit_steps, list[list[PositiveInt]] | None, "training")
         self._loaders: dict[int, BatchLoader] = {}
 
     @property
@@ -100,9 +107,11 @@ class Trainer(TrainingSettings):
             return log
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
+        if self.refit_steps is not None:
+            phases = phases_of_steps(self.refit_steps, len(self.logs), phases, self, len(train))
         parameters = [phase.chosen(module) for phase in phases]
         nameless = [replace(phase, parameters=None) for phase in phases]  # a function may not reach other processes
-        fabric = build_fabric(self.device, self.devices, self.nodes, self.strategy, self.precision)
+        fabric = build_fabric(self)
         result = launch(fabric, _work, self, module, train, validation, nameless, parameters, path)
         module.load_state_dict(result["state"])  # no change unless it was trained in another process
         log = Log(**result["log"])
@@ -196,7 +205,7 @@ def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: 
         loader = BatchLoader(samples, trainer._prepared(), device, trainer.resident, input_type(module))
         return validate(module, module, loader, trainer.evaluation_batch)
 
-    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "task": figures(train)["validation_loss"]}
+    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "steps": 1, "task": figures(train)["validation_loss"]}
     if validation is not None:
         row |= figures(validation)
     seconds = time.monotonic() - started
@@ -204,7 +213,7 @@ def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: 
 
 
 def _work(
-    fabric: Fabric,
+    fabric: Fabric | OneDevice,
     trainer: Trainer,
     module: Method,
     train: Samples,

@@ -388,6 +388,7 @@ def test_pretrained_encoders(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("lean_processes")
 def test_two_processes_train_as_one():
     made = np.random.default_rng(0)
     samples = Samples.of({"a": made.normal(size=(40, 3)), "b": made.normal(size=(40, 2))}, made.integers(0, 2, 40))

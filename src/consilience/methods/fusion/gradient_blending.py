@@ -100,7 +100,7 @@ class GradientBlend(JointMethod):
         fold = split_folds(train, self.task, max(2, round(1 / self.held_out)), trainer.seed)
         parts = train.select(np.flatnonzero(fold != 0)), train.select(np.flatnonzero(fold == 0))
         epochs = self.probe_epochs or max(1, resolve(trainer, len(parts[0])).epochs // 4)
-        probe = replace(trainer, epochs=epochs, steps=None, patience=None, checkpoint=None, logs=[])
+        probe = replace(trainer, epochs=epochs, steps=None, refit_steps=None, patience=None, checkpoint=None, logs=[])
         before = [self._losses_on(part, probe) for part in parts]
         after = [before[0].clone(), before[1].clone()]
         for number in range(len(self.blend)):

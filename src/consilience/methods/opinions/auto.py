@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from consilience.methods import Method, Prediction, Spec, Step, register
 from consilience.methods.fusion.early import Early
 from consilience.methods.opinions.bayes import Folds
 from consilience.methods.opinions.bayes_robust import BayesRobust
+from consilience.methods.opinions.held_out_opinions import HeldOut
 from consilience.methods.opinions.pooled_expert import PooledExpert, fit_pool
 from consilience.training import Trainer
 from consilience.training.lockstep import CrossFit, cross_fit_as_in, cross_fit_in_lockstep, reason_alone
@@ -106,10 +107,11 @@ class AutoFusion(BayesRobust):
         joined = spec.task.classification and len(vectors) == len(spec.modalities) > 1 and width <= _WIDEST
         self.network = self._build_network() if joined else None
         self.pool = PresencePool()
-        self._fitted: CrossFit | None = None  # the network's, while fitting
+        self._fitted: CrossFit | None = None  # the network's, until `forget_held_out`
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Cross-fit the network and the experts, then learn as `bayes-robust` does."""
+        self._fitted = None
         if self.network is not None:
             alone = replace(trainer, modality_dropout=trainer.modality_dropout or self.hidden)
             if reason_alone(self.network, train, alone) is None:
@@ -117,10 +119,15 @@ class AutoFusion(BayesRobust):
             else:
                 log = alone.run(self.network, train, validation)
                 self._fitted = cross_fit_as_in(log, self._build_network, train, alone, self.folds)
-        try:
-            super().fit(train, validation, trainer)
-        finally:
-            self._fitted = None
+        super().fit(train, validation, trainer)
+
+    def forget_held_out(self) -> None:
+        """Free also the networks of the folds."""
+        super().forget_held_out()
+        self._fitted = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_fitted": None}
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """Each expert's own loss, and that of the network, for a training loop of the user's."""
@@ -153,6 +160,16 @@ class AutoFusion(BayesRobust):
             return experts
         network = self.network(batch).output.log_softmax(dim=1)
         return self.pool(experts, network, batch.present.all(dim=1))
+
+    def _held_out_if_sound(
+        self, fused: Tensor, fold: int, held: HeldOut, rows: np.ndarray, present: np.ndarray
+    ) -> Tensor:
+        if self._fitted is None or not self.pool.weights[:, 1].any():
+            return fused
+        columns = [self.names.index(name) for name in held.samples.names]
+        fewer = held.samples.select(rows).replaced({}, present=present[:, columns])
+        network = held.trainer.predict(self._fitted.methods[fold], fewer).output.double().log_softmax(dim=1)
+        return self.pool(fused, network, torch.from_numpy(present.all(axis=1)))
 
     def _learn_if_sound(
         self,

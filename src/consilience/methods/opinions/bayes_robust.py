@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from consilience.bayes.gaussian_fusion import GaussianRule, split_gaussian
 from consilience.bayes.kappa import Kappa
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.pair_consistency import Views
-from consilience.bayes.reliability import Reliability, Signals, fit_kappa
+from consilience.bayes.reliability import Measured, Reliability, Signals, fit_kappa
 from consilience.bayes.score_density import bounded
 from consilience.bayes.trust_gate import ALL_SOUND_CAP, Opinions, TrustGate, mixed
 from consilience.core.batches import Batch
@@ -27,8 +28,9 @@ from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.corruption import Corruptor
 from consilience.corruption.random_faults import FAULTS, check_faults, spoil
 from consilience.methods import Method, Prediction, Spec, Step, register
-from consilience.methods.opinions.bayes import Folds
+from consilience.methods.opinions.bayes import Folds, RuleData
 from consilience.methods.opinions.gaussian_expert import GaussianExpert, expert_spread_losses
+from consilience.methods.opinions.held_out_opinions import HeldOut, Rule, training_views
 from consilience.methods.opinions.modality_views import is_numeric, view, view_size
 from consilience.methods.opinions.unimodal import SeparateExperts, Unimodal
 from consilience.training import Trainer
@@ -81,6 +83,10 @@ class BayesRobust(SeparateExperts):
 
         p(y | x_S) = Σ_{F⊆S} P(F | x_S) N(y; mean_F, v_F)         P(F) = Π_{m∈F} ρ_m · Π_{m∈S∖F} (1 − ρ_m)
 
+    Held-out outputs are computed from experts, rules, anomaly scores and directions of pairs that were learned without
+    a sample's fold. The few numbers that follow from them were learned from all samples, these included: the usual
+    range of the scores, the network of ρ, the gain and the alarm.
+
     Args:
         kappa: How dependence between experts is modelled, as for `bayes`.
         folds: Folds of the cross-fitting by which all of this is learned.
@@ -108,14 +114,13 @@ class BayesRobust(SeparateExperts):
     ):
         classification, outputs = spec.task.classification, spec.task.outputs
         super().__init__(spec, Unimodal if classification else GaussianExpert)
-        self.folds, self.faults = folds, check_faults(faults)
+        self.folds, self.kappa, self.faults = folds, kappa, check_faults(faults)
         self.noise = (_NOISE if spec.task.classification else 0.0) if noise is None else noise
-        self.rule: BayesRule | GaussianRule
+        self.rule = self._build_rule()
         if classification:
-            self.rule = BayesRule(len(self.names), outputs, kappa=kappa)
             self.gain, self.gate = Gain(), TrustGate(len(self.names))
         else:
-            self.rule, self.temper = GaussianRule(len(self.names), outputs, dependent=kappa != "none"), Temper()
+            self.temper = Temper()
         self.alarm = Alarm()
         sizes = [view_size(seen, self.experts[name].encoder.width) for name, seen in spec.modalities.items()]
         exact = [is_numeric(seen) for seen in spec.modalities.values()]
@@ -126,6 +131,7 @@ class BayesRobust(SeparateExperts):
             references=references,
             resolution=[INPUT_RESOLUTION if numbers else FEATURE_RESOLUTION for numbers in exact],
         )
+        self._held_out: HeldOut | None = None
 
     def forward(self, batch: Batch) -> Prediction:
         """Collect every expert's opinion, compute each modality's reliability, fuse."""
@@ -138,10 +144,16 @@ class BayesRobust(SeparateExperts):
             signals = self.reliability.signals(views, batch.present)
         if isinstance(self.rule, GaussianRule):
             return self._fuse_numbers(self.rule, raw, batch.present, signals)
-        log_p = self.rule.calibrated(raw, batch.present)
-        seen = Opinions(log_p, self.rule.prior.to(log_p).log(), batch.present, signals)
+        return self._fuse_classes(self.rule, raw, batch.present, signals, self._if_sound(raw, batch))
+
+    def _fuse_classes(
+        self, rule: BayesRule, raw: Tensor, present: Tensor, signals: Signals, if_sound: Tensor
+    ) -> Prediction:
+        """The prediction of classes from opinions `[n, modality, class]` and the log-posterior if all are sound."""
+        log_p = rule.calibrated(raw, present)
+        seen = Opinions(log_p, rule.prior.to(log_p).log(), present, signals)
         graded = self.gate(seen, self.gain.kappa.to(log_p))
-        output = mixed(self.alarm(graded.log_odds), self._if_sound(raw, batch), graded.log_posterior)
+        output = mixed(self.alarm(graded.log_odds), if_sound, graded.log_posterior)
         trust = graded.trust(seen.log_prior, output)
         dtype = torch.promote_types(raw.dtype, torch.float32)
         return Prediction(
@@ -199,11 +211,89 @@ class BayesRobust(SeparateExperts):
 
         An interruption leaves the experts trained so far, uncalibrated and taken to be sound.
         """
+        self._held_out = None
         fitted = list(self.cross_fit(train, validation, self._with_noise(train, trainer), self.folds))
         if len(fitted) < len(self.names):
             return
         opinions, fold_experts, folds = zip(*fitted)
         self._learn_rule(train, trainer, np.stack(opinions, axis=1), fold_experts, folds[0])
+
+    def held_out_output(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """Out-of-fold opinions, fused by what the other folds have taught; zeros for samples of weight 0."""
+        found = self._predict_held_out(rows, present)
+        return None if found is None else found.output
+
+    def held_out_variance(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """The variances of the fused numbers of a regression; ones for samples of weight 0."""
+        found = None if self.task.classification else self._predict_held_out(rows, present)
+        return None if found is None else found.extra["variance"]
+
+    def held_out_weights(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
+        """P(sound | inputs and opinions) of each modality, out-of-fold; zeros for samples of weight 0."""
+        found = self._predict_held_out(rows, present)
+        return None if found is None else found.weights
+
+    def forget_held_out(self) -> None:
+        """Free the out-of-fold opinions, the samples, and all that was learned without a fold."""
+        self._held_out = None
+        self.reliability.forget_held_out()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held_out": None}
+
+    def _build_rule(self) -> Rule:
+        if self.task.classification:
+            return BayesRule(len(self.names), self.task.outputs, kappa=self.kappa)
+        return GaussianRule(len(self.names), self.task.outputs, dependent=self.kappa != "none")
+
+    @torch.no_grad()
+    def _predict_held_out(self, rows: np.ndarray, present: np.ndarray) -> Prediction | None:
+        """The prediction for training samples `[k]` with some modalities, from what was learned without their fold."""
+        held = self._held_out
+        if held is None:
+            return None
+        rules = held.rules = held.rules or held.fit_rules(self._build_rule, self.folds)
+        measured = held.measured = held.measured or self._measure_held_out(held)
+        output = torch.zeros(len(rows), self.task.outputs, dtype=torch.float64)
+        weights, variance = torch.zeros(present.shape, dtype=torch.float64), torch.ones_like(output)
+        for fold, chosen, place in held.by_fold(rows):
+            rule, there = rules[fold], present[chosen] & held.learned.present[place]
+            raw, mask = torch.from_numpy(held.learned.opinions[place]), torch.from_numpy(there)
+            signals = self.reliability.signals_of(measured.select(place), mask)
+            if isinstance(rule, GaussianRule):
+                found = self._fuse_numbers(rule, raw, mask, signals)
+                variance[chosen] = found.extra["variance"]
+            else:
+                if_sound = self._held_out_if_sound(rule(raw, mask), fold, held, rows[chosen], there)
+                found = self._fuse_classes(rule, raw, mask, signals, if_sound)
+            assert found.weights is not None
+            output[chosen], weights[chosen] = found.output, found.weights
+        return Prediction(output, weights=weights, extra={"variance": variance})
+
+    def _held_out_if_sound(
+        self, fused: Tensor, fold: int, held: HeldOut, rows: np.ndarray, present: np.ndarray
+    ) -> Tensor:
+        """`_if_sound` for training samples of one fold by parts that did not learn from it, `[k, class]`.
+
+        Args:
+            fused: Their opinions, fused by the rule of the fold `[k, class]`.
+            fold: The fold.
+            held: What is known of all training samples.
+            rows: The samples `[k]`.
+            present: Which of their modalities to use, `[k, modality]`.
+        """
+        return fused
+
+    def _measure_held_out(self, held: HeldOut) -> Measured:
+        """Measure all samples out-of-fold, also those beyond the ones that reliability was learned from."""
+        found, order = [], []
+        for fold, places in held.parts(self._most_rows):
+            samples = held.samples.select(held.rows[places])
+            own = np.full(len(places), fold)
+            views = training_views(self.experts, [samples], held.trainer, held.experts, own, fold)
+            found.append(self.reliability.measure([torch.from_numpy(seen) for seen in views], fold=fold))
+            order.append(places)
+        return Measured.joined(found).select(np.argsort(np.concatenate(order)))
 
     def _with_noise(self, train: Samples, trainer: Trainer) -> Trainer:
         vectors = [name for name, modality in train.modalities.items() if modality.kind == "vector"]
@@ -226,18 +316,19 @@ class BayesRobust(SeparateExperts):
         weight = np.ones(len(train)) if train.weight is None else train.weight
         rows, y = np.flatnonzero(weight), self.task.encode(train.y)
         present = train.present_among(self.names)
-        self.rule.fit(opinions[rows], y[rows], present[rows], weight=weight[rows])
-        most = min(_ROWS, max(_LEAST_ROWS, _VIEW_BYTES // self._view_bytes))
-        if len(rows) > most:
-            rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, most, replace=False))
+        learned = RuleData(opinions[rows], y[rows], present[rows], weight[rows])
+        self.rule.fit(*learned[:3], weight=learned.weight)
+        self._held_out = HeldOut(learned, rows, fold_of[rows], train, trainer, fold_experts)
+        if len(rows) > self._most_rows:
+            rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, self._most_rows, replace=False))
         opinions, y, weight, fold_of, samples = opinions[rows], y[rows], weight[rows], fold_of[rows], train.select(rows)
         if isinstance(self.rule, GaussianRule):
-            views = partial(self._training_views, [samples], trainer, fold_experts, fold_of)
+            views = partial(training_views, self.experts, [samples], trainer, fold_experts, fold_of)
             self._learn_alarm(self.rule, views, opinions, y, present[rows], fold_of)
             return
         parts = [samples, *self._spoilt(samples, trainer.seed)]
-        views = partial(self._training_views, parts, trainer, fold_experts, fold_of)
-        said = [opinions, *(self._held_out(part, trainer, fold_experts, fold_of) for part in parts[1:])]
+        views = partial(training_views, self.experts, parts, trainer, fold_experts, fold_of)
+        said = [opinions, *(self._opinions_by_fold(part, trainer, fold_experts, fold_of) for part in parts[1:])]
         raw, there = (
             torch.from_numpy(np.concatenate(said)),
             np.concatenate([p.present_among(self.names) for p in parts]),
@@ -279,6 +370,11 @@ class BayesRobust(SeparateExperts):
         """The size of one sample where its reliability is judged."""
         return 8 * sum(score.features for score in self.reliability.scores)
 
+    @property
+    def _most_rows(self) -> int:
+        """The most samples whose views are in memory at a time."""
+        return min(_ROWS, max(_LEAST_ROWS, _VIEW_BYTES // self._view_bytes))
+
     def _spoilt(self, samples: Samples, seed: int) -> list[Samples]:
         """Copies of the training samples, each spoilt by other faults."""
         if not self.faults:
@@ -289,7 +385,7 @@ class BayesRobust(SeparateExperts):
         seeds = [(seed * _COPIES + copy) % 2**63 for copy in range(copies)]
         return [spoil(samples, corruptor, self.faults, seed=own) for own in seeds]
 
-    def _held_out(
+    def _opinions_by_fold(
         self, samples: Samples, trainer: Trainer, fold_experts: Sequence[Sequence[Method]], fold_of: np.ndarray
     ) -> np.ndarray:
         """Opinions `[n, modality, class]` of the experts of each sample's fold."""
@@ -300,33 +396,3 @@ class BayesRobust(SeparateExperts):
             for m, experts in enumerate(fold_experts):
                 opinions[rows, m] = trainer.predict(experts[fold], part).output.double().numpy()
         return opinions
-
-    def _training_views(
-        self,
-        parts: Sequence[Samples],
-        trainer: Trainer,
-        fold_experts: Sequence[Sequence[Method]],
-        fold_of: np.ndarray,
-        fold: int | None,
-    ) -> list[np.ndarray]:
-        """Every modality's view of the parts, one after the other; features are those of the fold's own expert.
-
-        Of spoilt parts, features of samples in other folds are zeros, since they are not needed.
-        """
-        assert trainer.preparation is not None
-        batches = [trainer.preparation.batch(part) for part in parts]
-        views = []
-        for m, (name, expert) in enumerate(self.experts.items()):
-            modality = self.spec.modalities[name]
-            if is_numeric(modality):
-                views.append(np.concatenate([view(modality, batch, None, torch.float64).numpy() for batch in batches]))
-                continue
-            used, width = expert if fold is None else fold_experts[m][fold], expert.encoder.width
-            seen = np.zeros((len(parts), len(fold_of), width))
-            for number, part in enumerate(parts):
-                rows = np.flatnonzero(fold_of == fold) if number else np.arange(len(fold_of))
-                if len(rows):
-                    joint = trainer.predict(used, part.select(rows)).joint
-                    seen[number, rows] = view(modality, batches[number], joint, torch.float64).numpy()
-            views.append(seen.reshape(-1, width))
-        return views

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -231,6 +232,12 @@ class Qmf(ExpertMethod):
             present = np.stack([train.present_in(name) for name in self.names], axis=1)
             counted = torch.from_numpy(present * (np.ones(1) if train.weight is None else train.weight)[:, None])
             self.mean_uncertainty.copy_(weighted_mean(self._uncertainty(opinions), counted, dim=0))
+
+    def refit(self, samples: Samples, trainer: Trainer) -> None:
+        """Train on all samples. The run that finds the epochs of the folds by validation samples is left out."""
+        assert trainer.refit_steps is not None
+        first = 1 if self.supervision == "held-out" else 0
+        self.fit(samples, None, replace(trainer, refit_steps=trainer.refit_steps[first:]))
 
     def extra_repr(self) -> str:
         """The numbers of eq. 9 and 13, part of a checkpoint's description of the model."""

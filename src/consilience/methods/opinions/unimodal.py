@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,6 +31,9 @@ from consilience.methods import (
 )
 from consilience.training import Log, Trainer
 from consilience.training.lockstep import CrossFit, cross_fit_as_in, cross_fit_in_lockstep, reason_alone
+from consilience.training.trainer import split_folds
+
+_RANKING_FOLDS = 5  # of a refit, one of which ranks the experts
 
 
 @register("unimodal:", equation="z = P h_NAME")
@@ -135,6 +140,13 @@ class SeparateExperts(Method):
         losses = expert_losses(self.task, prediction.opinions, batch) * batch.present
         return {name: weighted_mean(own, batch.weight) for name, own in zip(self.names, losses.T)}
 
+    def needs_validation(self, train: Samples, trainer: Trainer) -> bool:
+        """Whether an expert is trained alone before its copies are; in lockstep, held-out samples stop the training."""
+        return any(
+            expert.trains_by_gradients and reason_alone(expert, train, trainer) is not None
+            for expert in self.experts.values()
+        )
+
     def cross_fit(
         self, train: Samples, validation: Samples | None, trainer: Trainer, folds: int
     ) -> Iterator[tuple[np.ndarray, Sequence[Method], np.ndarray]]:
@@ -177,6 +189,10 @@ class BestUnimodal(SeparateExperts):
         output = opinions[torch.arange(len(batch), device=batch.device), chosen]
         return Prediction(output, opinions=opinions, weights=weights)
 
+    def needs_validation(self, train: Samples, trainer: Trainer) -> bool:
+        """Yes, to rank the experts."""
+        return True
+
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert with its own early stopping, then rank them by validation loss (or training loss)."""
         scores = []
@@ -190,6 +206,15 @@ class BestUnimodal(SeparateExperts):
             else:  # interrupted before it began, or nothing to rank it by: it comes last
                 scores.append(math.inf)
         self.ranking.copy_(torch.tensor(scores, dtype=torch.float64).argsort(stable=True))
+
+    def refit(self, samples: Samples, trainer: Trainer) -> None:
+        """Rank experts that have not seen a fifth of the samples by that fifth, then train them on all samples."""
+        fold = split_folds(samples, self.task, _RANKING_FOLDS, trainer.seed)
+        learned, held_out = (samples.select(np.flatnonzero(chosen)) for chosen in (fold != 0, fold == 0))
+        ranked = deepcopy(self)
+        ranked.fit(learned, held_out, replace(trainer, logs=[]))  # as the losses of the training rank overfitting
+        self.fit(samples, None, trainer)
+        self.ranking.copy_(ranked.ranking)
 
 
 def samples_with(samples: Samples, modality: str) -> Samples | None:

@@ -1,0 +1,87 @@
+"""Which model was chosen and published, how it was trained, and how sure the choice is, in sentences."""
+
+from __future__ import annotations
+
+from consilience.comparison.results import Choice, Findings, Published
+from consilience.report.wording import Scale, capital, one_line, say_list, say_metric, say_number
+
+
+def choice_sentences(findings: Findings) -> list[str]:
+    """Return for each set what its folder of `best/` holds, and how sure the choice is; methods stand in backticks."""
+    several = len(findings.sets) > 1
+    sentences = []
+    for name, choice in findings.choices.items():
+        before = f"on {one_line(name)}, " if several else ""
+        sentences.append(capital(before + say_published(findings, choice)))
+        if len(choice.scores) > 1:
+            sentences.append(capital(before + say_choice(choice)))
+    return sentences
+
+
+def say_published(findings: Findings, choice: Choice) -> str:
+    """Return which model `best/` holds and what it was trained on."""
+    published = choice.published
+    if published is None:
+        return f"`best/` holds no model yet; the same call of `compare` trains `{one_line(choice.method)}` for it."
+    folder, method = f"`{one_line(published.folder)}/`", f"`{one_line(published.method)}`"
+    if published.refitted:
+        trained = (
+            f"{method}, trained once more on all {say_number(published.rows, 'sample')} of the train and validation "
+            f"parts with seed {published.seed}{_say_steps(published)}"
+        )
+    else:
+        trained = (
+            f"{method} as trained with seed {published.seed}, its median one on validation, on "
+            f"{say_number(published.rows, 'training sample')}"
+        )
+    metric = findings.metric
+    if metric in published.values:
+        scale = Scale.of(metric)
+        amount = f"{scale.number(published.values[metric])}{scale.unit}"
+        tested = say_number(published.tested, "test sample")
+        trained += f"; its {say_metric(metric)} on the {tested}, which it has not seen, is {amount}"
+    if published.method != choice.method:
+        trained += f". It is not the method chosen now: the same call of `compare` trains `{one_line(choice.method)}`"
+    elif choice.reason:
+        trained += f". It was not refitted: {one_line(choice.reason)}"
+    return f"{folder} holds {trained}."
+
+
+def _say_steps(published: Published) -> str:
+    """For how many steps, where one number says it."""
+    runs = [steps for run in published.steps for steps in run]
+    if not runs:
+        return ""
+    if len(runs) == 1:
+        return f" for {say_number(runs[0], 'step')}, as many as early stopping found"
+    return f" for as many steps as early stopping found ({min(runs)} to {max(runs)} in {len(runs)} runs)"
+
+
+def say_choice(choice: Choice) -> str:
+    """Return by what the method was chosen, and how sure that is."""
+    method, metric = f"`{one_line(choice.method)}`", say_metric(choice.metric)
+    score = Scale.of(choice.metric)
+    what = "seeds and rows" if choice.by_rows else "seeds"
+    return (
+        f"{method} was chosen by its {metric} on validation samples, clean and corrupted "
+        f"({score.number(choice.score)}{score.unit}, mean over {say_number(choice.seeds, 'seed')}), and in "
+        f"{_say_share(choice.share)} of resamples of {what}; {_say_rivals(choice)}."
+    )
+
+
+def _say_share(share: float) -> str:
+    """A share in whole per cent; only all of them are 100 %.
+
+    >>> _say_share(0.874), _say_share(0.9999), _say_share(1.0)
+    ('87 %', 'more than 99 %', '100 %')
+    """
+    return "more than 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
+def _say_rivals(choice: Choice) -> str:
+    rivals = [f"`{one_line(method)}`" for method in choice.rivals]
+    if not rivals:
+        return "every other method is significantly worse"
+    if len(rivals) == len(choice.scores) - 1 and len(rivals) > 3:
+        return "no other method is distinguishable from it"
+    return f"{say_list(rivals)} {'is' if len(rivals) == 1 else 'are'} not distinguishable from it"
