@@ -12,6 +12,7 @@ from consilience.training import Callback, Model, Trainer, TrainingSettings
 from consilience.training.optimizers import Phase
 from consilience.training.stacked_seeds import fit_together
 from consilience.training.training_settings import (
+    BATCH_SHARE,
     LARGEST_BATCH,
     LEARNING_RATES,
     LEAST_STEPS,
@@ -30,7 +31,7 @@ def test_open_settings_follow_the_data(samples, accumulate, optimizer):
     found = resolve(TrainingSettings(accumulate=accumulate, optimizer=optimizer), samples)
     assert isinstance(found, ResolvedSettings)
     powers = [2**power for power in range(30)]
-    nearest = min(powers, key=lambda power: abs(math.log(power * 20 / samples)))
+    nearest = min(powers, key=lambda power: abs(math.log(power / BATCH_SHARE / samples)))
     assert found.batch_size == np.clip(nearest, SMALLEST_BATCH, LARGEST_BATCH)
     in_epoch = len(range(0, samples, found.batch_size * accumulate))
     assert (found.epochs - 1) * in_epoch < STEPS <= found.epochs * in_epoch
