@@ -12,6 +12,7 @@ from consilience.training import Callback, Model, Trainer, TrainingSettings
 from consilience.training.optimizers import Phase
 from consilience.training.stacked_seeds import fit_together
 from consilience.training.training_settings import (
+    BATCH_SHARE,
     LARGEST_BATCH,
     LEARNING_RATES,
     LEAST_STEPS,
@@ -30,7 +31,7 @@ def test_open_settings_follow_the_data(samples, accumulate, optimizer):
     found = resolve(TrainingSettings(accumulate=accumulate, optimizer=optimizer), samples)
     assert isinstance(found, ResolvedSettings)
     powers = [2**power for power in range(30)]
-    nearest = min(powers, key=lambda power: abs(math.log(power * 20 / samples)))
+    nearest = min(powers, key=lambda power: abs(math.log(power / BATCH_SHARE / samples)))
     assert found.batch_size == np.clip(nearest, SMALLEST_BATCH, LARGEST_BATCH)
     in_epoch = len(range(0, samples, found.batch_size * accumulate))
     assert (found.epochs - 1) * in_epoch < STEPS <= found.epochs * in_epoch
@@ -93,7 +94,7 @@ PREPARATION = prepare(SAMPLES)
 
 def test_each_run_resolves_by_its_own_samples():
     look = Look()
-    shared = Trainer(PREPARATION, steps=30, accumulate=2, device="cpu", callbacks=[look])
+    shared = Trainer(PREPARATION, steps=30, batch_size=16, accumulate=2, device="cpu", callbacks=[look])
     shared.cross_fit(lambda: make(Straight, PREPARATION), SAMPLES, folds=2)
     shared.run(make(Straight, PREPARATION), SAMPLES)
     assert [settings.epochs for settings in look.seen] == [15, 15, 10]  # of 2 steps each, of 3
@@ -103,11 +104,11 @@ def test_each_run_resolves_by_its_own_samples():
 def test_folds_are_trained_as_the_whole_was():
     look = Look()
     shared = Trainer(PREPARATION, steps=30, device="cpu", callbacks=[look], least_steps=0, patience=1)
-    log = shared.run(make(Straight, PREPARATION), make_samples(500), VALIDATION)
-    same = shared.as_in(log, 500)
+    log = shared.run(make(Straight, PREPARATION), make_samples(10_000), VALIDATION)
+    same = shared.as_in(log, 10_000)
     same.cross_fit(lambda: make(Straight, PREPARATION), SAMPLES, folds=2)
-    assert {(each.batch_size, each.lr) for each in look.seen} == {(32, 1e-3)}
-    assert [each.epochs for each in look.seen] == [2, log.best_epoch + 1, log.best_epoch + 1]
+    assert {(each.batch_size, each.lr) for each in look.seen} == {(128, 1e-3)}
+    assert [each.epochs for each in look.seen] == [1, log.best_epoch + 1, log.best_epoch + 1]
     unvalidated = shared.run(make(Straight, PREPARATION), make_samples(500))
     assert (shared.as_in(unvalidated, 500).epochs, shared.as_in(unvalidated, 500).steps) == (None, 30)
 
@@ -141,7 +142,7 @@ def test_training_again_for_the_best_steps_gives_the_best_weights():
 
 
 def test_stacked_training_resolves_and_stops_alike():
-    training = {"device": "cpu", "steps": 60, "least_steps": 30, "patience": 1, "lr": 0.1}
+    training = {"device": "cpu", "batch_size": 16, "steps": 60, "least_steps": 30, "patience": 1, "lr": 0.1}
     parts, encoders = [(SAMPLES, VALIDATION)] * 2, {name: {"name": "mlp", "hidden": []} for name in SAMPLES.names}
     together = fit_together("late", parts, [0, 1], encoders=encoders, trainer=Trainer(**training))
     for seed, model in enumerate(together):

@@ -151,9 +151,8 @@ class PooledExpert(Unimodal):
                 f"encoder 'auto' of modality {self.modality!r}: the members of the expert are weighed by held-out "
                 f"samples, which takes at least 2 training samples with the modality, got {len(train)}"
             )
-        folds = min(_FOLDS, len(train))
         alone = replace(trainer, logs=[], refit_steps=None)  # steps of a refit are for the runs of its own log
-        if self.cross_fit(make, train, None, alone, folds) is None:
+        if self.cross_fit(make, train, None, alone, min(_FOLDS, len(train))) is None:
             raise KeyboardInterrupt(f"the cross-fitting of modality {self.modality!r} was interrupted")
 
     def cross_fit(
