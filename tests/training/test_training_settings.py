@@ -30,7 +30,7 @@ def test_open_settings_follow_the_data(samples, accumulate, optimizer):
     found = resolve(TrainingSettings(accumulate=accumulate, optimizer=optimizer), samples)
     assert isinstance(found, ResolvedSettings)
     powers = [2**power for power in range(30)]
-    nearest = min(powers, key=lambda power: abs(math.log(power * 20 / samples)))
+    nearest = min(powers, key=lambda power: abs(math.log(power * 100 / samples)))
     assert found.batch_size == np.clip(nearest, SMALLEST_BATCH, LARGEST_BATCH)
     in_epoch = len(range(0, samples, found.batch_size * accumulate))
     assert (found.epochs - 1) * in_epoch < STEPS <= found.epochs * in_epoch
@@ -94,10 +94,11 @@ PREPARATION = prepare(SAMPLES)
 def test_each_run_resolves_by_its_own_samples():
     look = Look()
     shared = Trainer(PREPARATION, steps=30, accumulate=2, device="cpu", callbacks=[look])
-    shared.cross_fit(lambda: make(Straight, PREPARATION), SAMPLES, folds=2)
-    shared.run(make(Straight, PREPARATION), SAMPLES)
-    assert [settings.epochs for settings in look.seen] == [15, 15, 10]  # of 2 steps each, of 3
-    assert [len(log.rows) for log in shared.logs] == [15, 15, 10]
+    samples = make_samples(500)
+    shared.cross_fit(lambda: make(Straight, PREPARATION), samples, folds=2)
+    shared.run(make(Straight, PREPARATION), samples)
+    assert [settings.epochs for settings in look.seen] == [15, 15, 8]  # of 2 steps each, of 4
+    assert [len(log.rows) for log in shared.logs] == [15, 15, 8]
 
 
 def test_folds_are_trained_as_the_whole_was():
@@ -106,8 +107,8 @@ def test_folds_are_trained_as_the_whole_was():
     log = shared.run(make(Straight, PREPARATION), make_samples(500), VALIDATION)
     same = shared.as_in(log, 500)
     same.cross_fit(lambda: make(Straight, PREPARATION), SAMPLES, folds=2)
-    assert {(each.batch_size, each.lr) for each in look.seen} == {(32, 1e-3)}
-    assert [each.epochs for each in look.seen] == [2, log.best_epoch + 1, log.best_epoch + 1]
+    assert {(each.batch_size, each.lr) for each in look.seen} == {(64, 1e-3)}
+    assert [each.epochs for each in look.seen] == [4, log.best_epoch + 1, log.best_epoch + 1]
     unvalidated = shared.run(make(Straight, PREPARATION), make_samples(500))
     assert (shared.as_in(unvalidated, 500).epochs, shared.as_in(unvalidated, 500).steps) == (None, 30)
 
@@ -142,11 +143,12 @@ def test_training_again_for_the_best_steps_gives_the_best_weights():
 
 def test_stacked_training_resolves_and_stops_alike():
     training = {"device": "cpu", "steps": 60, "least_steps": 30, "patience": 1, "lr": 0.1}
-    parts, encoders = [(SAMPLES, VALIDATION)] * 2, {name: {"name": "mlp", "hidden": []} for name in SAMPLES.names}
+    samples = make_samples(360)
+    parts, encoders = [(samples, VALIDATION)] * 2, {name: {"name": "mlp", "hidden": []} for name in SAMPLES.names}
     together = fit_together("late", parts, [0, 1], encoders=encoders, trainer=Trainer(**training))
     for seed, model in enumerate(together):
         how = Trainer(**training, seed=seed)
-        alone = Model.fit("late", SAMPLES, VALIDATION, encoders=encoders, trainer=how).logs[0]
+        alone = Model.fit("late", samples, VALIDATION, encoders=encoders, trainer=how).logs[0]
         assert 5 <= len(alone.rows) <= 10  # six steps an epoch
         assert (len(model.logs[0].rows), model.logs[0].best_step) == (len(alone.rows), alone.best_step)
 
