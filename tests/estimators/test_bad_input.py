@@ -27,7 +27,7 @@ def changed(values, row, value):
     [
         ({"method": "conct"}, "unknown method 'conct': did you mean 'concat'"),
         ({"method": "unimodal:imgae"}, "'imgae': did you mean 'image'"),
-        ({"settings": {"widht": 8}}, "unknown setting 'widht': did you mean 'width'.* for method 'concat'"),
+        ({"method": "concat", "settings": {"widht": 8}}, "unknown setting 'widht': did you mean 'width'.* for method 'concat'"),
         ({"training": {"clipp": 1.0}}, "unknown training setting 'clipp': did you mean 'clip'"),
         ({"encoders": {"image": "mpl"}}, "unknown encoder 'mpl': did you mean 'mlp'.* modality 'image'"),
         ({"encoders": {"image": {"hiden": 8}}}, "unknown setting 'hiden': did you mean 'hidden'"),
@@ -50,7 +50,7 @@ def test_unknown_names_suggest_the_nearest(parameters, message):
         ({"settings": "wide"}, "settings must be a mapping or None, got 'wide'"),
         ({"lr": 0.1, "training": {"lr": 1}}, "'lr' is given twice"),
         ({"training": {"seed": 1}}, "the seed is the parameter random_state; give random_state=1"),
-        ({"settings": {"width": -3}}, "method 'concat': width must be"),
+        ({"method": "concat", "settings": {"width": -3}}, "method 'concat': width must be"),
         ({"lr": -1}, "lr must be a number > 0 or None, got -1"),
         ({"epochs": 0}, "epochs must be a whole number ≥ 1 or None, got 0"),
         ({"random_state": -1}, "random_state must be a whole number ≥ 0"),
@@ -211,7 +211,7 @@ def test_nothing_before_fit(ask):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return FusionClassifier(epochs=1, device="cpu").fit(X, Y)
+    return FusionClassifier("concat", epochs=1, device="cpu", encoders=None).fit(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_what_cannot_be_predicted(fitted, given, message):
 
 
 def test_a_table_of_another_width_is_refused():
-    model = FusionClassifier(columns=COLUMNS, epochs=1).fit(TABLE, Y)
+    model = FusionClassifier("concat", columns=COLUMNS, epochs=1, encoders=None).fit(TABLE, Y)
     with pytest.raises(ValueError, match="X has 4 features, but FusionClassifier is expecting 5"):
         model.predict(TABLE[:, :4])
 

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks, all of them, on one table as one modality and as two.
+"""scikit-learn's own checks: all of them with `concat`, on one table as one modality and as two; some with `auto`.
 
 Two of the checks compare to seven digits: a fit with weights against one with repeated rows, and rows predicted alone
 against rows predicted together. They ask for all samples in one batch, no dropout, nothing held out, and 64 bits.
@@ -7,6 +7,8 @@ The columns alternate, so that a NaN in a single cell never makes a modality of 
 which is allowed, where the checks expect an error.
 """
 
+import pytest
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from consilience import FusionClassifier, FusionRegressor
@@ -18,7 +20,7 @@ ALTERNATING = {"even": slice(0, None, 2), "odd": slice(1, None, 2)}
 
 
 def build(estimator, columns):
-    return estimator(columns=columns, encoders=dict.fromkeys(columns or ["x"], PLAIN), **EXACT, **QUICK)
+    return estimator("concat", columns=columns, encoders=dict.fromkeys(columns or ["x"], PLAIN), **EXACT, **QUICK)
 
 
 ESTIMATORS = [
@@ -29,3 +31,18 @@ ESTIMATORS = [
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "check_estimators_overwrite_params",
+        "check_estimators_nan_inf",
+        "check_estimators_pickle",
+        "check_sample_weights_not_overwritten",
+        "check_fit_idempotent",
+        "check_n_features_in",
+    ],
+)
+def test_scikit_learn_with_the_default_method(name):
+    getattr(estimator_checks, name)("FusionClassifier", FusionClassifier(columns=ALTERNATING, epochs=2, device="cpu"))

@@ -67,7 +67,7 @@ def test_hooks_are_called_in_order():
     ends = "train end, finished True, interrupted False"
     assert diary.calls == ["train start", "first start", *epoch, "second start", *epoch, ends]
     assert diary.rows == log.rows
-    assert {"phase", "epoch", "task", "validation_loss", "validation_accuracy", "seconds"} == set(diary.rows[0])
+    assert {"phase", "epoch", "steps", "task", "validation_loss", "validation_accuracy", "seconds"} == set(diary.rows[0])
 
 
 def test_a_run_says_what_is_trained_and_how():
@@ -81,9 +81,9 @@ def test_a_run_says_what_is_trained_and_how():
     assert [number for _, number, _, _ in seen] == [0, 1]
     method, _, description, batch_size = seen[0]
     assert method == f"unimodal:{SAMPLES.names[0]}"
-    assert (description["method"], description["epochs"], description["samples"], batch_size) == (method, 2, 50, 16)
+    assert (description["method"], description["epochs"], description["samples"], batch_size) == (method, 2, 50, 64)
     assert description["parameters"] > 0
-    assert (description["lr"], description["batch_size"], description["least_steps"]) == (1e-3, 16, 300)
+    assert (description["lr"], description["batch_size"], description["least_steps"]) == (1e-3, 64, 300)
 
 
 def test_callbacks_change_no_numbers():
@@ -145,7 +145,7 @@ def test_what_a_callback_observes_is_part_of_the_step():
 
     log = trainer(PREPARATION, callbacks=[Confidence()], epochs=1).run(make(Straight, PREPARATION), SAMPLES)
     assert [shape for _, shape in seen] == [torch.Size([n]) for n, _ in seen]
-    assert set(log.rows[0]) == {"phase", "epoch", "task", "seconds"}
+    assert set(log.rows[0]) == {"phase", "epoch", "steps", "task", "seconds"}
 
 
 class Count(Callback):

@@ -355,7 +355,7 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
         parameters, learned = restore_fitted(extra)
         if parameters.get("settings"):
             parameters["settings"] = model.settings
-        estimator = classes[extra["estimator"]](**parameters, encoders=model.encoders or None)
+        estimator = classes[extra["estimator"]](**{"encoders": model.encoders or None} | parameters)
         estimator._adopt(model, gives_weights=learned["gives_weights_"])
         if "imputer" in extra:
             tensors, _ = split_calibration(read_extra_tensors(path))

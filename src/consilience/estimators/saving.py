@@ -91,14 +91,15 @@ def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters as JSON values for `restore_parameters`.
 
     A validation set and a random generator become None. Callbacks and the folder of checkpoints are left out, and so
-    are encoders and decoders, which are saved with the model.
+    are encoders and decoders, which are saved with the model; only the word "auto", which chooses encoders, is kept.
 
     >>> describe_parameters({"columns": {"a": slice(2)}, "class_weight": {0: 2.0}, "random_state": 0})
     {'columns': {'a': {'slice': [None, 2, None]}}, 'class_weight': [[0, 2.0]], 'random_state': 0}
     """
     described = dict(parameters)
     for name in ("encoders", "decoders", "callbacks"):
-        described.pop(name, None)
+        if not isinstance(described.get(name), str):
+            described.pop(name, None)
     described |= _without_checkpoint(parameters)
     described["columns"] = describe_columns(parameters.get("columns"))
     if isinstance(parameters.get("validation"), Samples | tuple | list):
