@@ -24,8 +24,9 @@ def test_log_lines_go_to_standard_error_and_the_table_to_standard_output(table, 
     done = subprocess.run([*PROGRAM, *words, "--format", "markdown"], capture_output=True, text=True, check=True)
     assert done.stdout == reopen(tmp_path / "run").table("markdown")
     lines = done.stderr.splitlines()
-    assert [line.split(",")[0] for line in lines] == ["1/2 jobs", "2/2 jobs"]
+    assert [line.split(",")[0] for line in lines] == ["1/2 jobs", "2/2 jobs", "1/1 jobs"]
     assert lines[0].endswith(": late on machines, seed 0")
+    assert lines[2].endswith(": late on machines, refitted on train and validation")
 
 
 def test_a_terminal_gets_a_bar(table, tmp_path):
