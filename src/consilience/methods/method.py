@@ -68,7 +68,7 @@ class Method(DeclaredSettings, nn.Module):
         takes_trees: Whether it has experts that are trained one by one, which may be decision trees.
         trains_by_gradients: Whether the training loop trains it. If not, `learn_at_once` does.
         cross_entropy_alone: Whether its objective for a classification is the cross-entropy of one perceptron, whose
-            input `stacked_input` returns.
+            input `stacked_input` returns. A subclass must say so itself.
         ignored_worst: Share of the validation samples, at most 0.05, whose large losses early stopping ignores.
         keeps_history: Whether `objective` uses `step.history`, which needs opinions.
         logs_shares: Whether `objective` leaves shares for the training log in `prediction.extra["shares"]`.

@@ -31,7 +31,8 @@ def batched_objective(method: Method) -> Objective | None:
     """
     encoder, head = getattr(method, "encoder", None), getattr(method, "head", None)
     plain = isinstance(encoder, Mlp) and encoder.steps is None and isinstance(head, nn.Linear)
-    if not plain or not method.task.classification or not method.cross_entropy_alone:
+    alone = vars(type(method)).get("cross_entropy_alone", False)  # not inherited: a subclass may have another objective
+    if not plain or not method.task.classification or not alone:
         return None
     layers = [
         (f"encoder.stages.{name}.{place}", layer)

@@ -21,7 +21,7 @@ from consilience.methods import Spec
 from consilience.methods.opinions import linear_expert, pooled_expert
 from consilience.methods.opinions.linear_expert import LinearExpert
 from consilience.methods.opinions.pooled_expert import Pool, PooledExpert, fit_pool
-from consilience.methods.opinions.tree_expert import TREES, TreeExpert
+from consilience.methods.opinions.tree_expert import TreeExpert
 from consilience.methods.opinions.unimodal import Unimodal
 from consilience.preparation import Preparation
 from consilience.training import Model, Trainer, load_model
@@ -34,7 +34,7 @@ MEMBERS = ("network", "linear", "trees")
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
     """Enough for what is tested here."""
-    monkeypatch.setitem(TREES, "extra", 20)
+    monkeypatch.setattr(pooled_expert, "_TREES", 20)
 
 
 def samples_of(n=100, seed=0):

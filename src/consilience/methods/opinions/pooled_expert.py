@@ -219,7 +219,12 @@ class PooledExpert(Unimodal):
     def _seconds(self, name: str, rows: int) -> float:
         """About how long a member learns from so many samples; the network has a budget in steps and always does."""
         sizes = rows, math.prod(self.modalities[self.modality].shape), self.task.outputs
-        return {"network": 0.0, "linear": solving_seconds(*sizes), "trees": training_seconds("extra", *sizes)}[name]
+        seconds = {
+            "network": 0.0,
+            "linear": solving_seconds(*sizes),
+            "trees": training_seconds("extra", *sizes, _TREES),
+        }
+        return seconds[name]
 
 
 def _member_of(make: Callable[[], Method], name: str) -> Callable[[], Method]:
