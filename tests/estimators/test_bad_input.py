@@ -27,7 +27,10 @@ def changed(values, row, value):
     [
         ({"method": "conct"}, "unknown method 'conct': did you mean 'concat'"),
         ({"method": "unimodal:imgae"}, "'imgae': did you mean 'image'"),
-        ({"method": "concat", "settings": {"widht": 8}}, "unknown setting 'widht': did you mean 'width'.* for method 'concat'"),
+        (
+            {"method": "concat", "settings": {"widht": 8}},
+            "unknown setting 'widht': did you mean 'width'.* for method 'concat'",
+        ),
         ({"training": {"clipp": 1.0}}, "unknown training setting 'clipp': did you mean 'clip'"),
         ({"encoders": {"image": "mpl"}}, "unknown encoder 'mpl': did you mean 'mlp'.* modality 'image'"),
         ({"encoders": {"image": {"hiden": 8}}}, "unknown setting 'hiden': did you mean 'hidden'"),

@@ -67,7 +67,9 @@ def test_hooks_are_called_in_order():
     ends = "train end, finished True, interrupted False"
     assert diary.calls == ["train start", "first start", *epoch, "second start", *epoch, ends]
     assert diary.rows == log.rows
-    assert {"phase", "epoch", "steps", "task", "validation_loss", "validation_accuracy", "seconds"} == set(diary.rows[0])
+    assert {"phase", "epoch", "steps", "task", "validation_loss", "validation_accuracy", "seconds"} == set(
+        diary.rows[0]
+    )
 
 
 def test_a_run_says_what_is_trained_and_how():
