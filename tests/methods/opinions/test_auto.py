@@ -130,8 +130,8 @@ def test_the_network_finds_what_only_several_modalities_show():
     experts, network = found.method.leaderboard()[-2:]
     assert network.loss < experts.loss - 0.1
     assert network.weight > 0.5
-    # A sum f(a) + g(b) has the sign of the product in at most three of the four quadrants. Experts that know nothing may
-    # come near that by luck, but not beyond.
+    # A sum f(a) + g(b) has the sign of the product in at most three of the four quadrants. Experts that know nothing
+    # may come near that by luck, but not beyond.
     assert accuracy(fit(train, "bayes-robust", **settings), test) < 0.75
     assert accuracy(fit(train, "bayes", **settings), test) < 0.6
     # With a modality missing nothing can be known: it does not pretend to.
