@@ -42,7 +42,7 @@ class Callback:
         >>> data = load_data("digits")
         >>> trainer = Trainer(epochs=1, callbacks=[PrintLoss()])
         >>> _ = Model.fit("concat", data.train, data.validation, trainer=trainer)
-        concat, epoch 1: ['epoch', 'phase', 'task', 'validation_accuracy', 'validation_loss']
+        concat, epoch 1: ['epoch', 'phase', 'steps', 'task', 'validation_accuracy', 'validation_loss']
     """
 
     every_process: ClassVar[bool] = False

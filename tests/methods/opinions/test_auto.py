@@ -130,9 +130,10 @@ def test_the_network_finds_what_only_several_modalities_show():
     experts, network = found.method.leaderboard()[-2:]
     assert network.loss < experts.loss - 0.1
     assert network.weight > 0.5
+    # A sum f(a) + g(b) has the sign of the product in at most three of the four quadrants. Experts that know nothing
+    # may come near that by luck, but not beyond.
+    assert accuracy(fit(train, "bayes-robust", **settings), test) < 0.75
     assert accuracy(fit(train, "bayes", **settings), test) < 0.6
-    # The reliabilities of bayes-robust see opinions of other modalities, so it may be better than chance, but not much.
-    assert accuracy(fit(train, "bayes-robust", **settings), test) < accuracy(found, test) - 0.1
     # With a modality missing nothing can be known: it does not pretend to.
     alone = outputs(found, test.only(["a"])).softmax(1)
     assert functional.cross_entropy(alone.log(), torch.from_numpy(test.y)) < 0.8

@@ -76,7 +76,7 @@ def fit_pool(log_p: np.ndarray, y: np.ndarray, weight: np.ndarray, ridge: float 
 
     >>> sure = np.log([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]])
     >>> fit_pool(np.repeat(sure, 50, axis=1), np.repeat([0, 1], 50), np.ones(100)).round(1).tolist()
-    [3.0, 0.5]
+    [1.6, 0.5]
     """
     from scipy.optimize import minimize
 
