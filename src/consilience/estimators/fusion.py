@@ -52,6 +52,15 @@ def _gives_weights(estimator: Any) -> bool:
     return True
 
 
+def _has_members(estimator: Any) -> bool:
+    """Whether the method pools members, which is known once it is fitted."""
+    if not hasattr(estimator, "model_"):
+        raise AttributeError("leaderboard is available after fitting, if the method pools members")
+    if not hasattr(estimator.model_.method, "leaderboard"):
+        raise AttributeError(f"method {estimator.method!r} does not pool members, so it has no leaderboard")
+    return True
+
+
 class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
     """What the classifier and the regressor share."""
 
@@ -307,6 +316,11 @@ class FusionClassifier(ClassifierMixin, PredictsSets, _FusionEstimator):
         """Return class probabilities `[n, class]`, columns in the order of `classes_`."""
         logits = self._predict(X, present)[1].output.double()
         return like_input(X, logits.softmax(dim=1).numpy())
+
+    @available_if(_has_members)
+    def leaderboard(self) -> list[Any]:
+        """Return the members of `auto`: modality, name, log-loss on held-out samples, and weight in the pool."""
+        return self.model_.method.leaderboard()  # type: ignore[operator]
 
     @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
