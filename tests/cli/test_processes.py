@@ -199,5 +199,5 @@ def test_ctrl_c_and_the_same_command_again(run, caplog, table, tmp_path, jobs):
     assert done.code == 0
     assert caplog.messages[0].startswith(f"{len(kept) + 1}/8 jobs")
     now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "jobs").glob("*.npz")}
-    assert len(now) == 8
+    assert len([name for name in now if not name.startswith("refit-")]) == 8
     assert kept.items() <= now.items(), "a finished job was done again"

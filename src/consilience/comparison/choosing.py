@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from consilience.comparison.chosen_method import Choice
 from consilience.comparison.plan import Job
-from consilience.comparison.results import Choice
 from consilience.comparison.significance import compare_to_reference
 from consilience.comparison.store import Result
 from consilience.core.errors import InputError

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from consilience.comparison.chosen_method import Choice
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.gather_results import differences_to, gather_findings
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, resolve
 from consilience.comparison.publishing import keep_best, name_published, read_finished
-from consilience.comparison.results import Choice, Findings
+from consilience.comparison.results import Findings
 from consilience.comparison.sources import digest_of_file
 from consilience.comparison.stacked_jobs import train_together
 from consilience.comparison.store import Store, writing

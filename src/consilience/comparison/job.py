@@ -15,7 +15,8 @@ import numpy as np
 from consilience.comparison.modality_contributions import measure_contributions
 from consilience.comparison.plan import Job, Plan, Refit, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
-from consilience.core.errors import TrainingError, TrustWarning, WriteError
+from consilience.comparison.tuning import tune, validation_loss
+from consilience.core.errors import TrustWarning, WriteError
 from consilience.core.files import full_disk
 from consilience.core.modalities import Modality
 from consilience.core.samples import Samples
@@ -29,10 +30,6 @@ from consilience.evaluation.trust import ExpertRecord, record_prediction
 if TYPE_CHECKING:
     from consilience.training import Model
 
-# Tuning draws from the protocol of Shankar, Thompson and Fiterau 2022 (D.3), with the same budget for every method:
-# learning rates on a logarithmic scale, and optimizers in their default configuration.
-LOWEST, HIGHEST = 1e-5, 5e-2
-OPTIMIZERS = ("adam", "adagrad", "rmsprop", "sgd")
 # What runs a job, given its plan and its store.
 Measure = Callable[[Job, Any, Store], Result]
 
@@ -188,7 +185,7 @@ def save_model(
 def train(job: Job, plan: Plan, data: DataSet) -> tuple[Model, dict[str, Any]]:
     """Train the method with the job's seed, after tuning if the plan asks for it."""
     fit = partial(fit_model, job, plan, data, data.train, data.validation)
-    return tune(fit, _validation_loss, plan.tune, job.seed) if plan.tune else (fit({}), {})
+    return tune(fit, validation_loss, plan.tune, job.seed) if plan.tune else (fit({}), {})
 
 
 def fit_model(
@@ -210,49 +207,6 @@ def fit_model(
             task=data.task,
             trainer=Trainer(**{**training, **fixed}),
         )
-
-
-def draw_trials(count: int, seed: int) -> list[dict[str, Any]]:
-    """Return the settings to try, the same for every method with this seed.
-
-    >>> draw_trials(2, seed=0) == draw_trials(3, seed=0)[:2]
-    True
-    """
-    random = np.random.default_rng([seed, 20220930])
-    return [
-        {
-            "lr": float(np.exp(random.uniform(np.log(LOWEST), np.log(HIGHEST)))),
-            "optimizer": str(random.choice(OPTIMIZERS)),
-        }
-        for _ in range(count)
-    ]
-
-
-def tune(
-    fit: Callable[[Mapping[str, Any]], Model], judge: Callable[[Model], float], count: int, seed: int
-) -> tuple[Model, dict[str, Any]]:
-    """Fit once per trial and keep the model with the lowest validation loss; also returns what was tried.
-
-    A trial that diverges is discarded; if all do, the last error is raised.
-    """
-    tried: list[dict[str, Any]] = []
-    best: Model | None = None
-    chosen: dict[str, Any] = {}
-    failure: TrainingError | None = None
-    for trial in draw_trials(count, seed):
-        try:
-            model = fit(trial)
-        except TrainingError as error:
-            failure = error
-            tried.append({**trial, "validation_loss": None})
-            continue
-        tried.append({**trial, "validation_loss": judge(model)})
-        if best is None or tried[-1]["validation_loss"] < chosen["validation_loss"]:
-            best, chosen = model, tried[-1]
-    if best is None:
-        assert failure is not None
-        raise failure
-    return best, {"tried": tried, "chosen": chosen}
 
 
 def judge(
@@ -391,13 +345,6 @@ def load(plan: Plan, job: Job) -> DataSet:
             _LOADED.clear()
         _LOADED[job.data] = next(source for source in plan.sources if source.label == job.source).load()
     return _LOADED[job.data]
-
-
-def _validation_loss(model: Model) -> float:
-    losses = [row["validation_loss"] for log in model.logs for row in log.rows if "validation_loss" in row]
-    if not losses:
-        raise TrainingError("tuning needs a validation loss, and this method's training reports none")
-    return min(losses)
 
 
 def _as_estimator(model: Model, training: Mapping[str, Any], gives_weights: bool) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from consilience.comparison.choosing import Candidate, rank_candidates
+from consilience.comparison.chosen_method import Choice, Published
 from consilience.comparison.gather_results import Finished
 from consilience.comparison.plan import Job, Refit
 from consilience.comparison.refit import NO_STEPS, plan_refit
-from consilience.comparison.results import Choice, Published
 from consilience.comparison.store import Store, StoreError
 
 logger = logging.getLogger("consilience")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from consilience.comparison.results import Choice, Findings, Published
+from consilience.comparison.chosen_method import Choice, Published
+from consilience.comparison.results import Findings
 from consilience.report.wording import Scale, capital, one_line, say_list, say_metric, say_number
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 import pickle
 import weakref
 
@@ -227,9 +228,11 @@ def test_sets_cover_without_validation_samples(name):
         sets = model.predict_set(digits.test, 0.9, present=present, **given)
         return set_coverage(digits.test.y, sets, classes=model.classes_)
 
-    assert abs(coverage() - 0.9) < 0.03
-    assert abs(coverage(weigh_reliability=True) - 0.9) < 0.03
-    assert abs(np.mean([coverage(lost) for lost in digits.test.names]) - 0.9) < 0.03
+    # Three standard deviations of a share of .9 among these test samples, and of its threshold among those of training.
+    by_chance = 3 * math.sqrt(0.9 * 0.1 * (1 / len(digits.test) + 1 / len(digits.train)))
+    assert abs(coverage() - 0.9) < by_chance
+    assert abs(coverage(weigh_reliability=True) - 0.9) < by_chance
+    assert abs(np.mean([coverage(lost) for lost in digits.test.names]) - 0.9) < by_chance
 
 
 @pytest.mark.parametrize("name", NAMES)
