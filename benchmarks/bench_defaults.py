@@ -75,7 +75,10 @@ def judge(predict, parts, seed):
 
 
 def plan(sets, sizes, seeds, contenders):
-    """All jobs (set, size, seed, contender) → seconds, the largest first, and sentences on what is left out."""
+    """All jobs (set, size, seed, contender) → seconds, and sentences on what is left out.
+
+    Seeds are outermost, so that a run that is stopped early has judged all contenders on some seeds.
+    """
     jobs, sentences = {}, Counter()
     for name in sets:
         try:
@@ -99,7 +102,7 @@ def plan(sets, sizes, seeds, contenders):
                         sentences[f"{contender} left out{where}: {reason}"] += 1
                         continue
                     jobs[name, size, seed, contender] = cost(contender, *about)
-    return {job: jobs[job] for job in sorted(jobs, key=lambda job: (-jobs[job], job[2]))}, list(sentences)
+    return {job: jobs[job] for job in sorted(jobs, key=lambda job: (job[2], -jobs[job]))}, list(sentences)
 
 
 def cost(contender, names, rows, features, classes):
