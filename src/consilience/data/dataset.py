@@ -17,7 +17,7 @@ from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import PARTS, Split, redraw
 
 if TYPE_CHECKING:
-    from consilience.data.files.column_encoding import Fill
+    from consilience.data.files.cell_fills import Fill
 
 
 class SplitFields(NamedTuple):

@@ -14,7 +14,8 @@ from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.settings import NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
-from consilience.data.files.column_encoding import Encoding, Fill, restore_fills
+from consilience.data.files.cell_fills import Fill, restore_fills
+from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
 from consilience.data.named_sets import DATA_SETS
 

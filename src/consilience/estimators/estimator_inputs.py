@@ -17,7 +17,8 @@ from sklearn.utils.validation import validate_data
 from consilience.core.errors import InputError, show, unknown_name
 from consilience.core.modalities import Modality, to_numpy
 from consilience.core.samples import Kind, Samples
-from consilience.data.files.column_encoding import Encoding, is_string, learn_encoding, read_columns
+from consilience.data.files.column_encoding import Encoding, learn_encoding
+from consilience.data.files.column_reading import is_string, read_columns
 from consilience.data.files.table_reading import is_frame, read_header, read_table
 from consilience.data.files.tables import choose_columns, encode_columns, find_modalities
 from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters

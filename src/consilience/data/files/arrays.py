@@ -14,7 +14,7 @@ from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.core.samples import Modality, Samples
 from consilience.core.targets import infer_task_kind
 from consilience.data.dataset import DataSet, FileOptions, SplitFields
-from consilience.data.files.column_encoding import fill_gaps, learn_fills, plain_fills
+from consilience.data.files.cell_fills import fill_gaps, learn_fills, plain_fills
 from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.size_limits import zip_members
 from consilience.data.splits import settle_split

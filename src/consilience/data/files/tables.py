@@ -20,14 +20,12 @@ from consilience.core.errors import InputError, UnknownNameError, UnsupportedErr
 from consilience.core.samples import Kind, Samples
 from consilience.core.targets import check_no_trailing_nulls, infer_task_kind
 from consilience.data.dataset import DataSet, FileOptions, SplitFields
-from consilience.data.files.column_encoding import (
+from consilience.data.files.cell_fills import Fill
+from consilience.data.files.column_encoding import Encoding, depends_on_split, learn_encoding
+from consilience.data.files.column_reading import (
     Columns,
-    Encoding,
-    Fill,
-    depends_on_split,
     is_128_bits,
     is_string,
-    learn_encoding,
     read_columns,
     read_known_columns,
     read_known_numbers,
