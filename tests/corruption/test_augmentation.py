@@ -62,6 +62,7 @@ def test_the_forms_in_which_augmentations_are_given():
         ("gausian:1", UnknownNameError, "did you mean 'gaussian'"),
         ("gaussian:1,scal=raw", UnknownNameError, "did you mean 'scale'"),
         ({"audio": [3]}, InputError, "augment: expected a string"),
+        ({"audio": 3}, InputError, "augment: expected a string .*, got 3"),
         ("audo=gaussian:1", UnknownNameError, "did you mean 'audio'"),
         ("title=gaussian:1", UnsupportedError, r"'gaussian' does not apply to title \(text\), only to vector.* blank"),
         (["gaussian:1", "photo=none", "audio=none"], UnsupportedError, r"does not apply to title \(text\)"),

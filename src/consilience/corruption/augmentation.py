@@ -88,7 +88,7 @@ def read_augment(given: Augment | None) -> dict[str | None, tuple[Augmentation, 
     found: dict[str | None, tuple[Augmentation, ...]] = {}
     if isinstance(given, Mapping):
         for name, own in given.items():
-            texts = [] if own is None else [own] if isinstance(own, str) else own
+            texts = [] if own is None else own if isinstance(own, list | tuple) else [own]
             found[str(name)] = tuple(_read(text) for text in texts if text != NONE)
         return found
     for text in [given] if isinstance(given, str) else given or []:
