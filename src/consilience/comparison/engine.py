@@ -62,6 +62,8 @@ def run_jobs(
             if not worked:  # other processes have the rest; if they die, their locks are released
                 time.sleep(_POLL_SECONDS)
         progress.update(len(jobs))
+    if (kept := sys.modules.get("consilience.training.shared_training")) is not None:
+        kept.forget_shared()
 
 
 @contextmanager

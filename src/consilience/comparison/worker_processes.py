@@ -128,17 +128,28 @@ class WorkerPool:
         """Start processes as needed, and give those that are ready a job."""
         for worker in self._workers:
             if worker.ready and worker.job is None and waiting:
+                job = self._choose(worker, waiting)
                 try:
-                    worker.connection.send(self._places[waiting[0].key])
+                    worker.connection.send(self._places[job.key])
                 except OSError:  # it has died, as will be noticed
                     continue
-                worker.job = waiting.popleft()
+                waiting.remove(job)
+                worker.job, worker.last = job, _in_common(job)
         starting = sum(not worker.ready for worker in self._workers)
         for _ in range(min(self.size - len(self._workers), len(waiting) - starting)):
             if self._shared is None:
                 self._shared = _Shared(self._content)
             with _ctrl_c_later():
                 self._workers.append(_Worker(self._shared, self._threads))
+
+    def _choose(self, worker: _Worker, waiting: Sequence[Job]) -> Job:
+        """The next job of a process: the first that may have experts in common with those that it has trained.
+
+        If there is none, the first that has none in common with those of other processes, or the first of all.
+        """
+        others = {other.last for other in self._workers if other is not worker}
+        found = next((job for job in waiting if _in_common(job) == worker.last), None)
+        return found or next((job for job in waiting if _in_common(job) not in others), waiting[0])
 
     def _bury(self, worker: _Worker) -> Job | None:
         """Remove a dead process; returns the job that it was running."""
@@ -177,11 +188,20 @@ class WorkerPool:
                 pass  # which removes the lock
 
 
+def _in_common(job: Job) -> tuple[str, int]:
+    """What jobs have in common that train the same experts, which a process keeps for the next job."""
+    return job.data, job.seed
+
+
 class _Worker:
-    """A process and the connection to it; `job` is what it is running, `ready` whether it ever was."""
+    """A process and the connection to it; `job` is what it is running, `ready` whether it ever was.
+
+    `last` is what its latest job may have in common with others.
+    """
 
     def __init__(self, shared: _Shared, threads: int):
         self.job: Job | None = None
+        self.last: tuple[str, int] | None = None
         self.ready = False
         self.connection, theirs = Pipe()
         told = json.dumps([theirs.fileno(), shared.file.fileno(), os.getpid(), list(map(str, sys.path))])

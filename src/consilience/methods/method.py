@@ -69,6 +69,8 @@ class Method(DeclaredSettings, nn.Module):
         trains_by_gradients: Whether the training loop trains it. If not, `learn_at_once` does.
         cross_entropy_alone: Whether its objective for a classification is the cross-entropy of one perceptron, whose
             input `stacked_input` returns. A subclass must say so itself.
+        common_expert: Whether it is an expert that several methods train in the same way, so that a comparison trains
+            it once for all of them.
         ignored_worst: Share of the validation samples, at most 0.05, whose large losses early stopping ignores.
         keeps_history: Whether `objective` uses `step.history`, which needs opinions.
         logs_shares: Whether `objective` leaves shares for the training log in `prediction.extra["shares"]`.
@@ -88,6 +90,7 @@ class Method(DeclaredSettings, nn.Module):
     takes_trees: ClassVar[bool] = False
     trains_by_gradients: ClassVar[bool] = True
     cross_entropy_alone: ClassVar[bool] = False
+    common_expert: ClassVar[bool] = False
     ignored_worst: ClassVar[float] = 0.0
     weights_are_reliabilities: ClassVar[bool] = False
     keeps_history: bool = False

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,6 +30,8 @@ from consilience.training.augment_values import EpochNoise
 from consilience.training.batch_loader import BatchPlan
 from consilience.training.devices import epoch_seed, resolve_device, training_context
 from consilience.training.optimizers import LearningRate
+from consilience.training.shared_dropout import share_dropout
+from consilience.training.shared_training import once
 from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_mlp import batched_objective
@@ -100,26 +104,21 @@ def cross_fit_in_lockstep(
     for fold in range(folds):
         with seeded(trainer.seed * folds + fold):
             methods.append(make())
-    device = resolve_device(trainer.device)
-    settings = resolve(_filled_in(trainer, len(train)), len(train))
-    with training_context(settings, device, trainer.seed):
-        run = _Lockstep([*methods, method], train, trainer, settings, fold_of, device)
-        try:
-            finished = run.train()
-        except RuntimeError as error:
-            if "vmap" not in str(error) and "atching rule" not in str(error):
-                raise
-            raise UnsupportedError(
-                f"torch.func cannot stack an operation of {type(method).__name__}: {error}"
-            ) from error
-    trainer.logs.append(run.log)
-    for number, each in enumerate((*methods, method)):
-        each.load_state_dict({name: weight[number] for name, weight in run.best_weights.items()})
+    stacked = [*methods, method]
+    train_all = partial(_train_stack, stacked, train, trainer, fold_of)
+    if method.common_expert:
+        described = ["in lockstep", stacked, train, trainer.preparation, trainer.settings()]
+        learned = once(described, train_all, lambda learned: learned.log.finished)
+    else:
+        learned = train_all()
+    trainer.logs.append(deepcopy(learned.log))
+    for number, each in enumerate(stacked):
+        each.load_state_dict({name: weight[number] for name, weight in learned.weights.items()})
         each.eval()
-    check_weights(method, settings.lr)
-    if not finished:
+    check_weights(method, resolve(_filled_in(trainer, len(train)), len(train)).lr)
+    if not learned.log.finished:
         return None
-    return CrossFit(run.held_out, methods, fold_of, run.best)
+    return CrossFit(learned.held_out, methods, fold_of, learned.loss)
 
 
 def cross_fit_as_in(
@@ -146,6 +145,33 @@ def cross_fit_as_in(
             raise
         return None
     return CrossFit(held_out.output, copies, fold_of, math.nan)
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """What is left of a training: the best weights `[model, …]`, held-out outputs and their loss, and the log."""
+
+    weights: Mapping[str, Tensor]
+    held_out: Tensor
+    loss: float
+    log: Log
+
+
+def _train_stack(stacked: Sequence[Method], train: Samples, trainer: Trainer, fold_of: np.ndarray) -> _Learned:
+    """Train the models of all folds, and last the one of all samples, which stay as they are."""
+    device = resolve_device(trainer.device)
+    settings = resolve(_filled_in(trainer, len(train)), len(train))
+    with training_context(settings, device, trainer.seed):
+        run = _Lockstep(stacked, train, trainer, settings, fold_of, device)
+        try:
+            run.train()
+        except RuntimeError as error:
+            if "vmap" not in str(error) and "atching rule" not in str(error):
+                raise
+            raise UnsupportedError(
+                f"torch.func cannot stack an operation of {type(stacked[-1]).__name__}: {error}"
+            ) from error
+    return _Learned(run.best_weights, run.held_out, run.best, run.log)
 
 
 def _filled_in(trainer: Trainer, samples: int) -> Trainer:
@@ -236,8 +262,8 @@ class _Lockstep:
         self.best_weights = {name: weight.detach().clone() for name, weight in self.stack.weights.items()}
         self.held_out = torch.zeros(0)
 
-    def train(self) -> bool:
-        """Train until the pooled loss has not fallen for long enough; return whether it was not interrupted."""
+    def train(self) -> None:
+        """Train until the pooled loss has not fallen for long enough, or until Ctrl-C."""
         settings, started = self.settings, time.perf_counter()
         budget = self.trainer.steps or STEPS
         if self.trainer.epochs is not None:
@@ -261,7 +287,6 @@ class _Lockstep:
                 raise
             self.log.interrupted = True
         self.log.seconds = time.perf_counter() - started
-        return not self.log.interrupted
 
     def _train_steps(self, batches: Sequence[Iterator[np.ndarray]], steps: int, rate: LearningRate) -> dict[str, float]:
         """Train for some steps; return the mean of each loss term of the model of all samples."""
@@ -313,32 +338,6 @@ class _Lockstep:
             return step >= max(self.settings.least_steps, (1 + _LONGER) * self.clear_step + _MORE_STEPS)
         waited = step - self.best_step
         return step >= self.settings.least_steps and waited >= self.trainer.patience * self.in_epoch
-
-
-class _SharedDropout(nn.Module):
-    """Dropout with one mask for all models of a stack: a mask for each would take as long as the rest of a step."""
-
-    def __init__(self, rate: float, random: np.random.Generator):
-        super().__init__()
-        # Random bytes are compared with it, so that the rate is a multiple of 1/256.
-        self.dropped, self.random = min(round(256 * rate), 255), random
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Set values to 0 at random, and enlarge the others."""
-        if not self.training or not self.dropped:
-            return x
-        drawn = np.frombuffer(bytearray(self.random.bytes(x.numel())), dtype=np.uint8)
-        kept = torch.from_numpy(drawn >= self.dropped).view(x.shape).to(x.device, x.dtype)
-        return x * (kept * (256 / (256 - self.dropped)))
-
-
-def share_dropout(module: nn.Module, seed: int) -> None:
-    """Replace the dropout of a module that computes for all models of a stack."""
-    random = np.random.default_rng([seed, 256])
-    for part in list(module.modules()):
-        for name, child in part.named_children():
-            if type(child) is nn.Dropout:
-                part.add_module(name, _SharedDropout(child.p, random).train(child.training))
 
 
 def _repeat(batch: Batch, names: Sequence[str], trials: int) -> Trials:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
+from consilience.training.shared_training import train_once
 from consilience.training.step_counts import phases_of_steps
 from consilience.training.training_log import Log, validate
 from consilience.training.training_settings import TrainingSettings, resolve
@@ -105,6 +107,12 @@ class Trainer(TrainingSettings):
             log = learn_at_once(self, module, train, validation)
             self.logs.append(log)
             return log
+        log = train_once(self, module, train, validation, partial(self._run, module, train, validation, phases))
+        self.logs.append(log)
+        return log
+
+    def _run(self, module: Method, train: Samples, validation: Samples | None, phases: list[Phase] | None) -> Log:
+        """Run the training loop, in as many processes as the settings ask for."""
         path = None if self.checkpoint is None else Path(self.checkpoint) / f"run-{len(self.logs)}.pt"
         phases = phases or [Phase()]
         if self.refit_steps is not None:
@@ -114,9 +122,7 @@ class Trainer(TrainingSettings):
         fabric = build_fabric(self)
         result = launch(fabric, _work, self, module, train, validation, nameless, parameters, path)
         module.load_state_dict(result["state"])  # no change unless it was trained in another process
-        log = Log(**result["log"])
-        self.logs.append(log)
-        return log
+        return Log(**result["log"])
 
     def loader(self, samples: Samples, device: torch.device) -> BatchLoader:
         """Return the batches of a set; it is prepared once, however many runs read it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from consilience.methods.opinions.tree_expert import training_table
 from consilience.methods.opinions.unimodal import Unimodal
 from consilience.training import Trainer
 from consilience.training.lockstep import CrossFit
+from consilience.training.shared_training import once
 from consilience.training.trainer import split_folds
 
 # Inverse strengths of the penalty, as scikit-learn's C; weights of standardised values rarely want a weaker one.
@@ -121,15 +123,23 @@ def path_of_solutions(
         For each strength W `[class, feature]` and b `[class]`. A class that no sample has gets the log-odds of one
         sample among all.
     """
+    x, y, weight = training_table(train, modality, trainer)
+    strengths = STRENGTHS[: up_to + 1]
+    # Methods of a comparison have such regressions in common.
+    return once(["linear", x, y, weight, classes, strengths], partial(_solve, x, y, weight, classes, strengths))
+
+
+def _solve(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray, classes: int, strengths: Sequence[float]
+) -> list[Solution]:
+    """Solve for each strength, given x `[n, feature]`, classes y `[n]` and weights `[n]`."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    x, y, weight = training_table(train, modality, trainer)
     used = weight > 0
     x, y, weight = x[used].astype(np.float64), y[used], weight[used]
     seen, counts = np.unique(y, return_counts=True)
     unseen = np.log(1 / (len(y) + 1))
-    strengths = STRENGTHS[: up_to + 1]
     if len(seen) < 2:
         bias = np.full(classes, unseen)
         bias[seen] = 0.0

@@ -106,10 +106,13 @@ class TreeEnsemble(Learned):
         Raises:
             InputError: If the model is another one, or has splits of a kind that are not read.
         """
-        table = read_boosting(model) if hasattr(model, "_predictors") else read_forest(model)
+        return self.take(read_trees(model), show(model))
+
+    def take(self, table: TreeTable, origin: str = "a table") -> TreeEnsemble:
+        """Take trees that were read before; origin: where they come from, for the message of an `InputError`."""
         reason, self.depth = check_table(_tensors(table), self.features, self.outputs)
         if reason is not None:
-            raise InputError(f"the trees of {show(model)} cannot be used: {reason}")
+            raise InputError(f"the trees of {origin} cannot be used: {reason}")
         self.learn(**table._asdict())
         return self
 
@@ -202,6 +205,11 @@ def check_table(table: Mapping[str, Tensor], features: int, outputs: int) -> tup
 
 def _within(numbers: Tensor, size: int) -> bool:
     return not len(numbers) or (int(numbers.min()) >= 0 and int(numbers.max()) < size)
+
+
+def read_trees(model: Any) -> TreeTable:
+    """The trees of a fitted scikit-learn model, as `TreeEnsemble.read` takes them."""
+    return read_boosting(model) if hasattr(model, "_predictors") else read_forest(model)
 
 
 def read_forest(model: Any) -> TreeTable:

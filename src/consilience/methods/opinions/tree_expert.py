@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from consilience.core.samples import Samples
 from consilience.encoders import Trees, build_encoder
 from consilience.encoders.trees import TreeKind
 from consilience.methods import Prediction, Spec
-from consilience.methods.opinions.tree_ensembles import TreeEnsemble
+from consilience.methods.opinions.tree_ensembles import TreeEnsemble, TreeTable, read_trees
 from consilience.methods.opinions.unimodal import Unimodal, samples_with
 from consilience.training import Trainer
 from consilience.training.augment_batch import Augmenter
 from consilience.training.batch_loader import BatchLoader
+from consilience.training.shared_training import once
 
 # What the settings are where they are None, by kind: docs/guide.md says by which figures they were chosen.
 TREES: dict[TreeKind, int] = {"extra": 200, "boosted": 100}
@@ -121,18 +123,15 @@ class TreeOpinion(Learned):
         if len(seen) < 2:
             self.learn(mixed=1.0)
             return self
-        model = build_model(settings, len(y), seed)
+        # Methods of a comparison have such trees in common.
+        own = (settings.kind, settings.trees, settings.leaf, settings.features, settings.leaves, settings.rate)
+        table = once(["trees", *own, settings.l2, seed, x, y, weight], partial(_grow, x, y, weight, settings, seed))
         if settings.kind == "boosted":
-            from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
-
-            with threadpool_limits(1, user_api="openmp"):  # sums over threads would differ in the last bits
-                model.fit(x, y, sample_weight=weight)
             self.learn(mixed=1 / (len(y) + 1))
         else:
-            model.fit(x, y, sample_weight=weight)
             ignorant = _SMOOTHING * classes
-            self.learn(mixed=ignorant / (len(model) + ignorant))
-        self.trees.read(model)
+            self.learn(mixed=ignorant / (len(table.root) + ignorant))
+        self.trees.take(table)
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -142,6 +141,19 @@ class TreeOpinion(Learned):
         if reason is not None:
             raise SavedModelError(f"the saved trees {prefix.rstrip('.')!r} are damaged: {reason}")
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _grow(x: np.ndarray, y: np.ndarray, weight: np.ndarray, settings: Trees, seed: int) -> TreeTable:
+    """Grow the trees of the settings from x `[n, feature]`, classes y `[n]` and weights `[n]`."""
+    model = build_model(settings, len(y), seed)
+    if settings.kind == "extra":
+        model.fit(x, y, sample_weight=weight)
+    else:
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
+
+        with threadpool_limits(1, user_api="openmp"):  # sums over threads would differ in the last bits
+            model.fit(x, y, sample_weight=weight)
+    return read_trees(model)
 
 
 def reason_against(saved: Mapping[str, Tensor], classes: int) -> str | None:

@@ -50,6 +50,7 @@ class Unimodal(Method):
 
     takes_trees = True
     cross_entropy_alone = True
+    common_expert = True
 
     def __new__(cls, spec: Spec | None = None, modality: str = "") -> Unimodal:
         """Choose the class of the expert by the modality's encoder; without arguments, as in copying, this one."""
