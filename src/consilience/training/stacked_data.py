@@ -73,6 +73,10 @@ class Trials:
         present, weight = (None if part is None else _pick(part, rows) for part in (self.present, self.weight))
         return replace(self, values=values, y=_pick(self.y, rows), places={}, present=present, weight=weight)
 
+    def part(self, start: int, stop: int) -> Trials:
+        """Return the samples from `start` to before `stop`, in memory of their own."""
+        return self.rows(slice(start, stop))._map(Tensor.contiguous)
+
     def modality(self, name: str, rows: Tensor) -> Tensor:
         """Return one modality of some samples: the same `[k]` of every trial, or each trial's own `[trial, k]`."""
         return _pick(self.values[name], _pick(self.places[name], rows) if name in self.places else rows)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.core.seeding import let_others_by
 from consilience.methods import Method, Prediction, Step, task_losses
 from consilience.training.augment_values import EpochNoise
-from consilience.training.batch_loader import BatchPlan
+from consilience.training.batch_loader import CHANGED_BYTES, BatchPlan
 from consilience.training.devices import epoch_seed
 from consilience.training.loop import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
@@ -227,12 +227,8 @@ class Stack:
         step = Step(epoch=epoch, epochs=settings.epochs)
         terms: dict[str, Tensor] = {}
         rate.set(self.optimizer)
-        for plan in plans:
+        for plan, batch in self._batches(plans, noise):
             let_others_by()
-            chosen = plan.rows.to(self.going.device, non_blocking=True)
-            batch = self.train.rows(chosen)
-            if self.augmenter is not None:
-                batch = self.augmenter.apply(noise, batch, chosen, self.train)
             if settings.modality_dropout:
                 batch = batch.hiding(lambda present: hide_some(present, settings.modality_dropout))
             if rate.moves:
@@ -247,6 +243,28 @@ class Stack:
             terms = {name: terms.get(name, 0) + plan.of_epoch * value.detach() for name, value in losses.items()}
         rate.step += by_epoch
         return terms
+
+    def _batches(self, plans: Iterable[BatchPlan], noise: EpochNoise) -> Iterator[tuple[BatchPlan, Trials]]:
+        """Yield each plan with its batch; several small batches are corrupted at once, in few calls."""
+        device, augmenter = self.going.device, self.augmenter
+        if augmenter is None:
+            for plan in plans:
+                yield plan, self.train.rows(plan.rows.to(device, non_blocking=True))
+            return
+        for group in _grouped(plans, self._rows_at_once()):
+            rows = torch.cat([plan.rows for plan in group], dim=-1).to(device, non_blocking=True)
+            corrupted = augmenter.apply(noise, self.train.rows(rows), rows, self.train)
+            start = 0
+            for plan in group:
+                stop = start + plan.rows.shape[-1]
+                yield plan, corrupted if len(group) == 1 else corrupted.part(start, stop)
+                start = stop
+
+    def _rows_at_once(self) -> int:
+        """Samples of each trial that are corrupted at once."""
+        size = sum(value[0, 0].numel() * value.element_size() for value in self.train.values.values())
+        most = CHANGED_BYTES if self.going.device.type == "cpu" else 16 * CHANGED_BYTES
+        return most // max(1, len(self.train) * size)
 
     def _losses(self, batch: Trials, step: Step) -> dict[str, Tensor]:
         """The terms of every trial's objective, `[trial]`."""
@@ -291,6 +309,20 @@ class Stack:
                     memory[name] = value[still]
             weight.grad = None
             weight.data = weight.data[still]
+
+
+def _grouped(plans: Iterable[BatchPlan], at_once: int) -> Iterator[list[BatchPlan]]:
+    """Consecutive plans of together at most this many samples, but at least one plan."""
+    group: list[BatchPlan] = []
+    samples = 0
+    for plan in plans:
+        if group and samples + plan.rows.shape[-1] > at_once:
+            yield group
+            group, samples = [], 0
+        group.append(plan)
+        samples += plan.rows.shape[-1]
+    if group:
+        yield group
 
 
 class _Asked(nn.Module):
