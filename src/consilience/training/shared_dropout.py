@@ -19,9 +19,10 @@ class _SharedDropout(nn.Module):
         """Set values to 0 at random, and enlarge the others."""
         if not self.training or not self.dropped:
             return x
-        drawn = np.frombuffer(bytearray(self.random.bytes(x.numel())), dtype=np.uint8)
-        kept = torch.from_numpy(drawn >= self.dropped).view(x.shape).to(x.device, x.dtype)
-        return x * (kept * (256 / (256 - self.dropped)))
+        drawn = np.frombuffer(self.random.bytes(x.numel()), dtype=np.uint8)
+        dtype = np.float64 if x.dtype == torch.float64 else np.float32
+        factors = np.multiply(drawn >= self.dropped, 256 / (256 - self.dropped), dtype=dtype)
+        return x * torch.from_numpy(factors).view(x.shape).to(x.device, x.dtype)
 
 
 def share_dropout(module: nn.Module, seed: int) -> None:
