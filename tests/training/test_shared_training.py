@@ -87,7 +87,7 @@ def test_every_method_learns_the_same_as_alone_in_any_order(kind):
 
 # Of each modality a network with its folds; trees, and regressions, of each of five folds and of all samples.
 @pytest.mark.slow
-@pytest.mark.parametrize("encoder, trainings", [("auto", 2 * (1 + 6 + 6)), ({"name": "mlp", "hidden": [8]}, 2)])
+@pytest.mark.parametrize(("encoder", "trainings"), [("auto", 2 * (1 + 6 + 6)), ({"name": "mlp", "hidden": [8]}, 2)])
 def test_a_second_method_trains_no_expert_again(encoder, trainings, monkeypatch):
     samples = samples_of("vector")
     encoders = dict.fromkeys("ab", encoder)
