@@ -1,4 +1,4 @@
-"""What a comparison costs beyond its trainings: `digits`, four methods, eight seeds, each run in a fresh process.
+"""What a comparison costs: `digits`, each run in a fresh process. 1 to 3 with four methods and eight seeds.
 
 1. Two processes against one: wall times of the whole command, start and report included. On a busy machine the ratio of
    wall times says little; beside it stands what the CPU times make of it: those of one process, over those of the
@@ -6,6 +6,8 @@
 2. Bookkeeping: the share of the comparison's CPU time that is not spent in training, corruption, prediction and
    evaluation; that is splitting, writing results, statistics, figures and the page.
 3. The same command again on the finished folder.
+4. Experts in common: CPU time of a comparison whose methods share experts, over that of the same trainings repeated,
+   measured alternately; and that both find the same. `python benchmarks/bench_comparison.py shared` is this part alone.
 
 One thread a process, so that CPU times count work and not waiting.
 """
@@ -26,6 +28,7 @@ from typing import Any
 
 METHODS = ["late", "concat", "early", "best-unimodal"]
 SEEDS = 8
+IN_COMMON = ["auto", "bayes-robust"]
 
 
 def cpu_seconds(whose: int) -> float:
@@ -80,6 +83,39 @@ def child(jobs: int, out: str) -> None:
     print(json.dumps(costs))
 
 
+def child_in_common(shares: bool, out: str) -> None:
+    """One comparison of methods with experts in common; prints its CPU time and a digest of its results."""
+    import hashlib
+
+    import consilience
+    from consilience.comparison.plan import Job
+    from consilience.training import shared_training
+
+    if not shares:
+        shared_training.MOST_BYTES = -1  # nothing is small enough to be kept
+    began = time.process_time()
+    found = consilience.compare("digits", IN_COMMON, seeds=1, refit=False, out=out, verbose=0)
+    spent = time.process_time() - began
+    arrays = found.store.read_all((Job(**job) for job in found.store.read_plan()["jobs"]), "digits")
+    content = b"".join(each.arrays[name].tobytes() for each in arrays.values() for name in sorted(each.arrays))
+    print(json.dumps({"seconds": spent, "results": hashlib.sha256(content).hexdigest()}))
+
+
+def report_in_common(rounds: int = 1) -> None:
+    """What sharing saves."""
+    seconds: dict[str, float] = {"shared": 0.0, "repeated": 0.0}
+    results = set()
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            for how in seconds:
+                found = json.loads(timed_run([__file__, "in-common", how, f"{folder}/{how}{number}"])[1])
+                seconds[how] += found["seconds"]
+                results.add(found["results"])
+    ratio = seconds["shared"] / seconds["repeated"]
+    print(f"{', '.join(IN_COMMON)}: experts in common trained once take {ratio:.2f} of the CPU time (target < 0.75)")
+    print("the results are the same" if len(results) == 1 else "THE RESULTS DIFFER")
+
+
 def timed_run(words: list[str]) -> tuple[float, str]:
     """The wall time of a fresh process, and what it prints."""
     began = time.perf_counter()
@@ -105,7 +141,15 @@ def main() -> None:
     beside = one["compared"] - one["worked"]
     print(f"bookkeeping {beside:.1f} s of CPU, {100 * beside / one['compared']:.1f} % of the comparison (target < 5)")
     print(f"a finished run answers in {again:.2f} s (target < 3)")
+    report_in_common()
 
 
 if __name__ == "__main__":
-    child(int(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 1 else main()
+    if sys.argv[1:2] == ["in-common"]:
+        child_in_common(sys.argv[2] == "shared", sys.argv[3])
+    elif sys.argv[1:] == ["shared"]:
+        report_in_common()
+    elif len(sys.argv) > 1:
+        child(int(sys.argv[1]), sys.argv[2])
+    else:
+        main()

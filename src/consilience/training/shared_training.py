@@ -54,7 +54,7 @@ class Kept:
         saved_seconds: How long these trainings took when they ran.
     """
 
-    def __init__(self, scope: Hashable, most_bytes: int = MOST_BYTES):
+    def __init__(self, scope: Hashable, most_bytes: int):
         self.scope, self.most_bytes = scope, most_bytes
         self.found, self.saved_seconds, self.bytes = 0, 0.0, 0
         self._results: OrderedDict[bytes, tuple[Any, float, int]] = OrderedDict()
@@ -106,7 +106,7 @@ def sharing(scope: Hashable) -> Iterator[Kept]:
     >>> forget_shared()
     """
     if _active.kept is None or _active.kept.scope != scope:
-        _active.kept = Kept(scope)
+        _active.kept = Kept(scope, MOST_BYTES)
     kept = _active.kept
     kept.found, kept.saved_seconds = 0, 0.0
     before, _active.on = _active.on, True
