@@ -62,8 +62,6 @@ def run_jobs(
             if not worked:  # other processes have the rest; if they die, their locks are released
                 time.sleep(_POLL_SECONDS)
         progress.update(len(jobs))
-    if (kept := sys.modules.get("consilience.training.shared_training")) is not None:
-        kept.forget_shared()
 
 
 @contextmanager
@@ -74,7 +72,12 @@ def _working(
     if cluster is not None:
         yield partial(_work_on_cluster, do, plan=_with_whole_paths(plan), store=store, cluster=cluster)
     elif workers == 1:
-        yield lambda chosen: ((job, do(job, plan, store)) for job in chosen)
+        try:
+            yield lambda chosen: ((job, do(job, plan, store)) for job in chosen)
+        finally:
+            # Not imported here: a finished comparison answers without torch.
+            if (experts := sys.modules.get("consilience.training.shared_training")) is not None:
+                experts.forget_shared()
     else:
         with WorkerPool(do, jobs, plan, store, min(workers, len(jobs))) as pool:
             yield pool.run
