@@ -51,8 +51,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Predict every row, and write or print the table."""
     import numpy as np
 
-    from consilience.estimators import BayesFusion, MultimodalVAE, load
-    from consilience.methods.latent.single_encoder import SingleEncoder
+    from consilience.estimators.saved_model import kind_of_saved, load_saved
 
     for option, needs in (("score", "coverage"), ("confidence", "abstain_risk")):
         if chosen[option] is not None and chosen[needs] is None:
@@ -62,17 +61,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
         raise InputError(f"predict: --out must end in .csv or .parquet, got {path.name!r}")
     if path is not None:
         options.check_out_file("predict", "out", path, [chosen.data])
-    model = load(chosen.model, encoders=options.encoders(chosen))
-    if isinstance(model, BayesFusion):
-        raise InputError(
-            f"predict: {chosen.model} is a BayesFusion, which does not read data files; use it in Python: "
-            "consilience.load(path).predict(opinions)"
-        )
-    if isinstance(model, MultimodalVAE | SingleEncoder):
-        raise InputError(
-            f"predict: {chosen.model} is a {type(model).__name__}, which has no target to predict; use consilience "
-            "generate to generate modalities, or consilience.load(path).encode(X) for latents"
-        )
+    _check_predicts(chosen.model, kind_of_saved(chosen.model))
+    model = load_saved(chosen.model, options.encoders(chosen))
     samples = model.model_.read(chosen.data)
     absent = [name for name in model.modalities_ if name not in samples]
     if absent:
@@ -99,6 +89,20 @@ def run(chosen: Namespace, command: list[str]) -> None:
         print(f"{len(table)} predictions: {path}")
 
 
+def _check_predicts(path: str, kind: str) -> None:
+    """Raise an error for a saved estimator that does not predict rows of a table."""
+    if kind == "BayesFusion":
+        raise InputError(
+            f"predict: {path} is a BayesFusion, which does not read data files; use it in Python: "
+            "consilience.load(path).predict(opinions)"
+        )
+    if kind in ("MultimodalVAE", "SingleEncoder"):
+        raise InputError(
+            f"predict: {path} is a {kind}, which has no target to predict; use consilience generate to generate "
+            "modalities, or consilience.load(path).encode(X) for latents"
+        )
+
+
 def predictions(model: Any, samples: Samples) -> polars.DataFrame:
     """Return one row per sample: prediction, probability of each class, trust of each modality."""
     import polars
@@ -112,7 +116,7 @@ def predictions(model: Any, samples: Samples) -> polars.DataFrame:
     if hasattr(model, "predict_proba"):
         for name, column in zip(model.classes_.tolist(), model.predict_proba(samples).T):
             columns[f"probability_{name}"] = column
-    if hasattr(model, "trust"):
+    if model.gives_weights_:
         for name, column in zip(model.modalities_, model.trust(samples).T):
             columns[f"trust_{name}"] = column
     return polars.DataFrame(columns)
