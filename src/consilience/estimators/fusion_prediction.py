@@ -69,10 +69,13 @@ class PredictsFusion(Explains, CalibratesFusion):
         return like_input(X, self._decoded(X, present))
 
     def _trust(self, X: Any, present: Any) -> Any:
-        prediction = self.full_prediction(X, present)
+        return like_input(X, self.trust_of(self.full_prediction(X, present)))
+
+    def trust_of(self, prediction: Prediction) -> np.ndarray:
+        """Return the trust `[n, modality]` that belongs to what `full_prediction` returned."""
         assert prediction.weights is not None
         check_finite_rows(f"a weight of method {self.model_.name!r}", prediction.weights)
-        return like_input(X, trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"]))
+        return trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"])
 
     @checked
     def full_prediction(self, X: Any, present: Any = None) -> Prediction:
