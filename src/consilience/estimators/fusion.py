@@ -137,7 +137,8 @@ class _FusionEstimator(PredictsFusion, ReadsSamples):
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def _check_fitted(self) -> None:
-        check_fitted(self, "model_")
+        if not hasattr(self, "model_"):
+            check_fitted(self, "model_")
 
     def _observed(self, X: Any, present: Any) -> Samples:
         """New samples, in which nothing is filled in."""
