@@ -152,8 +152,8 @@ def _stream(model: Any, chosen: Namespace) -> Iterator[tuple[polars.DataFrame | 
     from consilience.data.loading import recipe_columns
 
     encodings = recipe_columns(model.model_.recipe)
-    strings = {column for encoding in encodings.values() for column in encoding.string_columns}
     numbers = {column: None for encoding in encodings.values() for column in encoding.numbers}
+    strings = {column for encoding in encodings.values() for column in encoding.columns if column not in numbers}
     keep = list(dict.fromkeys(chosen.keep or ()))
     kept = [name for name in keep if name not in numbers and name not in strings]
     name = "standard input" if chosen.data == _STREAM else Path(chosen.data).name
