@@ -107,7 +107,7 @@ def _parse_numbers(column: polars.Series) -> polars.Series:
     import polars as pl
 
     cells = column.set((column.is_in(EMPTY_WORDS) | (column.str.strip_chars() == "")).fill_null(False), None)
-    numbers = cells.cast(pl.Float64, strict=False)
+    numbers = cells.str.strip_chars().cast(pl.Float64, strict=False)
     if numbers.null_count() == cells.null_count() < len(column):
         return numbers
     _check_decimal_commas(column.name, cells)
