@@ -107,7 +107,7 @@ def _read_array(opinions: Any, present: Any) -> tuple[np.ndarray, np.ndarray | N
 def _read_mapping(opinions: Mapping[Any, Any], present: Any) -> tuple[np.ndarray, np.ndarray | None, int] | None:
     """Logits `[expert, ..., class]`, the mask `[expert, ...]`, and the axis of the experts."""
     parts = list(opinions.values())
-    first = parts[0] if parts else None
+    first: Any = parts[0] if parts else None
     if not _is_usual(first) or first.ndim < 1 or first.shape[-1] < 2 or not 0 < first.size * len(parts) <= MOST_LOGITS:
         return None
     for part in parts:
