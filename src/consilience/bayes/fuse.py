@@ -30,6 +30,7 @@ from consilience.bayes.opinion_inputs import (
     to_logits,
 )
 from consilience.bayes.posterior import active_experts, expert_evidence, kappa_of_several, log_posterior
+from consilience.bayes.small_fuse import fuse_small
 from consilience.core.errors import InputError
 from consilience.core.settings import checked
 
@@ -95,6 +96,11 @@ def fuse(
         >>> np.exp(fuse({"image": image, "audio": audio}, present={"audio": False})).round(3)
         array([0.7, 0.2, 0.1])
     """
+    if weights is reliability is log_kappa is None and not from_probabilities:
+        small = fuse_small(opinions, prior, target_prior, present, out)
+        if small is not None:
+            posterior, conflict = small if out is None else (out, small[1])
+            return (posterior, conflict) if return_conflict else posterior
     given = read_opinions(opinions)
     priors = read_prior(prior, given.experts, given.classes, given.names)
     if target_prior is None:

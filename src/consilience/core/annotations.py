@@ -114,8 +114,20 @@ def plain_type(annotation: Any) -> Any:
     return Union[tuple(map(_bare, _members(annotation)))]  # noqa: UP007  (built at run time)
 
 
-def _members(annotation: Any) -> list[Any]:
+def _members(annotation: Any) -> Sequence[Any]:
     """The alternatives of a union, each number within the ranges of `Annotated` around it; other annotations alone."""
+    try:
+        return _known_members(annotation)
+    except TypeError:  # an annotation that cannot be hashed
+        return _find_members(annotation)
+
+
+@functools.cache
+def _known_members(annotation: Any) -> tuple[Any, ...]:
+    return tuple(_find_members(annotation))
+
+
+def _find_members(annotation: Any) -> list[Any]:
     ranges, bare = _ranges(annotation), _bare(annotation)
     if typing.get_origin(bare) not in (Union, types.UnionType):
         return [annotation if ranges else bare]
@@ -139,6 +151,8 @@ def _words(member: Any) -> tuple[str, ...]:
 
 def _accept(value: Any, annotation: Any) -> tuple[bool, Any]:
     """Whether a value fits one of the alternatives, and the value to use."""
+    if annotation is type(value) and annotation in (str, bool, int):  # the usual case of a call for one row
+        return True, value
     if OwnCheck in getattr(annotation, "__metadata__", ()):
         return True, value
     if isinstance(value, np.generic):

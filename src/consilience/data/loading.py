@@ -195,6 +195,20 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
     return read_new_arrays(path, modalities, fills, target)
 
 
+def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding]:
+    """Return modality → the columns of a table that a recipe reads, and how they become features.
+
+    Raises:
+        InputError: The recipe is not one of a table.
+    """
+    if recipe is None or recipe.get("format") != "table":
+        raise InputError(
+            "rows of a table are given, and training did not read a table: give a file like that of training"
+        )
+    with _parsing():
+        return {entry["name"]: Encoding.from_json(entry) for entry in recipe["modalities"]}
+
+
 @contextmanager
 def _parsing() -> Iterator[None]:
     try:

@@ -80,7 +80,7 @@ class RawScale(Standardise):
     def __init__(self, output: Modality, mean: Tensor, std: Tensor, low: Tensor, high: Tensor, unit: float):
         super().__init__(output, mean, std, low, high)
         self.unit = float(unit)
-        self._shift, self._scale = torch.zeros_like(mean), torch.full_like(mean, self.unit)
+        self._set_units(torch.zeros_like(mean), torch.full_like(mean, self.unit))
 
     @classmethod
     def of(cls, samples: Samples, name: str) -> RawScale:

@@ -1,8 +1,30 @@
 """The scikit-learn interface: fusion by any registered method, Bayesian fusion of opinions, latent fusion."""
 
-from consilience.estimators.bayes_fusion import BayesFusion
-from consilience.estimators.fusion import FusionClassifier, FusionRegressor, hold_out_rows
-from consilience.estimators.load_model import load
-from consilience.estimators.multimodal_vae import MultimodalVAE
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["BayesFusion", "FusionClassifier", "FusionRegressor", "MultimodalVAE", "hold_out_rows", "load"]
+if TYPE_CHECKING:
+    from consilience.estimators.bayes_fusion import BayesFusion as BayesFusion
+    from consilience.estimators.fusion import FusionClassifier as FusionClassifier
+    from consilience.estimators.fusion import FusionRegressor as FusionRegressor
+    from consilience.estimators.fusion import hold_out_rows as hold_out_rows
+    from consilience.estimators.load_model import load as load
+    from consilience.estimators.multimodal_vae import MultimodalVAE as MultimodalVAE
+
+# Name → its module. Loaded on first use: the command line predicts without scikit-learn.
+_PUBLIC = {
+    "BayesFusion": "bayes_fusion",
+    "FusionClassifier": "fusion",
+    "FusionRegressor": "fusion",
+    "MultimodalVAE": "multimodal_vae",
+    "hold_out_rows": "fusion",
+    "load": "load_model",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import checked
 from consilience.core.targets import Task, check_labels
-from consilience.estimators.estimator_inputs import like_input
+from consilience.estimators.answer_types import like_input
 from consilience.estimators.explaining import Explains, MaskedModel
 from consilience.estimators.opinion_sources import (
     OpinionSet,

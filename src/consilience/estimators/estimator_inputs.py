@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
@@ -132,14 +131,6 @@ class ReadsSamples(DeclaredParameters):
     def _string_columns(self) -> list[str]:
         encodings = getattr(self, "encodings_", {})
         return [column for encoding in encodings.values() for column in encoding.categories]
-
-
-def like_input(X: Any, values: np.ndarray) -> Any:
-    """Return a tensor on the same device if X holds tensors and the values are numbers, else the array."""
-    given = list(X.values()) if isinstance(X, Mapping) else [X]
-    if values.dtype.kind in "biuf" and all(hasattr(value, "detach") for value in given):
-        return torch.from_numpy(values).to(given[0].device)
-    return values
 
 
 def split_columns(columns: Columns | None, width: int, header: Sequence[str] = ()) -> dict[str, list[int]]:

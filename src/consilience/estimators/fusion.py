@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,25 +20,16 @@ from consilience.core.settings import OwnCheck, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
-from consilience.estimators.estimator_inputs import ReadsSamples, like_input
-from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
-from consilience.estimators.fusion_calibration import CalibratesFusion, Calibration
+from consilience.estimators.estimator_inputs import ReadsSamples
+from consilience.estimators.fusion_calibration import Calibration
+from consilience.estimators.fusion_prediction import PredictsClasses, PredictsFusion
 from consilience.estimators.imputer import fit_imputer
-from consilience.estimators.prediction_sets import PredictsIntervals, PredictsSets
-from consilience.estimators.saving import (
-    describe_fitted,
-    restore_calibration,
-    restore_fitted,
-    split_calibration,
-    write_calibration,
-)
+from consilience.estimators.prediction_sets import PredictsIntervals
+from consilience.estimators.saved_calibration import restore_calibration, split_calibration, write_calibration
+from consilience.estimators.saving import describe_fitted, restore_fitted
 from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
-from consilience.evaluation.trust import trust_from_weights
-from consilience.methods import Prediction
-from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
-from consilience.training.model import check_finite_rows
 from consilience.training.model_folder import read_extra_tensors, rebuilding
 
 
@@ -61,7 +51,7 @@ def _has_members(estimator: Any) -> bool:
     return True
 
 
-class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
+class _FusionEstimator(PredictsFusion, ReadsSamples):
     """What the classifier and the regressor share."""
 
     first = "method"
@@ -115,10 +105,6 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
             raise InputError(f"method must be the name of a registered method, got {show(self.method)}")
         self._check_declared()
 
-    def _filled(self, samples: Samples) -> Samples:
-        """The samples, with missing modalities filled in if `impute` is set."""
-        return fill_missing(self.imputer_, samples, self.device) if hasattr(self, "imputer_") else samples
-
     def _targets(self, X: Any, y: Any) -> np.ndarray:
         """The targets given, or those of the samples: labels `[n]`, or numbers `[n]` or `[n, target]`."""
         y = X.y if y is None and isinstance(X, Samples) else y
@@ -128,15 +114,6 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
         if to_numpy("y", y).ndim == 1:
             return checked.reshape(len(checked))
         return column_or_1d(checked[:, None], warn=True) if checked.ndim == 1 else checked
-
-    def _adopt(self, model: Model, gives_weights: bool) -> Any:
-        self.model_ = model
-        self.gives_weights_ = gives_weights
-        self.modalities_ = tuple(model.preparation.raw)
-        if model.task.classification:
-            self.classes_ = model.task.classes
-        self.n_iter_ = max(1, sum(len(log.rows) for log in model.logs))
-        return self
 
     def _hold_out(self, train: Samples, seed: int) -> tuple[Samples, Samples | None]:
         """Set part of the training samples aside for early stopping, unless a validation set was given."""
@@ -159,23 +136,14 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
         # Too few samples to hold any out: all are trained on, for all epochs.
         return (train[~held], train[held]) if held.any() else (train, None)
 
-    def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
-        samples = self._filled(self._observed(X, present))
-        return samples, self.model_.predict(samples, device=self.device)
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            check_fitted(self, "model_")
 
     def _observed(self, X: Any, present: Any) -> Samples:
         """New samples, in which nothing is filled in."""
-        check_fitted(self, "model_")
+        self._check_fitted()
         return self._read(X, present, known=self.model_.preparation.raw).without_targets()
-
-    def _decoded(self, X: Any, present: Any) -> np.ndarray:
-        output = self._predict(X, present)[1].output.numpy()
-        return self.model_.task.decode(output)
-
-    @checked
-    def predict(self, X: Any, present: Any = None) -> Any:
-        """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`."""
-        return like_input(X, self._decoded(X, present))
 
     def _judged(self, X: Any, y: Any, present: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """True and predicted targets, and weights; a label that is not among those of training raises an error."""
@@ -195,41 +163,7 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
     @checked
     def trust(self, X: Any, present: Any = None) -> Any:
         """Return the trust in each modality per sample `[n, modality]`; rows sum to 1 over the present modalities."""
-        prediction = self.full_prediction(X, present)
-        assert prediction.weights is not None
-        check_finite_rows(f"a weight of method {self.model_.name!r}", prediction.weights)
-        return like_input(X, trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"]))
-
-    @checked
-    def full_prediction(self, X: Any, present: Any = None) -> Prediction:
-        """Return the output, and opinions and weights where the method has them, as CPU tensors.
-
-        `extra["present"]` is `[n, modality]`, and so is `extra["reliability"]` where the method estimates it;
-        modalities are in the order of `modalities_`.
-        """
-        samples, prediction = self._predict(X, present)
-        return replace(prediction, extra={**prediction.extra, "present": samples.present_among(self.modalities_)})
-
-    def _masked(self, X: Any, present: Any) -> MaskedModel:
-        samples = self._observed(X, present)
-        prediction, task = self._predict(samples, None)[1], self.model_.task
-        columns = [self.modalities_.index(name) for name in samples.names]
-
-        def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
-            hidden = samples.select(rows).replaced({}, present=masks[:, columns])
-            output = self._predict(hidden, None)[1].output.double()
-            if task.classification:
-                return output.log_softmax(dim=1).numpy()
-            return task.decode(output.numpy()).reshape(len(rows), -1)
-
-        there = samples.present_among(self.modalities_)
-        return MaskedModel(self.modalities_, task, there, prediction, outputs, rows_at_once(samples))
-
-    @checked
-    def read(self, path: str | Path) -> Samples:
-        """Read new samples for `predict` from a file with the layout of the training file."""
-        check_fitted(self, "model_")
-        return self.model_.read(path)
+        return self._trust(X, present)
 
     @checked
     def save(self, path: str | Path) -> Path:
@@ -255,7 +189,7 @@ class _FusionEstimator(Explains, CalibratesFusion, ReadsSamples):
         return hasattr(self, "model_")
 
 
-class FusionClassifier(ClassifierMixin, PredictsSets, _FusionEstimator):
+class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
     """Train a fusion method on several modalities; predict also where some are missing.
 
     Args:
@@ -310,12 +244,6 @@ class FusionClassifier(ClassifierMixin, PredictsSets, _FusionEstimator):
             sample_weight: `[n]`.
         """
         return self._fit(X, y, present, sample_weight, self.class_weight)
-
-    @checked
-    def predict_proba(self, X: Any, present: Any = None) -> Any:
-        """Return class probabilities `[n, class]`, columns in the order of `classes_`."""
-        logits = self._predict(X, present)[1].output.double()
-        return like_input(X, logits.softmax(dim=1).numpy())
 
     @available_if(_has_members)
     def leaderboard(self) -> list[Any]:

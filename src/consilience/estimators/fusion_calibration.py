@@ -13,7 +13,6 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Interval
 from consilience.core.targets import check_numbers
 from consilience.estimators.prediction_sets import Calibrated
-from consilience.estimators.sklearn_parameters import check_fitted
 from consilience.evaluation.conformal_outputs import (
     Outputs,
     Predict,
@@ -64,7 +63,7 @@ class CalibratesFusion(Calibrated):
         return Outputs(numbers.reshape(len(numbers), -1))
 
     def _calibration_data(self: Any, X: Any, y: Any, present: Any) -> tuple[np.ndarray, np.ndarray, Predict]:
-        check_fitted(self, "model_")
+        self._check_fitted()
         true = self._encoded(self._targets(X, y))
         samples = self._observed(X, present)
         if len(true) != len(samples):

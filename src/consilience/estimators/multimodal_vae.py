@@ -13,7 +13,8 @@ from consilience.core.errors import InputError, show
 from consilience.core.samples import Samples
 from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, check_value, checked
 from consilience.encoders import EncoderChoice
-from consilience.estimators.estimator_inputs import ReadsSamples, like_input
+from consilience.estimators.answer_types import like_input
+from consilience.estimators.estimator_inputs import ReadsSamples
 from consilience.estimators.saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.methods.latent.decoders import DecoderChoice

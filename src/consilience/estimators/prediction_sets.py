@@ -8,7 +8,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, UnsupportedError
 from consilience.core.settings import Share, checked
-from consilience.estimators.estimator_inputs import like_input
+from consilience.estimators.answer_types import like_input
 from consilience.evaluation.calibration_scores import CalibrationScores
 from consilience.evaluation.conformal_outputs import Outputs, Predict, score_classes, score_numbers
 from consilience.evaluation.conformal_scores import IntervalScore, SetScore, check_coverage, class_scores

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from consilience.bayes.bayes_rule import BayesRule
@@ -23,7 +22,7 @@ from consilience.core.targets import Task
 from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.damaged_files import reason_of
 from consilience.encoders import EncoderChoice
-from consilience.evaluation.calibration_scores import CalibrationScores
+from consilience.estimators.saved_calibration import CALIBRATION, restore_calibration, write_calibration
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training.building_limits import BuildingLimits
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from consilience.estimators.multimodal_vae import MultimodalVAE
 
 BAYES, LATENT, ENCODER = "BayesFusion", "MultimodalVAE", "SingleEncoder"
-_RULE, _RELIABILITY, _GRADED, _CALIBRATION = "rule.", "reliability.", "graded.", "calibration."
+_RULE, _RELIABILITY, _GRADED = "rule.", "reliability.", "graded."
 _LEARNED = ("n_features_in_", "feature_names_in_", "gives_weights_", "n_iter_")
 
 
@@ -63,28 +62,6 @@ def restore_fitted(described: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     if "encodings" in described:
         learned["encodings_"] = {entry["name"]: Encoding.from_json(entry) for entry in described["encodings"]}
     return restore_parameters(described["parameters"]), learned
-
-
-def write_calibration(estimator: Any, described: dict[str, Any]) -> dict[str, Tensor]:
-    """Return the scores of calibration samples as tensors, and add their description to `described`, if there are any.
-
-    `split_calibration` and `restore_calibration` read them.
-    """
-    if not hasattr(estimator, "calibration_"):
-        return {}
-    arrays, described["calibration"] = estimator.calibration_.state()
-    return prefixed(_CALIBRATION, {name: torch.from_numpy(array) for name, array in arrays.items()})
-
-
-def split_calibration(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the tensors that are no scores of calibration samples, and those that are, without their prefix."""
-    own = Folder({}, dict(tensors)).part(_CALIBRATION)
-    return {name: tensor for name, tensor in tensors.items() if not name.startswith(_CALIBRATION)}, own
-
-
-def restore_calibration(tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> CalibrationScores:
-    """Return the scores that `write_calibration` wrote."""
-    return CalibrationScores.from_state({name: tensor.numpy() for name, tensor in tensors.items()}, described)
 
 
 def describe_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +180,7 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
             learned["graded_"] = OpinionTrust(len(names)).double()
             _load_same_sizes(learned["graded_"], seen)
         if "calibration" in described:
-            learned["calibration_"] = restore_calibration(folder.part(_CALIBRATION), described["calibration"])
+            learned["calibration_"] = restore_calibration(folder.part(CALIBRATION), described["calibration"])
         parameters["classes"] = classes.tolist() if described["classes_named"] else None
     if folder.experts is not None:
         experts = unpack_experts(folder.experts, path, trusted)

@@ -79,7 +79,9 @@ class Preparation:
         n = len(index)
         values: dict[str, Tensor] = {}
         lengths: dict[str, Tensor] = {}
+        complete: list[str] = []
         present = np.zeros((n, len(self.transforms)), dtype=bool)
+        places = {name: place for place, name in enumerate(samples.modalities)}
         for column, (name, transform) in enumerate(self.transforms.items()):
             output = transform.output
             if name not in samples.modalities:
@@ -88,9 +90,9 @@ class Preparation:
                 if output.timed:
                     lengths[name] = torch.zeros(n, dtype=torch.int64)
                 continue
-            here = samples.present_in(name)[rows]
+            here = samples.present[rows, places[name]]
             length = samples.lengths[name][rows] if name in samples.lengths else None
-            raw, place = read_once(samples, name, rows)
+            raw, place = read_once(samples, name, rows, here)
             if length is not None:
                 raw = without_padding(raw, length)
             tensor, length = transform(raw, length, dtype)
@@ -101,7 +103,9 @@ class Preparation:
                 beyond = torch.arange(tensor.shape[1]) >= torch.from_numpy(length)[:, None]
                 tensor = tensor.masked_fill(beyond.view(*beyond.shape, *[1] * (tensor.ndim - 2)), 0)
                 lengths[name] = torch.from_numpy(length)
-            if not here.all():
+            if here.all():
+                complete.append(name)
+            else:
                 tensor[torch.from_numpy(~here)] = 0
             values[name] = tensor
             present[:, column] = here
@@ -116,7 +120,7 @@ class Preparation:
             weight=torch.from_numpy(weight).to(dtype),
             lengths=lengths,
             y=y.to(dtype) if y is not None and y.is_floating_point() else y,
-            complete=frozenset(name for name, here in zip(self.transforms, present.T) if here.all()),
+            complete=frozenset(complete),
         )
 
     def statistics(self) -> dict[str, Statistics]:
@@ -157,12 +161,17 @@ class Preparation:
             raise SavedModelError(f"the saved preparation cannot be read: {type(error).__name__}: {error}") from error
 
 
-def read_once(samples: Samples, name: str, rows: Any) -> tuple[np.ndarray, np.ndarray | None]:
+def read_once(
+    samples: Samples, name: str, rows: Any, here: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
     """The values of some rows without repetitions, and the position of each row among them.
 
-    So a recording that goes with many images is prepared once. The position is None if nothing is repeated.
+    So a recording that goes with many images is prepared once. The position is None if nothing is repeated. `here` is
+    which of the rows have the modality, if it is known.
     """
-    values = samples[name]
+    values = samples.values[name]
+    if isinstance(values, np.ndarray) and here is not None and here.all():
+        return np.asarray(values[rows]), None
     if isinstance(values, MappedRows) and name not in samples.lengths and samples.present_in(name)[rows].all():
         source, place = np.unique(values.rows[rows], return_inverse=True)
         if len(source) < len(place):

@@ -62,7 +62,13 @@ class Standardise:
     def __init__(self, output: Modality, mean: Tensor, std: Tensor, low: Tensor, high: Tensor):
         """Mean, std, minimum and maximum of the training values: `[feature]` or `[channel]`, float64."""
         self.output, self.mean, self.std, self.low, self.high = output, mean, std, low, high
-        self._shift, self._scale = mean, torch.where(std > 0, std, torch.ones_like(std))
+        self._at_once = rows_at_once(output)
+        self._set_units(mean, torch.where(std > 0, std, torch.ones_like(std)))
+
+    def _set_units(self, shift: Tensor, scale: Tensor) -> None:
+        """What is subtracted and what is divided by, `[feature]` or `[channel]`."""
+        around = (-1, 1, 1) if self.output.kind == "image" else (-1,)
+        self._shift, self._scale = shift.view(around).numpy(), scale.view(around).numpy()
 
     @classmethod
     def fit(cls, samples: Samples, name: str, weight: np.ndarray | None) -> Standardise:
@@ -88,10 +94,8 @@ class Standardise:
         self, values: np.ndarray, lengths: np.ndarray | None, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, np.ndarray | None]:
         """Standardised values `[rows, *shape]`, float32 or float64."""
-        around = (-1, 1, 1) if self.output.kind == "image" else (-1,)
-        shift, scale = self._shift.view(around).numpy(), self._scale.view(around).numpy()
+        shift, scale, at_once = self._shift, self._scale, self._at_once
         standardised = torch.empty(values.shape, dtype=dtype).numpy()
-        at_once = rows_at_once(self.output)
         if is_byte_image(self.output, values):
             # There are only 256 different values: a table of them replaces a division for each pixel.
             byte = np.arange(256.0)[:, None, None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,13 +42,16 @@ class BuildingLimits(TorchDispatchMode):
         self.largest = max(INPUT, 4 * self.saved)
         self.numbers, self.tensors = NUMBERS + 4 * builds * self.saved, TENSORS + 8 * builds * len(sizes)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled while a model is built; torch would import its compiler, which takes a second."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count what a function makes from nothing; what is computed from tensors is about as large as these."""
         kwargs = kwargs or {}
         if "device" in kwargs and not any(isinstance(value, Tensor) for value in (*args, *kwargs.values())):
-            # A meta tensor has a size and no memory; generators and pinned memory are for devices that have some.
-            others = {name: None for name in ("generator", "pin_memory") if name in kwargs}
-            size = func(*args, **{**kwargs, **others, "device": torch.device("meta")}).numel()
+            size = _size_of(func, args, kwargs)
             self.numbers -= size
             self.tensors -= 1
             if size > self.largest:
@@ -59,3 +63,16 @@ class BuildingLimits(TorchDispatchMode):
                     f"the settings ask for many times the {self.saved:,} numbers that the saved weights have"
                 )
         return func(*args, **kwargs)
+
+
+def _size_of(func: Any, args: Any, kwargs: Any) -> int:
+    """How many numbers a function makes from nothing."""
+    # torch computes the meta tensors of these two in Python, and imports its compiler for that.
+    if func in (torch.ops.aten.eye.default, torch.ops.aten.eye.m):
+        return int(args[0]) * int(args[-1])
+    if func in (torch.ops.aten.arange.default, torch.ops.aten.arange.start):
+        start, end = (0, *args)[-2:]
+        return max(0, math.ceil(end - start))
+    # A meta tensor has a size and no memory; generators and pinned memory are for devices that have some.
+    others = {name: None for name in ("generator", "pin_memory") if name in kwargs}
+    return int(func(*args, **{**kwargs, **others, "device": torch.device("meta")}).numel())

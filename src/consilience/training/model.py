@@ -38,7 +38,8 @@ from consilience.training.model_folder import (
     read_folder,
     write_folder,
 )
-from consilience.training.trainer import Trainer, check_set, input_type, predict
+from consilience.training.module_inventory import ModuleInventory
+from consilience.training.trainer import Trainer, check_set, predict, predict_batch
 from consilience.training.training_log import Log
 
 _METHOD, _PREPARATION = "method.", "preparation."
@@ -85,6 +86,7 @@ class Model:
     recipe: Mapping[str, Any] | None = None
     misplaced_trust: dict[str, Correlation] = field(default_factory=dict)
     rows: int = 0
+    _inventory: ModuleInventory | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     @checked
@@ -178,8 +180,20 @@ class Model:
             InputError: If an output is not finite, since weights or values are too large.
         """
         target = resolve_device(device)
-        loader = BatchLoader(samples, self.preparation, target, dtype=input_type(self.method))
-        prediction = predict(moved_to(self.method, target), loader, batch_size)
+        parts = self._inventory
+        if parts is None or not parts.is_of(self.method):
+            self._inventory = parts = ModuleInventory(self.method)
+        method = self.method if parts.is_on(target) else moved_to(self.method, target)
+        if parts.training:
+            method.eval()
+        dtype = parts.input_type
+        if len(samples) <= batch_size and not samples.on_disk:
+            batch = self.preparation.batch(samples, dtype=dtype)
+            batch.index = torch.arange(len(samples))
+            prediction = predict_batch(method, batch if target.type == "cpu" else batch.to(target))
+        else:
+            loader = BatchLoader(samples, self.preparation, target, dtype=dtype)
+            prediction = predict(method, loader, batch_size)
         _check_finite(self.name, prediction, self.task)
         return prediction
 
@@ -284,8 +298,8 @@ def _check_finite(name: str, prediction: Prediction, task: Task) -> None:
 
 def check_finite_rows(what: str, values: Tensor) -> None:
     """Raise an error that names the rows `[n, ...]` of a prediction which are not finite."""
-    broken = ~values.isfinite().reshape(len(values), -1).all(dim=1)
-    if broken.any():
+    if not (finite := values.isfinite()).all():
+        broken = ~finite.reshape(len(values), -1).all(dim=1)
         rows = name_rows(broken.nonzero()[:, 0].numpy())
         raise InputError(
             f"prediction: {what} is not finite in {rows}: the values of these samples, or the weights of the model, "

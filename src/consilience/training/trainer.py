@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from consilience.core.batches import Batch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
@@ -278,19 +279,24 @@ def predict(module: Method, loader: BatchLoader, batch_size: int) -> Prediction:
     Of `extra` only the reliability of each modality and the variance of each target are kept.
     """
     module.eval()
-    parts = []
-    for batch in loader.in_order(batch_size):
-        prediction = module(batch)
-        values = (prediction.output, prediction.opinions, prediction.weights, prediction.joint)
-        output, opinions, weights, joint = (None if value is None else _on_cpu(value) for value in values)
-        assert output is not None
-        extra = {name: _on_cpu(prediction.extra[name]) for name in _KEPT if name in prediction.extra}
-        parts.append(Prediction(output, opinions, weights, joint=joint, extra=extra))
-    return concatenate(parts)
+    return concatenate([predict_batch(module, batch) for batch in loader.in_order(batch_size)])
+
+
+@torch.no_grad()
+def predict_batch(module: Method, batch: Batch) -> Prediction:
+    """Return what `predict` returns for one batch; the module must be in evaluation mode."""
+    prediction = module(batch)
+    values = (prediction.output, prediction.opinions, prediction.weights, prediction.joint)
+    output, opinions, weights, joint = (None if value is None else _on_cpu(value) for value in values)
+    assert output is not None
+    extra = {name: _on_cpu(prediction.extra[name]) for name in _KEPT if name in prediction.extra}
+    return Prediction(output, opinions, weights, joint=joint, extra=extra)
 
 
 def _on_cpu(values: torch.Tensor) -> torch.Tensor:
     """Values on the CPU in at least 32 bits."""
+    if values.dtype is torch.float32 and values.device.type == "cpu":
+        return values
     return values.to("cpu", torch.promote_types(values.dtype, torch.float32))
 
 

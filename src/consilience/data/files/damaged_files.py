@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from consilience.core.errors import ConsilienceError, InputError
 
+_Read = TypeVar("_Read")
 _LONGEST = 300  # characters of a reason
 
 
@@ -52,3 +54,16 @@ def reason_of(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     first = lines[0].strip() if lines else type(error).__name__
     return first if len(first) <= _LONGEST else first[:_LONGEST] + "…"
+
+
+def reading(path: Path, read: Callable[[], _Read]) -> _Read:
+    """What `read` returns; an error of polars becomes one line that names the file."""
+    if path.is_dir():
+        raise InputError(f"{path.name} is a folder, not a table: give the path of a file")
+    try:
+        with reading_as(path, "a table"):
+            return read()
+    except InputError as error:
+        if error.__cause__ is None:
+            raise
+        raise InputError(f"{path.name} cannot be read as a table: {reason_of(error.__cause__)}") from error.__cause__

@@ -10,16 +10,17 @@ import difflib
 import io
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from consilience.core.errors import InputError, MissingDataError, name_rows
+from consilience.core.errors import InputError, MissingDataError
 from consilience.core.modalities import is_missing
-from consilience.data.files.csv_text import csv_header, first_record, plain_text, separator, text_blocks
-from consilience.data.files.damaged_files import reading_as, reason_of
+from consilience.data.files.csv_columns import EMPTY_WORDS, read_csv
+from consilience.data.files.csv_text import csv_header, first_record, separator, text_blocks
+from consilience.data.files.damaged_files import reading
 from consilience.data.files.parquet_trial import try_parquet
 from consilience.data.files.size_limits import check_unpacked
 
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "arrays", "matlab"]
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
-# Words for an empty cell in a CSV column of numbers. In a column of strings they are strings: "NA" may be a place.
-EMPTY_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL")
-# Up to this share of cells that are no numbers, a column is one of numbers with mistakes in it.
-_MISTAKES_SHARE = 0.1
-_LARGEST_WHOLE = 2.0**53  # 64-bit floats hold every whole number up to it
-_Read = TypeVar("_Read")
 
 
 def format_of(path: Path) -> Format:
@@ -121,7 +116,7 @@ def read_table(table: Path | Any, columns: Sequence[str], strings: Sequence[str]
         _check_parquet(table, columns)
         frame = reading(table, lambda: pl.read_parquet(table.absolute(), columns=list(columns), glob=False))
     else:
-        frame = _read_csv(table, columns, strings)
+        frame = read_csv(table, columns, strings)
     if not len(frame):
         raise InputError(f"{table_name(table)} has a header but no rows")
     return frame
@@ -157,19 +152,6 @@ def count_rows(path: Path) -> int | None:
     if not is_parquet(path):
         return None
     return int(reading(path, lambda: _scan_parquet(path).select(pl.len()).collect()).item())
-
-
-def reading(path: Path, read: Callable[[], _Read]) -> _Read:
-    """What `read` returns; an error of polars becomes one line that names the file."""
-    if path.is_dir():
-        raise InputError(f"{path.name} is a folder, not a table: give the path of a file")
-    try:
-        with reading_as(path, "a table"):
-            return read()
-    except InputError as error:
-        if error.__cause__ is None:
-            raise
-        raise InputError(f"{path.name} cannot be read as a table: {reason_of(error.__cause__)}") from error.__cause__
 
 
 def is_parquet(path: Path) -> bool:
@@ -224,96 +206,6 @@ def _from_pandas(name: str, column: Any) -> polars.Series:
             return pl.Series(name, [None if cell is None else float(cell) for cell in cells])
     types = sorted({type(cell).__name__ for cell in cells if cell is not None})
     raise InputError(f"column {name!r} holds cells of different types ({', '.join(types)}): convert them to one type")
-
-
-def _read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> polars.DataFrame:
-    import polars as pl
-
-    frame = reading(
-        path,
-        lambda: pl.read_csv(
-            plain_text(path),
-            glob=False,
-            separator=separator(path),
-            columns=list(columns),
-            schema_overrides=dict.fromkeys(strings, pl.String),
-            infer_schema_length=None,  # a column of whole numbers may turn fractional in the last row
-        ),
-    )
-    for column, kind in frame.schema.items():
-        if kind == pl.Float64:
-            _check_whole_cells(path, frame[column])
-    declared = set(strings)
-    parsed = [
-        _parse_numbers(frame[column])
-        for column, kind in frame.schema.items()
-        if kind == pl.String and column not in declared
-    ]
-    return frame.with_columns(parsed)
-
-
-def _check_whole_cells(path: Path, column: polars.Series) -> None:
-    """Refuse a CSV column of floats that were different whole numbers in the text, too long for any integer."""
-    import polars as pl
-
-    large = column.filter(column.abs() > _LARGEST_WHOLE)
-    if not len(large):
-        return
-    text = reading(
-        path,
-        lambda: pl.read_csv(
-            plain_text(path), glob=False, separator=separator(path), columns=[column.name], infer_schema=False
-        ),
-    )
-    whole = text.to_series().filter(column.abs() > _LARGEST_WHOLE).drop_nulls()
-    whole = whole.filter(whole.str.contains(r"^\s*[+-]?\d+\s*$"))
-    merged = pl.DataFrame({"text": whole, "number": whole.str.strip_chars().cast(pl.Float64)}).unique("text")
-    twice = merged.filter(merged["number"].is_duplicated())
-    if len(twice):
-        raise InputError(
-            f"column {column.name!r}: 64-bit floats merge {twice['text'][0]!r} and {twice['text'][1]!r}: write a "
-            "letter before them if they are names, or subtract an offset"
-        )
-
-
-def _parse_numbers(column: polars.Series) -> polars.Series:
-    """A CSV column of numbers with "NA" among them, which polars reads as strings, as numbers.
-
-    A column of strings is returned as it is. A few strings among many numbers are no categories: they are an error.
-    """
-    import polars as pl
-
-    cells = column.set((column.is_in(EMPTY_WORDS) | (column.str.strip_chars() == "")).fill_null(False), None)
-    numbers = cells.cast(pl.Float64, strict=False)
-    if numbers.null_count() == cells.null_count() < len(column):
-        return numbers
-    _check_decimal_commas(column.name, cells)
-    mistakes = (numbers.is_null() & cells.is_not_null()).arg_true().to_list()
-    if 0 < len(mistakes) <= _MISTAKES_SHARE * (len(cells) - cells.null_count()):
-        raise InputError(
-            f"column {column.name!r} holds numbers but for {cells[mistakes[0]]!r} in {name_rows(mistakes)} (counted "
-            "from 0): correct these cells, or leave them empty"
-        )
-    return column
-
-
-def _check_decimal_commas(name: str, cells: polars.Series) -> None:
-    """Refuse a column of strings of which nearly all are numbers once their commas are points."""
-    import polars as pl
-
-    known = cells.drop_nulls()
-    with_comma = known.str.contains(",", literal=True)
-    if not with_comma.any():
-        return
-    numbers = known.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
-    if numbers.null_count() > _MISTAKES_SHARE * len(known):
-        return
-    shown = known.filter(with_comma)[0]
-    raise InputError(
-        f"column {name!r} holds numbers with commas such as {shown!r}: save it with decimal points and without commas "
-        "between thousands, or pass polars.read_csv(path, decimal_comma=True). If they are no numbers, pass a "
-        "DataFrame in which the column holds strings"
-    )
 
 
 def _check_separator(path: Path, names: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ class AsIs(Standardise):
 
     def __init__(self, output: Modality, mean: Tensor, std: Tensor, low: Tensor, high: Tensor):
         super().__init__(output, mean, std, low, high)
-        self._shift, self._scale = torch.zeros_like(mean), torch.ones_like(std)
+        self._set_units(torch.zeros_like(mean), torch.ones_like(std))
 
 
 @register_transform(AsIs.name)

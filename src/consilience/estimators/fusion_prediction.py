@@ -1,0 +1,121 @@
+"""What a trained fusion model predicts: labels or numbers, probabilities, trust, and what explanations need.
+
+`FusionClassifier` and `FusionRegressor` add fitting and the interface of scikit-learn. `saved_model` has the same
+without scikit-learn, whose import takes longer than most predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.core.samples import Samples
+from consilience.core.settings import checked
+from consilience.estimators.answer_types import like_input
+from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
+from consilience.estimators.fusion_calibration import CalibratesFusion
+from consilience.estimators.prediction_sets import PredictsSets
+from consilience.evaluation.trust import trust_from_weights
+from consilience.methods import Prediction
+from consilience.training import Model
+from consilience.training.model import check_finite_rows
+
+
+class PredictsFusion(Explains, CalibratesFusion):
+    """A trained model that predicts samples. Subclasses say how their input is read."""
+
+    gives_weights_: bool
+    classes_: np.ndarray
+
+    def _check_fitted(self) -> None:
+        """Raise an error if there is no trained model yet."""
+
+    def _observed(self, X: Any, present: Any) -> Samples:
+        """New samples, in which nothing is filled in."""
+        raise NotImplementedError
+
+    def _filled(self, samples: Samples) -> Samples:
+        """The samples, with missing modalities filled in if there is a model that does."""
+        if not hasattr(self, "imputer_"):
+            return samples
+        from consilience.methods.latent.imputation import fill_missing
+
+        return fill_missing(self.imputer_, samples, self.device)
+
+    def _adopt(self, model: Model, gives_weights: bool) -> Any:
+        self.model_ = model
+        self.gives_weights_ = gives_weights
+        self.modalities_ = tuple(model.preparation.raw)
+        if model.task.classes is not None:
+            self.classes_ = model.task.classes
+        self.n_iter_ = max(1, sum(len(log.rows) for log in model.logs))
+        return self
+
+    def _predict(self, X: Any, present: Any) -> tuple[Samples, Prediction]:
+        samples = self._filled(self._observed(X, present))
+        return samples, self.model_.predict(samples, device=self.device)
+
+    def _decoded(self, X: Any, present: Any) -> np.ndarray:
+        output = self._predict(X, present)[1].output.numpy()
+        return self.model_.task.decode(output)
+
+    @checked
+    def predict(self, X: Any, present: Any = None) -> Any:
+        """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`."""
+        return like_input(X, self._decoded(X, present))
+
+    def _trust(self, X: Any, present: Any) -> Any:
+        return like_input(X, self.trust_of(self.full_prediction(X, present)))
+
+    def trust_of(self, prediction: Prediction) -> np.ndarray:
+        """Return the trust `[n, modality]` that belongs to what `full_prediction` returned."""
+        assert prediction.weights is not None
+        check_finite_rows(f"a weight of method {self.model_.name!r}", prediction.weights)
+        return trust_from_weights(prediction.weights.double().numpy(), prediction.extra["present"])
+
+    @checked
+    def full_prediction(self, X: Any, present: Any = None) -> Prediction:
+        """Return the output, and opinions and weights where the method has them, as CPU tensors.
+
+        `extra["present"]` is `[n, modality]`, and so is `extra["reliability"]` where the method estimates it;
+        modalities are in the order of `modalities_`.
+        """
+        samples, prediction = self._predict(X, present)
+        return replace(prediction, extra={**prediction.extra, "present": samples.present_among(self.modalities_)})
+
+    def _masked(self, X: Any, present: Any) -> MaskedModel:
+        samples = self._observed(X, present)
+        prediction, task = self._predict(samples, None)[1], self.model_.task
+        columns = [self.modalities_.index(name) for name in samples.names]
+
+        def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+            hidden = samples.select(rows).replaced({}, present=masks[:, columns])
+            output = self._predict(hidden, None)[1].output.double()
+            if task.classification:
+                return output.log_softmax(dim=1).numpy()
+            return task.decode(output.numpy()).reshape(len(rows), -1)
+
+        there = samples.present_among(self.modalities_)
+        return MaskedModel(self.modalities_, task, there, prediction, outputs, rows_at_once(samples))
+
+    @checked
+    def read(self, path: str | Path) -> Samples:
+        """Read new samples for `predict` from a file with the layout of the training file."""
+        self._check_fitted()
+        return self.model_.read(path)
+
+
+class PredictsClasses(PredictsSets):
+    """The probabilities of a classifier, beside its sets."""
+
+    _predict: Callable[[Any, Any], tuple[Samples, Prediction]]
+
+    @checked
+    def predict_proba(self, X: Any, present: Any = None) -> Any:
+        """Return class probabilities `[n, class]`, columns in the order of `classes_`."""
+        logits = self._predict(X, present)[1].output.double()
+        return like_input(X, logits.softmax(dim=1).numpy())
