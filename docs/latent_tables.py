@@ -4,6 +4,7 @@ The file is filled by runs, and no number in those tables is typed by hand; a te
 
     python benchmarks/bench_vae.py --keep docs/latent.json           # cost and noise
     python benchmarks/bench_likelihood.py --keep docs/latent.json    # likelihoods against a loop over points
+    python benchmarks/bench_latent_posteriors.py --keep docs/latent.json  # learned posteriors and imputations
     python docs/latent_tables.py keep runs/m2vae-digits              # after consilience reproduce m2vae-digits
     python docs/latent_tables.py keep runs/m2vae-mnist 3             # the same on MNIST, of the first three seeds
 """
@@ -54,7 +55,8 @@ def keep(folder: Path, seeds: int | None = None) -> None:
 def tables() -> dict[str, str]:
     """The tables of the page by name."""
     content = json.loads(FILE.read_text(encoding="utf-8"))
-    made: dict[str, Any] = {"cost": cost, "noise": noise, "likelihoods": likelihoods, **dict.fromkeys(CUTS, parts)}
+    made: dict[str, Any] = {"cost": cost, "noise": noise, "likelihoods": likelihoods, "posteriors": posteriors}
+    made |= dict.fromkeys(CUTS, parts)
     return {name: made[name](found) for name, found in content.items()}
 
 
@@ -84,6 +86,20 @@ def likelihoods(found: dict[str, dict[str, dict[str, float]]]) -> str:
         for row, one in zip(rows, found.values()):
             together, apart = one[threads]["together"], one[threads]["one by one"]
             row += [f"{together:.1f}", f"{apart:.1f}", f"{apart / together:.1f}"]
+    return markdown(header, rows)
+
+
+def posteriors(kept: dict[str, Any]) -> str:
+    """Errors and log-likelihoods of the model and of what it generates, means and deviations over seeds."""
+    columns = {"at mean": 2, "averaged": 2, "model": 1, "generated": 1}
+    rows = []
+    for name, found in kept["found"].items():
+        cells = [
+            Scale(1.0, places).pair(np.mean(found[key]), np.std(found[key], ddof=1)) if key in found else ""
+            for key, places in columns.items()
+        ]
+        rows.append((name, *cells))
+    header = ("", "error at the mean", "error averaged", "log p(rest), model", "log p(rest), generated")
     return markdown(header, rows)
 
 

@@ -137,6 +137,14 @@ def test_one_modality_tells_of_the_other(pair):
         model.log_likelihood(X, [one], [other], importance_samples=100).mean() for one, other in ("ab", "ba")
     ]
     assert information.value == pytest.approx(-sum(conditional), abs=0.1)
+    alone = {name: model.entropy(X, [name], importance_samples=100).value for name in "ab"}
+    shared = model.mutual_information(X, "a", ["b"], importance_samples=100)
+    assert shared.value == pytest.approx(alone["b"] + conditional[1], abs=0.1)  # H(B) - H(B|A)
+    assert model.entropy(X, given=["a"], importance_samples=100).value == pytest.approx(-conditional[1], abs=0.1)
+    assert information.value == pytest.approx(sum(alone.values()) - 2 * shared.value, abs=0.1)
+    # With nothing given the learned posterior is the prior, so that both likelihoods are the same.
+    both = [model.log_likelihood(few, ["b"], learned_posterior=learned).mean() for learned in (True, False)]
+    assert both[0] == pytest.approx(both[1], abs=0.05)
 
 
 def test_tensors_come_back_as_tensors(pair):
@@ -227,7 +235,7 @@ def test_imputation_keeps_what_is_there(pair):
     present = np.ones((240, 2), bool)
     present[:100, 0] = False
     present[100:110] = False
-    filled = model.impute(Samples.of(X, np.arange(240)), present=present)
+    filled = model.impute(Samples.of(X, np.arange(240)), present=present, draws=0)
     np.testing.assert_array_equal(filled["a"][110:], X["a"][110:])
     np.testing.assert_array_equal(filled["b"], X["b"])
     assert filled.present[:100].all()
@@ -237,6 +245,18 @@ def test_imputation_keeps_what_is_there(pair):
     assert whole.names == ("a", "b")
     assert whole.present.all()
     assert filled.y is not None
+
+
+def test_imputation_is_the_mean_over_draws_and_does_not_depend_on_other_samples(pair):
+    X, model = pair
+    given = {"b": X["b"][:40]}
+    filled = model.impute(given, draws=4000)["a"]
+    drawn = model.generate(["a"], given=given, samples=4000, noise=False)["a"].mean(axis=0)
+    apart = model.generate(["a"], given=given)["a"]  # at the posterior's mean
+    np.testing.assert_allclose(filled, drawn, atol=0.05 * drawn.std())
+    assert np.abs(apart - drawn).mean() > 3 * np.abs(filled - drawn).mean()
+    each = np.concatenate([model.impute({"b": X["b"][row : row + 1]})["a"] for row in range(40)])
+    np.testing.assert_allclose(model.impute(given)["a"], each, rtol=1e-4, atol=1e-5)
 
 
 def test_sequences_and_texts_are_filled(everything):
@@ -279,8 +299,14 @@ def test_wrong_questions(pair):
         model.log_likelihood(X, ["a"], present={"a": np.arange(240) > 1})
     with pytest.raises(InputError, match="importance_samples must be a whole number ≥ 1"):
         model.log_likelihood(X, importance_samples=0)
-    with pytest.raises(InputError, match="at least two parts"):
+    with pytest.raises(InputError, match="at least 2 parts, each of modalities that no other has"):
         model.variation_of_information(X, "a", ["a"])
+    with pytest.raises(InputError, match="at least 2 parts"):
+        model.variation_of_information(X, "a")
+    with pytest.raises(InputError, match="mutual_information needs parts"):
+        model.mutual_information(X, "a", "b", given=["a"])
+    with pytest.raises(UnknownNameError, match="unknown modality 'c'"):
+        model.entropy(X, ["c"])
     with pytest.raises(InputError, match="every modality is missing"):
         MultimodalVAE(**QUICK).fit(X, present=np.arange(480).reshape(240, 2) > 5)
 

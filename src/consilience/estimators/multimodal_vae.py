@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from consilience.core.errors import InputError, show
 from consilience.core.samples import Samples
-from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, check_value, checked
+from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.answer_types import like_input
-from consilience.estimators.estimator_inputs import ReadsSamples
+from consilience.estimators.latent_likelihoods import LatentLikelihoods
 from consilience.estimators.saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.methods.latent.decoders import DecoderChoice
 from consilience.methods.latent.generation_metrics import coherent, generated_samples, generation_errors, linear_probe
-from consilience.methods.latent.importance_sampling import LogLikelihood
 from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.latent_traversal import interpolate, most_varying_dimensions, traverse
 from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice
 from consilience.methods.latent.objectives.objective import objective_settings
 from consilience.methods.latent.trained_latent_model import TRAINING_DEFAULTS, TrainedLatent
-from consilience.methods.latent.variation_of_information import (
-    Information,
-    complete_samples,
-    split_parts,
-    variation_of_parts,
-)
 from consilience.report.sample_pictures import draw_walk
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class MultimodalVAE(ReadsSamples):
+class MultimodalVAE(LatentLikelihoods):
     """A latent variable model of several modalities: encode, generate and score any of them given any others.
 
     It is trained without labels.
@@ -159,7 +151,8 @@ class MultimodalVAE(ReadsSamples):
         Args:
             names: Modalities to generate; None: all.
             given: Samples to condition on. `sample` generates without any.
-            samples: Draws per sample from p(x | given); None: the decoder mean at the posterior mean.
+            samples: Draws per sample, of z from the learned posterior q(z | given) and of x from p(x | z); None: the
+                decoder mean at the posterior mean.
             noise: Whether draws of x come from the likelihood; False: its mean.
             present: `[n, modality]` of `given`.
 
@@ -184,82 +177,16 @@ class MultimodalVAE(ReadsSamples):
         return self._fitted().sample(n, names, noise=noise, seed=self._seed(), device=self.device)
 
     @checked
-    def impute(self, X: Any, present: Any = None) -> Samples:
-        """Return the samples with every missing modality filled in from the present ones."""
-        return fill_missing(self._fitted(), self._known(X, present, targets=True), self.device)
-
-    @checked
-    def log_likelihood(
-        self,
-        X: Any,
-        of: Names | None = None,
-        given: Names | None = (),
-        *,
-        importance_samples: PositiveInt = 1000,
-        present: Any = None,
-    ) -> Any:
-        """Estimate log p(x_of | x_given) of each sample by importance sampling.
+    def impute(self, X: Any, present: Any = None, *, draws: NonNegativeInt = 100) -> Samples:
+        """Return the samples with every missing modality filled in from the present ones, by expected values.
 
         Args:
             X: Samples.
-            of: Modalities whose likelihood is estimated; None: all.
-            given: Modalities to condition on.
-            importance_samples: Draws per sample.
             present: `[n, modality]`.
-
-        Returns:
-            Log-likelihoods `[n]` in nats.
+            draws: The expected values are means over so many draws from the posterior; 0: the decoder's mean at the
+                posterior's mean. Draws have the same noise for all samples and in every call.
         """
-        estimate = self.estimate_log_likelihood(X, of, given, importance_samples=importance_samples, present=present)
-        return like_input(X, estimate.value.numpy())
-
-    @checked
-    def estimate_log_likelihood(
-        self,
-        X: Any,
-        of: Names | None = None,
-        given: Names | None = (),
-        *,
-        importance_samples: PositiveInt = 1000,
-        present: Any = None,
-    ) -> LogLikelihood:
-        """Return the same as `log_likelihood` with standard errors and effective sample sizes, tensors `[n]`."""
-        return self._fitted().log_likelihood(
-            self._known(X, present),
-            of,
-            given or (),
-            draws=importance_samples,
-            seed=self._seed(),
-            device=self.device,
-        )
-
-    @checked
-    def variation_of_information(
-        self,
-        X: Any,
-        *parts: str | Sequence[str],
-        importance_samples: PositiveInt = 1000,
-        present: Any = None,
-    ) -> Information:
-        """Estimate H(A|B) + H(B|A) of two parts in nats with its standard error; of more parts, Σ H(A|others).
-
-        It is estimated on the samples that have all of the modalities (eq. 93 of Korthals 2019, and eq. 94
-        corrected). Differential entropies of numbers may be negative.
-
-        Args:
-            X: Samples.
-            *parts: At least two, each a modality or several.
-            importance_samples: Draws per sample.
-            present: `[n, modality]`.
-        """
-        parts = check_value("parts", parts, Sequence[str | Iterable[str]], "variation_of_information")
-        groups = split_parts(parts, self._fitted().names)
-        samples = complete_samples(self._known(X, present), [name for group in groups for name in group])
-
-        def log_likelihood(names: list[str]) -> torch.Tensor:
-            return self.estimate_log_likelihood(samples, names, importance_samples=importance_samples).value
-
-        return variation_of_parts(groups, log_likelihood)
+        return fill_missing(self._fitted(), self._known(X, present, targets=True), self.device, draws)
 
     @checked
     def generation_errors(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from consilience.methods.latent import importance_sampling as importance
-from consilience.methods.latent.importance_sampling import WeightSums, log_evidence, log_likelihood
+from consilience.methods.latent.importance_sampling import WeightSums, log_evidence, log_likelihood, log_predictive
 from methods.latent.linear_gaussian import LinearGaussian
 
 CASES = {
@@ -49,6 +49,40 @@ def test_bad_posteriors_bias_nothing(bad):
     assert abs(apart.mean()) < 0.05
     assert np.mean(np.abs(apart) < 3 * found.standard_error.numpy()) > 0.93
     assert found.effective_samples.median() > 200
+
+
+@pytest.mark.parametrize("learned", [{}, {"widen": 0.1, "shift": 0.5}, {"widen": 8.0}], ids=str)
+def test_what_is_generated_from_a_learned_posterior_has_its_own_likelihood(learned):
+    """N(x_T; W_T μ + b_T, W_T diag(v) W_Tᵀ + σ²) for q = N(μ, v), which is far from p(x_T | x_S) for a wrong q."""
+    model = LinearGaussian(**learned)
+    batch = model.samples(60, missing=0.3)
+    of, given = ["a", "c"], ["b"]
+    found = log_predictive(model, batch, of, given, 3000, generator())
+    q, exact = model.posterior(batch, given), np.zeros(60)
+    for row in range(60):
+        there = [name for name in of if batch.present_in(name)[row]]
+        if there:
+            weight = torch.cat([model.weights[name] for name in there])
+            noise = torch.cat([torch.full_like(model.bias[name], model.noise[name] ** 2) for name in there])
+            mean = weight @ q.mean[row] + torch.cat([model.bias[name] for name in there])
+            normal = torch.distributions.MultivariateNormal(
+                mean, weight * q.variance[row] @ weight.T + torch.diag(noise)
+            )
+            exact[row] = normal.log_prob(torch.cat([batch[name][row] for name in there]))
+    off = (found.value.numpy() - exact) / found.standard_error.numpy().clip(1e-9)
+    assert np.mean(np.abs(off) < 3) > 0.95
+    assert abs(found.value.numpy().mean() - exact.mean()) < 0.03
+    if learned:
+        of_model = log_likelihood(model, batch, of, given, 3000, generator()).value.numpy()
+        assert of_model.mean() - exact.mean() > 0.1
+
+
+def test_given_nothing_the_learned_posterior_is_the_prior():
+    model = LinearGaussian(widen=1.5)
+    batch = model.samples(20)
+    found = log_predictive(model, batch, ["a"], [], 500, generator())
+    plain = log_evidence(model, batch, ["a"], 500, generator())
+    torch.testing.assert_close(found.value, plain.value, rtol=0, atol=0)
 
 
 def test_exact_posteriors_are_not_lost():

@@ -89,6 +89,7 @@ def test_classes_of_tokens_and_vectors():
     wanted = d.Categorical(logits=decoded).log_prob(ids)
     torch.testing.assert_close(tokens.log_density(decoded, ids, mask), (wanted * mask).sum(-1))
     assert torch.equal(tokens.mean(decoded), decoded.argmax(-1))
+    assert torch.equal(tokens.mean_over_draws(decoded), decoded.softmax(-1).mean(0).argmax(-1))
     drawn = tokens.draw(decoded[0, 0, 0].expand(20_000, 5), torch.Generator().manual_seed(0)).bincount() / 20_000
     torch.testing.assert_close(drawn, decoded[0, 0, 0].softmax(-1).float(), rtol=0, atol=0.02)
     vector = build_likelihood(VECTOR, "categorical")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
+from consilience.methods.latent.diagonal_gaussian import Gaussian
 from consilience.methods.latent.proposals import refined
 
 if TYPE_CHECKING:
@@ -111,24 +112,55 @@ def log_likelihood(
 
 
 @torch.no_grad()
+def log_predictive(
+    model: LatentModel,
+    batch: Batch,
+    of: Sequence[str],
+    given: Sequence[str] = (),
+    samples: int = 1000,
+    generator: torch.Generator | None = None,
+) -> LogLikelihood:
+    """Estimate the log-density of what the model generates, with the learned posterior: `[batch]`.
+
+    log ∫ p(x_T | z) q(z | x_S) dz ≈ log 1/K Σ_k q(z_k | x_S) Π_{m∈T} p(x_m | z_k) / g(z_k),        z_k ~ g
+
+    It is eq. 89 of Korthals 2019 with q in place of p(z | x_S). With nothing given it is log p(x_T).
+    """
+    prior = model.posterior(batch, list(given)) if given else None
+    start = model.posterior(batch, [name for name in model.names if name in of or name in given])
+    return log_evidence(model, batch, list(of), samples, generator, prior, start)
+
+
+@torch.no_grad()
 def log_evidence(
     model: LatentModel,
     batch: Batch,
     names: Sequence[str],
     samples: int = 1000,
     generator: torch.Generator | None = None,
+    prior: Gaussian | None = None,
+    start: Gaussian | None = None,
 ) -> LogLikelihood:
     """Estimate log p(x_S) of each sample `[batch]`, S being what it has of the names.
 
     The draws come from a proposal that was refined before by other draws (see `proposals`).
+
+    Args:
+        model: The latent model.
+        batch: Prepared samples.
+        names: The modalities S.
+        samples: Draws per sample.
+        generator: Of the draws.
+        prior: The density of z, N(0, 1) if None.
+        start: The first guess at the posterior, q(z | x_S) if None.
     """
     at_once = max(1, pairs_at_once(model, batch.device) // max(len(batch), 1))
 
     def target(z: Tensor) -> Tensor:
-        return torch.cat([log_joint(model, batch, names, piece) for piece in z.split(at_once)])
+        return torch.cat([log_joint(model, batch, names, piece, prior) for piece in z.split(at_once)])
 
     rounds = [max(LEAST_PILOT, samples // 6)] * ROUNDS if samples >= LEAST_PILOT else []
-    proposal = refined(model.posterior(batch, names), target, rounds, generator)
+    proposal = refined(model.posterior(batch, names) if start is None else start, target, rounds, generator, prior)
     sums = WeightSums()
     while sums.draws < samples:
         z = proposal.draw(min(at_once, samples - sums.draws), generator)
@@ -143,7 +175,14 @@ def pairs_at_once(model: LatentModel, device: torch.device) -> int:
     return pairs * (1 if device.type == "cpu" else TIMES_ON_A_DEVICE)
 
 
-def log_joint(model: LatentModel, batch: Batch, names: Sequence[str], z: Tensor) -> Tensor:
-    """log p(z) + Σ_m log p(x_m | z) over the names that are present: z `[draw, batch, latent]` → `[draw, batch]`."""
-    prior = -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
-    return prior + sum(model.log_densities(model.decode(z, names), batch).values())
+def log_joint(
+    model: LatentModel, batch: Batch, names: Sequence[str], z: Tensor, prior: Gaussian | None = None
+) -> Tensor:
+    """log p(z) + Σ_m log p(x_m | z) over the names that are present: z `[draw, batch, latent]` → `[draw, batch]`.
+
+    prior: the density of z, N(0, 1) if None.
+    """
+    decoded = sum(model.log_densities(model.decode(z, names), batch).values())
+    if prior is not None:
+        return prior.log_density(z) + decoded
+    return decoded - 0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))

@@ -10,10 +10,11 @@ from consilience.core.samples import Samples
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 
 
-def fill_missing(trained: TrainedLatent, samples: Samples, device: str = "auto") -> Samples:
-    """Return the samples with every missing modality filled in by the decoder's mean at the posterior's mean.
+def fill_missing(trained: TrainedLatent, samples: Samples, device: str = "auto", draws: int = 0) -> Samples:
+    """Return the samples with every missing modality filled in: the mean of the decoder's means at draws of z.
 
-    A sample without any modality stays as it is. A filled sequence is as long as the longest of the training set.
+    With draws=0 it is the decoder's mean at the posterior's mean. A sample without any modality stays as it is. A
+    filled sequence is as long as the longest of the training set.
     """
     anything = samples.present.any(axis=1)
     absent = dict(zip(trained.names, ~samples.present_among(trained.names).T))
@@ -22,7 +23,7 @@ def fill_missing(trained: TrainedLatent, samples: Samples, device: str = "auto")
     if not incomplete:
         return samples
     rows = np.flatnonzero(np.any([gaps[name] for name in incomplete], axis=0))
-    generated = trained.generate(samples[rows], incomplete, device=device)
+    generated = trained.generate(samples[rows], incomplete, average=draws, device=device)
     modalities, values, lengths = dict(samples.modalities), dict(samples.values), dict(samples.lengths)
     for name in incomplete:
         modality = trained.preparation.raw[name]

@@ -71,11 +71,9 @@ class Mixture:
         return torch.stack(each).logsumexp(0)
 
 
-def defensive(q: Gaussian) -> Mixture:
+def defensive(q: Gaussian, prior: Gaussian) -> Mixture:
     """Return a mixture of q, q with twice its variance, a Gaussian half-way to the prior, and the prior."""
-    return Mixture.of(
-        (q, 0.4), (q, 0.3, 2.0), (towards_prior(q, 0.5), 0.2), (Gaussian.standard(*q.mean.shape, like=q.mean), 0.1)
-    )
+    return Mixture.of((q, 0.4), (q, 0.3, 2.0), (towards(prior, q, 0.5), 0.2), (prior, 0.1))
 
 
 def refined(
@@ -83,10 +81,14 @@ def refined(
     log_joint: Callable[[Tensor], Tensor],
     rounds: Sequence[int],
     generator: torch.Generator | None = None,
+    prior: Gaussian | None = None,
 ) -> Mixture:
-    """Refine a proposal for z ∝ exp(log_joint), from a first guess `[batch, latent]`, in rounds of so many draws."""
-    prior = Gaussian.standard(*start.mean.shape, like=start.mean)
-    proposal = defensive(start)
+    """Refine a proposal for z ∝ exp(log_joint), from a first guess `[batch, latent]`, in rounds of so many draws.
+
+    prior: the density of z in log_joint, N(0, 1) if None. It stays a part of the mixture.
+    """
+    prior = Gaussian.standard(*start.mean.shape, like=start.mean) if prior is None else prior
+    proposal = defensive(start, prior)
     for draws in rounds:
         z = proposal.draw(draws, generator)
         weights = flattened(log_joint(z) - proposal.log_density(z), LEAST_EFFECTIVE * draws).to(z.dtype)[..., None]
@@ -117,8 +119,8 @@ def widened_by(q: Gaussian, factor: float) -> Gaussian:
     return Gaussian(q.mean, q.log_variance + math.log(factor))
 
 
-def towards_prior(q: Gaussian, share: float) -> Gaussian:
-    """Return the Gaussian ∝ q^share · p(z)^(1 − share)."""
-    weighted = share * (-q.log_variance).exp()
-    precision = weighted + 1 - share
-    return Gaussian(weighted * q.mean / precision, -precision.log())
+def towards(prior: Gaussian, q: Gaussian, share: float) -> Gaussian:
+    """Return the Gaussian ∝ q^share · prior^(1 − share)."""
+    of_q, of_prior = share * (-q.log_variance).exp(), (1 - share) * (-prior.log_variance).exp()
+    precision = of_q + of_prior
+    return Gaussian((of_q * q.mean + of_prior * prior.mean) / precision, -precision.log())

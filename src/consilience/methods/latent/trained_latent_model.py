@@ -20,7 +20,7 @@ from consilience.encoders import EncoderChoice, as_chosen, describe_choice, desc
 from consilience.encoders import own_transforms as encoders_transforms
 from consilience.methods import Spec
 from consilience.methods.latent.diagonal_gaussian import Gaussian, kl
-from consilience.methods.latent.importance_sampling import LogLikelihood, log_likelihood
+from consilience.methods.latent.importance_sampling import LogLikelihood, log_likelihood, log_predictive
 from consilience.methods.latent.latent_model import LatentModel
 from consilience.methods.latent.likelihoods.likelihood import default_likelihood
 from consilience.methods.latent.unit_conversion import in_users_units, log_volume, own_transforms
@@ -123,6 +123,7 @@ class TrainedLatent:
         *,
         draws: int | None = None,
         noise: bool = True,
+        average: int = 0,
         seed: int = 0,
         device: str = "auto",
     ) -> dict[str, np.ndarray]:
@@ -132,8 +133,10 @@ class TrainedLatent:
             samples: The samples.
             names: The modalities to generate; None: all.
             given: The modalities to generate from; None: all.
-            draws: How many to draw from p(x | x_given); None: the decoder's mean at the posterior's mean.
+            draws: How many to draw from ∫ p(x | z) q(z | x_given) dz; None: the decoder's mean at the posterior's mean.
             noise: Whether a draw of x comes from its likelihood, or is the decoder's mean at a draw of z.
+            average: Without draws, the mean of the decoder's means at so many draws of z, instead of its mean at the
+                posterior's mean. The draws have the same noise for all samples, so that none depends on the others.
             seed: Of the draws.
             device: Where to compute.
 
@@ -141,25 +144,44 @@ class TrainedLatent:
             Name → `[n, *shape]`, or `[draws, n, *shape]`.
         """
         generator = self._generator(seed, device)
-        size = BATCH if draws is None else max(1, min(BATCH, GENERATED // (draws * self._numbers(names))))
+        size = max(1, min(BATCH, GENERATED // ((draws or average or 1) * self._numbers(names))))
+        shared: Tensor | None = None
         parts = []
         for batch in self._batches(samples, device, size):
             posterior = self.model.posterior(batch, given)
-            z = posterior.mean if draws is None else posterior.draw(generator, draws)
-            parts.append(self.decode(z, names, generator if draws is not None and noise else None))
+            if draws is not None:
+                z = posterior.draw(generator, draws)
+                parts.append(self.decode(z, names, generator if noise else None))
+                continue
+            if average and shared is None:
+                mean = posterior.mean
+                shape = (average, 1, self.model.latent)
+                shared = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
+            z = posterior.mean if shared is None else posterior.draw(shared)
+            parts.append(self.decode(z, names, average=shared is not None))
         return {
             name: np.concatenate([part[name] for part in parts], axis=0 if draws is None else 1) for name in parts[0]
         }
 
     @torch.no_grad()
     def decode(
-        self, z: Tensor, names: Sequence[str] | None = None, generator: torch.Generator | None = None
+        self,
+        z: Tensor,
+        names: Sequence[str] | None = None,
+        generator: torch.Generator | None = None,
+        average: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Decode z `[..., latent]` in the user's units: to means, or with a generator to draws from the likelihoods."""
+        """Decode z `[..., latent]` in the user's units: to means, or with a generator to draws from the likelihoods.
+
+        average: return the mean over the first dimension of z.
+        """
         values = {}
         for name, decoded in self.model.decode(z, self._known(names)).items():
             likelihood = self.model.likelihoods[name]
-            x = likelihood.mean(decoded) if generator is None else likelihood.draw(decoded, generator)
+            if generator is not None:
+                x = likelihood.draw(decoded, generator)
+            else:
+                x = likelihood.mean_over_draws(decoded) if average else likelihood.mean(decoded)
             values[name] = in_users_units(self.preparation.transforms[name], x)
             _check_finite(f"what is generated of {name!r}", values[name])
         return values
@@ -182,12 +204,23 @@ class TrainedLatent:
         given: Sequence[str] = (),
         *,
         draws: int = 1000,
+        learned_posterior: bool = False,
         seed: int = 0,
         device: str = "auto",
     ) -> LogLikelihood:
         """Estimate log p(x_of | x_given) of each sample `[n]` in the user's units, by importance sampling.
 
         Missing modalities are left out of both. The result is on the CPU.
+
+        Args:
+            samples: The samples.
+            of: Modalities whose likelihood is estimated; None: all.
+            given: Modalities to condition on.
+            draws: Per sample.
+            learned_posterior: Whether z given x_given comes from q(z | x_given), as in `generate`, or from the exact
+                posterior p(z | x_given).
+            seed: Of the draws.
+            device: Where to compute.
 
         Raises:
             InputError: If a sample has nothing of `of`.
@@ -200,11 +233,12 @@ class TrainedLatent:
         if len(nothing):
             raise InputError(f"log_likelihood: there is nothing of {', '.join(of)} in {name_rows(nothing)}")
         self.model.check(samples.only([name for name in samples.names if name in (*of, *given)]), "given")
+        likelihood = log_predictive if learned_posterior else log_likelihood
         generator = self._generator(seed, device)
         parts = []
         with kept_memory(generator.device.type == "cpu"):
             for batch in self._batches(samples, device):
-                estimate = log_likelihood(self.model, batch, of, given, draws, generator)
+                estimate = likelihood(self.model, batch, of, given, draws, generator)
                 volume = sum(
                     log_volume(self.preparation.transforms[name], len(batch), batch.lengths.get(name))
                     * batch.present_in(name).cpu()

@@ -67,6 +67,11 @@ class CategoricalLikelihood(Likelihood):
         """Return the probabilities of a vector's classes; for tokens the most probable ids."""
         return decoded.argmax(-1) if self.modality.kind == "tokens" else decoded.softmax(-1)
 
+    def mean_over_draws(self, decoded: Tensor) -> Tensor:
+        """Return the mean probabilities of a vector's classes; for tokens the ids that are most probable by them."""
+        probabilities = decoded.softmax(-1).mean(0)
+        return probabilities.argmax(-1) if self.modality.kind == "tokens" else probabilities
+
     def draw(self, decoded: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw ids, or one-hot vectors."""
         gumbel = -torch.log(-torch.log(uniform(decoded, generator).clamp(1e-20, 1 - 1e-7)))

@@ -89,6 +89,10 @@ class Likelihood(DeclaredSettings, nn.Module):
         """Return E[x | z]; for tokens the most probable ids."""
         raise NotImplementedError
 
+    def mean_over_draws(self, decoded: Tensor) -> Tensor:
+        """Return E[x] over draws of z, the first dimension of what was decoded; for tokens the most probable ids."""
+        return self.mean(decoded).mean(0)
+
     def draw(self, decoded: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw x ~ p(x | z)."""
         raise NotImplementedError

@@ -1,17 +1,20 @@
-"""The variation of information between modalities, estimated with a model's likelihoods."""
+"""Entropies, mutual information and variation of information of modalities, from a model's likelihoods (nats)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError, show, unknown_name
 from consilience.core.samples import Samples
+
+# Modalities → log p of each sample `[n]`.
+LogLikelihoods = Callable[[list[str]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -49,29 +52,60 @@ def mean_information(each: Tensor) -> Information:
     return Information(float(each.mean()), error)
 
 
-def split_parts(parts: Sequence[str | Sequence[str]], known: Sequence[str]) -> list[list[str]]:
-    """Return the modalities of each part; there must be at least two parts, and no modality may be in two."""
+def entropy(log_likelihood: LogLikelihoods, of: Sequence[str], given: Sequence[str] = ()) -> Information:
+    """H(A | B) = −E log p(A | B), as the mean over samples.
+
+    Args:
+        log_likelihood: Modalities → log p `[n]`.
+        of: The modalities A.
+        given: The modalities B.
+    """
+    whole = log_likelihood([*of, *given])
+    return mean_information(-whole if not given else log_likelihood(list(given)) - whole)
+
+
+def mutual_information(
+    log_likelihood: LogLikelihoods, a: Sequence[str], b: Sequence[str], given: Sequence[str] = ()
+) -> Information:
+    """I(A; B | C) = H(A | C) − H(A | B, C), the mean of log p(A, B, C) + log p(C) − log p(A, C) − log p(B, C).
+
+    Unlike entropies of continuous modalities it does not depend on their units. It is at least 0 under the model; a
+    mean over samples may be below.
+
+    Args:
+        log_likelihood: Modalities → log p `[n]`.
+        a: The modalities A.
+        b: The modalities B.
+        given: The modalities C.
+    """
+    each = log_likelihood([*a, *b, *given]) - log_likelihood([*a, *given]) - log_likelihood([*b, *given])
+    return mean_information(each + log_likelihood(list(given)) if given else each)
+
+
+def split_parts(
+    parts: Sequence[str | Iterable[str]], known: Sequence[str], operation: str, least: int = 1
+) -> list[list[str]]:
+    """Return the modalities of each part, of at least so many; none may be empty, and no modality may be in two."""
     groups = [[part] if isinstance(part, str) else list(part) for part in parts]
     named = [name for group in groups for name in group]
     for name in named:
         if name not in known:
-            raise unknown_name("modality", name, known, "It was given to variation_of_information")
-    if len(groups) < 2 or not all(groups) or len(set(named)) < len(named):
-        raise InputError(
-            f"variation_of_information needs at least two parts, each of modalities that no other has, got {parts}"
-        )
+            raise unknown_name("modality", name, known, f"It was given to {operation}")
+    if len(groups) < least or not all(groups) or len(set(named)) < len(named):
+        count = "" if least == 1 else f"at least {least} "
+        raise InputError(f"{operation} needs {count}parts, each of modalities that no other has, got {show(groups)}")
     return groups
 
 
-def complete_samples(samples: Samples, names: Sequence[str]) -> Samples:
+def complete_samples(samples: Samples, names: Sequence[str], operation: str) -> Samples:
     """Return the samples that have all of these modalities."""
     whole = samples.present_among(names).all(axis=1)
     if not whole.any():
-        raise InputError(f"variation_of_information: no sample has all of {', '.join(names)}")
+        raise InputError(f"{operation}: no sample has all of {', '.join(names)}")
     return samples[np.flatnonzero(whole)]
 
 
-def variation_of_parts(groups: Sequence[list[str]], log_likelihood: Callable[[list[str]], Tensor]) -> Information:
+def variation_of_parts(groups: Sequence[list[str]], log_likelihood: LogLikelihoods) -> Information:
     """Return the variation of information of parts, each some modalities; log_likelihood: modalities → log p `[n]`."""
     without = [log_likelihood([name for other in groups if other is not group for name in other]) for group in groups]
     joint = log_likelihood([name for group in groups for name in group])

@@ -1,4 +1,4 @@
-"""Variation of information against closed forms."""
+"""Entropies, mutual information and variation of information against closed forms."""
 
 import math
 
@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from consilience.core.errors import InputError
-from consilience.methods.latent.variation_of_information import variation_of_information
+from consilience.methods.latent.information import entropy, mutual_information, variation_of_information
 from methods.latent.linear_gaussian import LinearGaussian
 
 
-def entropy(covariance):
+def gaussian_entropy(covariance):
     """Of a Gaussian, in nats."""
     return 0.5 * np.linalg.slogdet(2 * math.pi * math.e * covariance)[1]
 
@@ -27,7 +27,7 @@ def test_gaussians_against_their_entropies():
 
     def h(*group):
         chosen = np.concatenate([rows[name] for name in group])
-        return entropy(covariance[np.ix_(chosen, chosen)])
+        return gaussian_entropy(covariance[np.ix_(chosen, chosen)])
 
     def log_p(*group):
         return torch.from_numpy(model.exact(batch, list(group)))
@@ -41,6 +41,23 @@ def test_gaussians_against_their_entropies():
     expected = 3 * h("a", "b", "c") - h("a", "b") - h("b", "c") - h("a", "c")
     assert three.value == pytest.approx(expected, abs=4 * three.standard_error)
     assert 0 < three.standard_error < 0.1
+
+    def log_likelihood(names):
+        return log_p(*names)
+
+    found = {
+        "H(A)": (entropy(log_likelihood, ["a"]), h("a")),
+        "H(A, C | B)": (entropy(log_likelihood, ["a", "c"], ["b"]), h("a", "b", "c") - h("b")),
+        "I(A; B)": (mutual_information(log_likelihood, ["a"], ["b"]), h("a") + h("b") - h("a", "b")),
+        "I(A; B | C)": (
+            mutual_information(log_likelihood, ["a"], ["b"], ["c"]),
+            h("a", "c") + h("b", "c") - h("a", "b", "c") - h("c"),
+        ),
+        "I(A; B, C)": (mutual_information(log_likelihood, ["a"], ["b", "c"]), h("a") + h("b", "c") - h("a", "b", "c")),
+    }
+    for name, (information, expected) in found.items():
+        assert information.value == pytest.approx(expected, abs=4 * information.standard_error), name
+        assert 0 < information.standard_error < 0.1, name
 
 
 def test_two_coins_that_always_agree_differ_in_nothing():
