@@ -2,8 +2,8 @@
 
 On digits in quadrants, two of them given: the error of the other two by the decoder's mean at the posterior's mean and
 by the mean over draws from the posterior, beside 10 nearest neighbours and ridge regression; log p(rest | given) of the
-model, whose posterior is exact, and of what it generates, whose posterior is the learned one. The train and validation
-parts change with the seed; errors are of the test part.
+model, whose posterior is exact, and of what it generates, whose posterior is the learned one; and log p of the last
+quadrant given none, one, two and three of the others. All parts change with the seed; figures are of the test part.
 
     python benchmarks/bench_latent_posteriors.py --seeds 3
     python benchmarks/bench_latent_posteriors.py --keep docs/latent.json && python docs/latent_tables.py
@@ -22,8 +22,11 @@ from sklearn.neighbors import KNeighborsRegressor
 import consilience as cs
 
 GIVEN, REST = ["top_left", "top_right"], ["bottom_left", "bottom_right"]
+LAST = "bottom_right"
 MODELS = {
     "m2vae": {},
+    "m2vae, chain": {"subsets": "chain"},
+    "m2vae, tight": {"bound": "tight"},
     "m2vae, tight, set encoder": {"bound": "tight", "subset_encoder": "set"},
     "joint": {"subset_encoder": "poe"},
     "jmvae": {},
@@ -67,6 +70,10 @@ def latent(name, data, seed, draws):
     for which, learned in (("model", False), ("generated", True)):
         values = model.log_likelihood(data.test, REST, GIVEN, importance_samples=draws, learned_posterior=learned)
         found[which] = float(values.mean())
+        for count in range(len(data.train.names)):
+            given = list(data.train.names[:count])
+            values = model.log_likelihood(data.test, [LAST], given, importance_samples=draws, learned_posterior=learned)
+            found[f"{which}, {count} given"] = float(values.mean())
     return found
 
 
