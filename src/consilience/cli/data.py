@@ -48,8 +48,12 @@ def in_one_line(entry: Mapping[str, Any]) -> str:
 
 def in_words(described: dict[str, Any]) -> str:
     """Return the description of a data set as text."""
+    from consilience.data.split_rules import split_words
+
     sizes = ", ".join(f"{count} {part}" for part, count in described["split"].items())
-    drawn = "the data's own split" if described["official_split"] else "split drawn at random"
+    rule = described.get("split_rule")
+    drawn = "split drawn at random" if rule is None else f"split {split_words(rule)}"
+    drawn = "the data's own split" if described["official_split"] else drawn
     lines = [
         f"{described['name']}: {described['description'] or 'data of your own'}",
         *([f"licence: {described['licence']}"] if described["licence"] else []),

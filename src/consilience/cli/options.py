@@ -77,6 +77,9 @@ def add_loading(parser: ArgumentParser) -> None:
     declared = settings_of(load_data)
     for name, metavar in (("target", "COLUMN"), ("split", "COLUMN"), ("fill", "HOW"), ("task", "TASK")):
         group.add_argument(f"--{name}", type=str, metavar=metavar, help=declared[name].help)
+    for name in ("group", "time"):
+        group.add_argument(f"--{name}", type=str, metavar="COLUMN", help=declared[name].help)
+    add_option(group, "folds", declared["folds"].annotation, declared["folds"].help, metavar="K")
     group.add_argument("--data-dir", type=str, metavar="FOLDER", help=declared["data_dir"].help)
     columns = f"{declared['modalities'].help}; repeatable"
     group.add_argument("--modality", **_REPEATABLE, metavar="NAME=GLOB[,GLOB…]", help=columns)
@@ -164,6 +167,9 @@ def loading(chosen: Namespace) -> dict[str, Any]:
         "split": chosen.split,
         "fill": chosen.fill,
         "task": chosen.task,
+        "group": chosen.group,
+        "time": chosen.time,
+        "folds": chosen.folds,
         "data_dir": chosen.data_dir,
         **{name: value_of(text) for name, text in each_pair("option", chosen.option)},
     }

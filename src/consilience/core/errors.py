@@ -65,6 +65,10 @@ class TrustWarning(UserWarning):
     """A trained method trusts a modality more when it is wrong; the message names it and says what to do."""
 
 
+class SplitWarning(UserWarning):
+    """The parts of a data set may mislead: a part lacks a class, or rows of a group may be in two parts."""
+
+
 class CollapseWarning(UserWarning):
     """The latent variables of a trained model carry no information about the data; the message says what to do."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, RowError, name_rows, show, unknown_name
+from consilience.core.errors import InputError, RowError, show, unknown_name
 from consilience.core.file_names import check_text
 from consilience.core.modalities import (
     KINDS,
@@ -23,6 +23,7 @@ from consilience.core.modalities import (
     to_numpy,
     unbox,
 )
+from consilience.core.sample_columns import check_weight, read_codes, read_column, read_index
 from consilience.core.settings import Names, OwnCheck, checked
 
 __all__ = ["KINDS", "SCAN_BYTES", "Kind", "MappedRows", "Modality", "Samples", "Values", "as_rows", "check_weight"]
@@ -42,6 +43,9 @@ class Samples:
         y: Targets `[n]` or `[n, target]`, or None.
         weight: Sample weights `[n]`, or None.
         index: Position of each sample in the whole set `[n]`.
+        group: Number of each sample's group `[n]`, such as a patient or a device, or None. Samples of a group stay
+            together wherever samples are held out.
+        time: Rank of each sample in time `[n]`, or None. Samples are held out in blocks of successive ones.
 
     Example:
         >>> samples = Samples.of({"image": np.zeros((4, 1, 8, 8)), "audio": np.ones((4, 3))}, y=[0, 1, 0, 1])
@@ -58,12 +62,15 @@ class Samples:
         y: np.ndarray | None,
         weight: np.ndarray | None,
         index: np.ndarray,
+        group: np.ndarray | None = None,
+        time: np.ndarray | None = None,
     ):
         self.modalities = dict(modalities)
         self.values = dict(values)
         self.present = present
         self.lengths = dict(lengths)
         self.y, self.weight, self.index = y, weight, index
+        self.group, self.time = group, time
 
     @classmethod
     @checked
@@ -77,6 +84,8 @@ class Samples:
         present: Any = None,
         weight: Any = None,
         index: Any = None,
+        group: Any = None,
+        time: Any = None,
     ) -> Samples:
         """Check a mapping name → values and make samples of it.
 
@@ -93,6 +102,8 @@ class Samples:
             present: `[n, modality]`, or name → `[n]`.
             weight: Sample weights `[n]`.
             index: Whole numbers `[n]` that identify the samples; 0, 1, 2, … if absent.
+            group: Labels `[n]`; samples with the same one are held out together.
+            time: Numbers, dates or ISO strings `[n]` by which samples are ordered; instead of groups.
 
         Raises:
             InputError: If something does not fit; the message names the modality and the rows.
@@ -100,7 +111,7 @@ class Samples:
         if isinstance(X, Samples):
             if kinds or lengths:
                 raise InputError("Samples have kinds and lengths already: leave kinds= and lengths= out")
-            return X._with(y=y, weight=weight, present=present, index=index)
+            return X._with(y=y, weight=weight, present=present, index=index, group=group, time=time)
         if not isinstance(X, Mapping) or hasattr(X, "toarray"):  # some sparse matrices are mappings too
             raise InputError(
                 f"samples must be a mapping of modality name → values, got {type(X).__name__}"
@@ -128,7 +139,7 @@ class Samples:
                 ids = count_tokens(name, values[name], long[name], there)
                 modalities[name] = replace(modality, vocabulary=ids)
         samples = cls(modalities, values, mask, long, None, None, np.arange(n))
-        return samples._with(y=y, weight=weight, index=index)
+        return samples._with(y=y, weight=weight, index=index, group=group, time=time)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -174,6 +185,8 @@ class Samples:
             y=None if self.y is None else self.y[rows],
             weight=None if self.weight is None else self.weight[rows],
             index=self.index[rows],
+            group=None if self.group is None else self.group[rows],
+            time=None if self.time is None else self.time[rows],
         )
 
     @checked
@@ -258,16 +271,35 @@ class Samples:
             raise unknown_name("modality", name, self.modalities)
         return self.names.index(name)
 
-    def _with(self, y: Any = None, weight: Any = None, present: Any = None, index: Any = None) -> Samples:
+    def ordered_by(self, group: np.ndarray | None, time: np.ndarray | None) -> Samples:
+        """Return the samples with other groups and times, both as whole numbers `[n]` or None."""
+        return self._copy(group=group, time=time)
+
+    def _with(
+        self,
+        y: Any = None,
+        weight: Any = None,
+        present: Any = None,
+        index: Any = None,
+        group: Any = None,
+        time: Any = None,
+    ) -> Samples:
         mask = self.present
         if present is not None:
             mask = mask & _read_present(present, self.names, len(self))
         return self._copy(
             present=mask,
-            y=self.y if y is None else _column("targets", y, len(self), flat=False),
+            y=self.y if y is None else read_column("targets", y, len(self), flat=False),
             weight=self.weight if weight is None else check_weight(weight, len(self)),
-            index=self.index if index is None else _read_index(index, len(self)),
-        )
+            index=self.index if index is None else read_index(index, len(self)),
+            group=self.group if group is None else read_codes("groups", group, len(self)),
+            time=self.time if time is None else read_codes("times", time, len(self)),
+        )._check_one_order()
+
+    def _check_one_order(self) -> Samples:
+        if self.group is not None and self.time is not None:
+            raise InputError("samples have groups or times, not both: groups stay together, times make blocks")
+        return self
 
 
 def as_rows(rows: Any, n: int) -> np.ndarray:
@@ -300,35 +332,12 @@ def as_rows(rows: Any, n: int) -> np.ndarray:
     return np.flatnonzero(selected)
 
 
-def check_weight(weight: Any, n: int) -> np.ndarray:
-    """Return sample weights `[n]` as float64; they must be finite, not negative and not all zero."""
-    column = unbox(_column("sample weights", weight, n))
-    if column.dtype.kind not in "biuf":
-        raise InputError(f"sample weights must be numbers, got {column.dtype}")
-    column = column.astype(np.float64)
-    if not np.isfinite(column).all() or (column < 0).any():
-        rows = np.flatnonzero(~np.isfinite(column) | (column < 0))
-        raise InputError(f"sample weights must be finite and ≥ 0 ({name_rows(rows)})")
-    if n and not column.any():
-        raise InputError("sample weights are all zero: nothing is left to learn from")
-    return column
-
-
 def _rows_of(value: Values, rows: np.ndarray) -> Values:
     if isinstance(value, MappedRows):
         return MappedRows(value.base, value.rows[rows])
     if isinstance(value, np.memmap):
         return MappedRows(value, np.arange(len(value))[rows])
     return value[rows]
-
-
-def _column(what: str, values: Any, n: int, flat: bool = True) -> np.ndarray:
-    column = to_numpy(what, values)
-    if column.ndim == 0 or len(column) != n:
-        raise InputError(f"{what} have {column.shape[0] if column.ndim else 'no'} rows, the samples have {n}")
-    if flat and column.ndim != 1:
-        raise InputError(f"{what} must have shape [n], got {list(column.shape)}")
-    return column
 
 
 def _agree_on_rows(values: Mapping[str, Values]) -> int:
@@ -342,13 +351,6 @@ def _agree_on_rows(values: Mapping[str, Values]) -> int:
     return n
 
 
-def _read_index(index: Any, n: int) -> np.ndarray:
-    column = _column("index", index, n)
-    if column.dtype.kind not in "iu":
-        raise InputError(f"index must hold whole numbers, got {column.dtype}")
-    return column.astype(np.int64)
-
-
 def _read_present(present: Any, names: tuple[str, ...], n: int) -> np.ndarray:
     mask = np.ones((n, len(names)), dtype=bool)
     if present is None:
@@ -358,7 +360,7 @@ def _read_present(present: Any, names: tuple[str, ...], n: int) -> np.ndarray:
             if name not in names:
                 raise unknown_name("modality", name, names, "It was given in present")
             what = f"present[{name!r}]"
-            mask[:, names.index(name)] = _read_booleans(what, _column(what, column, n))
+            mask[:, names.index(name)] = _read_booleans(what, read_column(what, column, n))
         return mask
     given = to_numpy("present", present)
     if given.shape != mask.shape:

@@ -6,15 +6,17 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Kind, Modality, Samples
-from consilience.core.settings import NonNegativeInt, checked
+from consilience.core.settings import Interval, NonNegativeInt, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
-from consilience.data.splits import PARTS, Split, redraw
+from consilience.data.group_hints import GroupHint
+from consilience.data.split_rules import SplitRule
+from consilience.data.splits import PARTS, UNUSED, Split, redraw
 
 if TYPE_CHECKING:
     from consilience.data.files.cell_fills import Fill
@@ -38,6 +40,9 @@ class FileOptions:
     fill: Fill | None = None
     task: TaskKind | None = None
     seed: int = 0
+    group: str | None = None
+    time: str | None = None
+    folds: int | None = None
 
 
 # Makes these fields for another split, if values depend on it (fill values, categories).
@@ -62,6 +67,8 @@ class DataSet:
         extra: Further facts, such as the true posterior of a generated set.
         remake: Makes samples, extra and reading for another split; None if they do not depend on it.
         reading: What a reader of files learned from the train rows, for `recipe`.
+        rule: Groups, times or folds by which parts are drawn; None: single rows at random.
+        hint: A column that looks like groups, where no rule has any.
 
     Example:
         >>> from consilience.data import load_data
@@ -80,8 +87,16 @@ class DataSet:
     extra: Mapping[str, Any] = field(default_factory=dict)
     remake: Remake | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
+    rule: SplitRule | None = None
+    hint: GroupHint | None = None
 
     def __post_init__(self) -> None:
+        if self.rule is not None:
+            for codes in (self.rule.group, self.rule.time):
+                if codes is not None and len(codes) != len(self.samples):
+                    raise InputError(f"data set {self.name!r}: {len(codes)} groups or times for {len(self)} samples")
+            ordered = self.samples.ordered_by(self.rule.group, self.rule.time)
+            object.__setattr__(self, "samples", ordered)
         if self.split.dtype.kind not in "UO" or self.split.ndim != 1:
             raise InputError(f"data set {self.name!r}: split must be an array [n] of {', '.join(PARTS)}")
         if self.samples.y is None:
@@ -102,12 +117,27 @@ class DataSet:
         labels = check_labels(self.y)
         train = labels[self.split == "train"]
         Task.of_labels(train)  # refuses a single class
-        unseen = np.flatnonzero(~np.isin(labels, np.unique(train)))
+        unseen = np.flatnonzero(~np.isin(labels, np.unique(train)) & (self.split != UNUSED))
         if len(unseen):
             raise InputError(
                 f"data set {self.name!r}: class {labels[unseen[0]].item()!r} ({name_rows(unseen)}) does not occur in "
-                "the train part. Put at least one such sample there, or drop the rows"
+                f"the train part. {self._advice_on_class(unseen)}"
             )
+
+    def _advice_on_class(self, unseen: np.ndarray) -> str:
+        """What to do about rows of a class that the train part lacks."""
+        rule = self.rule
+        if rule is not None and rule.group is not None:
+            same = unseen[check_labels(self.y)[unseen] == check_labels(self.y)[unseen[0]]]
+            found = list(dict.fromkeys(rule.name_of(int(row)) for row in same))
+            return (
+                f"Its samples there are of {', '.join(found[:3])}{' …' if len(found) > 3 else ''}: give samples of "
+                "other groups, drop the rows, or leave the group out"
+            )
+        if rule is not None and rule.time is not None:
+            fewer = ", take fewer folds" if rule.folds is not None else ""
+            return f"By {rule.column!r} it comes later than the train rows: drop the rows{fewer}, or leave the time out"
+        return "Put at least one such sample there, or drop the rows"
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{count} {part}" for part, count in self.sizes.items())
@@ -167,12 +197,34 @@ class DataSet:
         - If only a test part came with it, validation is drawn from the rest.
         - If all three parts came with it, nothing changes.
 
-        Fill values and categories of a table are learned again from the new train rows.
+        By groups, by time or in folds if the set has a rule. Fill values and categories of a table are learned again
+        from the new train rows.
         """
-        split = redraw(Split(self.split, self.official_split, self.drawn_validation), self.y, self.task, seed)
+        parts = self.draw_parts(seed)
         if self.remake is None:
-            return replace(self, split=split.parts)
-        return replace(self, split=split.parts, **self.remake(split.parts)._asdict())
+            return replace(self, split=parts)
+        return replace(self, split=parts, **self.remake(parts)._asdict())
+
+    def draw_parts(self, seed: int) -> np.ndarray:
+        """Return the part of each row `[n]` that `resplit` gives it with a seed."""
+        split = Split(self.split, self.official_split, self.drawn_validation)
+        return redraw(split, self.y, self.task, seed, self.rule).parts
+
+    def lacking_classes(self, parts: np.ndarray | None = None) -> dict[str, list[Any]]:
+        """Return part → the classes that it lacks, for parts `[n]` of a classification that lack any."""
+        if self.classes is None:
+            return {}
+        parts, labels = self.split if parts is None else parts, check_labels(self.y)
+        found = {part: np.setdiff1d(self.classes, labels[parts == part]).tolist() for part in PARTS}
+        return {part: lacking for part, lacking in found.items() if lacking}
+
+    @checked
+    def with_folds(self, folds: Annotated[int, Interval(2)]) -> DataSet:
+        """Return the set with its test part as one of so many folds, another for every seed of `resplit`."""
+        if self.official_split:
+            raise InputError(f"data set {self.name!r} comes with its own test part: leave folds out")
+        rule = SplitRule(folds=folds) if self.rule is None else replace(self.rule, folds=folds)
+        return replace(self, rule=rule).resplit(0)
 
     def recipe(self) -> dict[str, Any]:
         """How these samples were read, in JSON values, so that `read_with_recipe` reads new ones the same way.
@@ -216,6 +268,7 @@ class DataSet:
             "split": self.sizes,
             "official_split": self.official_split,
             "drawn_validation": self.drawn_validation,
+            **({} if self.rule is None else {"split_rule": self.rule.describe()}),
             "on_disk": self.samples.on_disk,
             "modalities": [
                 {

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from consilience.core.errors import InputError, SavedModelError, unknown_name
+from consilience.core.errors import InputError, SavedModelError, SplitWarning, listed, unknown_name
 from consilience.core.samples import Kind, Modality, Samples
-from consilience.core.settings import NonNegativeInt, checked
+from consilience.core.settings import Interval, NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
 from consilience.data.files.cell_fills import Fill, restore_fills
@@ -19,7 +20,7 @@ from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
 from consilience.data.named_sets import DATA_SETS
 
-_FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed")
+_FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed", "group", "time", "folds")
 
 
 @checked
@@ -39,6 +40,14 @@ def load_data(
     fill: Annotated[Fill | None, "median, mean or zero: value of single empty cells"] = None,
     task: Annotated[TaskKind | None, "classification or regression, where the target does not show it"] = None,
     seed: Annotated[NonNegativeInt | None, "of the split, and of data sets that are generated"] = None,
+    group: Annotated[str | None, "column of groups, such as patients: no group is in two parts"] = None,
+    time: Annotated[
+        str | None, "column of times: the latest rows are the test part, those before them validation"
+    ] = None,
+    folds: Annotated[
+        Annotated[int, Interval(2)] | None,
+        "number of folds; seed s tests on fold s mod K of repeat s // K, with --time on expanding folds",
+    ] = None,
     **options: Any,
 ) -> DataSet:
     """Load a data set by name (`data_names()` lists them), from a file, or from a DataFrame.
@@ -61,6 +70,12 @@ def load_data(
         fill: "median", "mean" or "zero" for single empty cells, learned from the train rows.
         task: "classification" or "regression", where it does not follow from the targets.
         seed: Of whatever is drawn.
+        group: The column (or array) of groups. Rows of a group are never in two parts, nor in two folds of a
+            cross-fitting.
+        time: The column (or array) of numbers, dates or ISO strings that orders the rows, instead of groups: the latest
+            15 % are the test part, the 15 % before them validation. Cross-fitting holds out successive rows.
+        folds: K: the test part is fold `seed` mod K of repeat `seed` // K, stratified by class, by whole groups with
+            `group`. With `time` fold 0 is the latest and each is tested by a model of the rows before it.
         options: Those of the named set.
 
     Returns:
@@ -71,15 +86,21 @@ def load_data(
         {'train': 180, 'validation': 60, 'test': 60}
     """
     of_files = {"target": target, "kinds": kinds, "split": split, "fill": fill, "task": task}
+    ordering = {option: value for option, value in (("group", group), ("time", time)) if value is not None}
     given: dict[str, Any] = {option: value for option, value in of_files.items() if value is not None}
     if isinstance(name_or_path, str) and name_or_path in DATA_SETS:
+        own = DATA_SETS[name_or_path].options
+        options = {**{name: value for name, value in ordering.items() if name in own}, **options}
+        given |= {name: value for name, value in ordering.items() if name not in own}
         if given:
             raise InputError(
                 f"data set {name_or_path!r} has its own target, kinds and split: {', '.join(given)} "
                 f"{'is' if len(given) == 1 else 'are'} for files of your own"
             )
         data = DATA_SETS[name_or_path].load(data_dir, options if seed is None else {"seed": seed, **options})
+        data = data if folds is None else data.with_folds(folds)
         return _keep(data, modalities)
+    given |= ordering | ({} if folds is None else {"folds": folds})
     if is_frame(name_or_path):
         source, name = name_or_path, "the DataFrame"
     elif isinstance(name_or_path, str | os.PathLike):
@@ -91,7 +112,26 @@ def load_data(
         )
     if options:
         raise unknown_name("option", next(iter(options)), _FILE_OPTIONS, f"It was given for {name!r}")
-    return _load(source, modalities, FileOptions(**given, seed=0 if seed is None else seed), given)
+    data = _load(source, modalities, FileOptions(**given, seed=0 if seed is None else seed), given)
+    _warn_of_split(data)
+    return data
+
+
+def _warn_of_split(data: DataSet) -> None:
+    """Warn of classes that the validation or test part lacks, and of a column that looks like groups."""
+    lacking = [
+        f"the {part} part has no sample of {'class' if len(classes) == 1 else 'classes'} {listed(classes)}"
+        for part, classes in data.lacking_classes().items()
+    ]
+    if lacking:
+        warnings.warn(
+            f"data set {data.name!r}: {' and '.join(lacking)}, so that scores do not show how these are predicted. "
+            f"Give more samples of them{', or folds (--folds 5)' if data.rule is None else ''}",
+            SplitWarning,
+            stacklevel=3,
+        )
+    if data.hint is not None:
+        warnings.warn(f"data set {data.name!r}: {data.hint.sentence}", SplitWarning, stacklevel=3)
 
 
 def _load(source: Path | Any, modalities: Any, options: FileOptions, given: Collection[str]) -> DataSet:

@@ -1,4 +1,7 @@
-"""The split into train, validation and test: drawn with a seed and stratified by class, or given with the data."""
+"""The split into train, validation and test: drawn with a seed and stratified by class, or given with the data.
+
+A rule draws by groups, by time or in folds instead, see `consilience.data.split_rules`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ import numpy as np
 from consilience.core.errors import InputError, name_rows
 from consilience.core.settings import NonNegativeInt, check_value
 from consilience.core.targets import TaskKind, check_labels
+from consilience.data.split_rules import SplitRule, draw_test, pick
 
 PARTS = ("train", "validation", "test")
+# Rows after those that an expanding fold tests are in no part.
+UNUSED = "unused"
 # Words that files use for the three parts.
 _SPELLINGS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -89,20 +95,54 @@ def given_split(
     return Split(parts, True, drawn)
 
 
-def settle_split(given: Any, y: np.ndarray, task: TaskKind, *, seed: int = 0, where: str = "the split") -> Split:
-    """The split that came with the data, or if it is None, one drawn 70/15/15."""
+def settle_split(
+    given: Any,
+    y: np.ndarray,
+    task: TaskKind,
+    *,
+    seed: int = 0,
+    where: str = "the split",
+    rule: SplitRule | None = None,
+) -> Split:
+    """The split that came with the data, or if it is None, one drawn 70/15/15 or by a rule.
+
+    Args:
+        given: One word per row, or None.
+        y: The targets `[n]`.
+        task: A regression is not stratified.
+        seed: Of the draw.
+        where: What error messages call the split.
+        rule: Groups, times or folds.
+
+    Raises:
+        InputError: The given split has a group in two parts, or there are folds as well.
+    """
+    if rule is None:
+        return draw_split(y, task, seed=seed) if given is None else given_split(given, y, task, seed=seed, where=where)
     if given is None:
-        return draw_split(y, task, seed=seed)
-    return given_split(given, y, task, seed=seed, where=where)
+        return Split(_draw_by(rule, y, task, seed), False, True)
+    if rule.folds is not None:
+        raise InputError(f"{where} says which rows are the test part: leave folds out, or the split")
+    split = given_split(given, y, task, seed=seed, where=where)
+    came = np.where(split.parts == "test", "test", "train") if split.drawn_validation else split.parts
+    _check_whole_groups(rule, came, where)
+    return redraw(split, y, task, seed, rule)
 
 
-def redraw(split: Split, y: np.ndarray, task: TaskKind, seed: int) -> Split:
-    """Draw those parts again that did not come with the data, in the same sizes."""
+def redraw(split: Split, y: np.ndarray, task: TaskKind, seed: int, rule: SplitRule | None = None) -> Split:
+    """Draw those parts again that did not come with the data, in the same sizes, or by a rule."""
     if not split.official:
+        if rule is not None:
+            return split._replace(parts=_draw_by(rule, y, task, seed))
         counts = [int((split.parts == part).sum()) for part in ("validation", "test")]
         return split._replace(parts=_draw(y, task, seed, *counts))
     if not split.drawn_validation:
         return split
+    if rule is not None:
+        seed = check_value("seed", seed, NonNegativeInt)
+        pool = np.where(split.parts == "test", "test", "train")
+        wanted = max(1, round(VALIDATION_SHARE * int((pool == "train").sum())))
+        return split._replace(parts=_draw_validation_by(rule, pool, class_numbers(y, task), wanted, seed))
     return split._replace(parts=redraw_validation(split.parts, y, task, seed))
 
 
@@ -117,9 +157,49 @@ def redraw_validation(
     return parts
 
 
+def class_numbers(y: np.ndarray, task: TaskKind) -> np.ndarray:
+    """The number of each sample's class `[n]`; zeros for a regression."""
+    return np.unique(check_labels(y), return_inverse=True)[1] if task == "classification" else np.zeros(len(y), int)
+
+
+def _draw_by(rule: SplitRule, y: np.ndarray, task: TaskKind, seed: int) -> np.ndarray:
+    seed, classes = check_value("seed", seed, NonNegativeInt), class_numbers(y, task)
+    parts = draw_test(rule, classes, seed, TEST_SHARE)
+    whole = len(parts) if rule.folds is None else int((parts == "train").sum())
+    return _draw_validation_by(rule, parts, classes, max(1, round(VALIDATION_SHARE * whole)), seed)
+
+
+def _draw_validation_by(rule: SplitRule, parts: np.ndarray, classes: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """The parts with about so many of the train rows as validation."""
+    parts = parts.astype("<U10")
+    pool = np.flatnonzero(parts == "train")
+    if rule.group is None and rule.time is None:
+        rng = np.random.default_rng([seed, _STREAM])
+        chosen = pick_stratified(classes, pool, count, rng)
+        parts[chosen] = "validation"
+        lost = np.setdiff1d(classes[pool], classes[parts == "train"])
+        parts[[chosen[classes[chosen] == label][0] for label in lost]] = "train"
+        return parts
+    parts[pick(rule, classes, pool, count, seed)] = "validation"
+    return parts
+
+
+def _check_whole_groups(rule: SplitRule, parts: np.ndarray, where: str) -> None:
+    if rule.group is None:
+        return
+    number = np.unique(parts, return_inverse=True)[1]
+    first = np.full(rule.group.max() + 1, len(parts))
+    np.minimum.at(first, rule.group, np.arange(len(parts)))
+    torn = np.flatnonzero(number != number[first[rule.group]])
+    if len(torn):
+        row = int(torn[0])
+        both = f"{parts[first[rule.group[row]]]} and {parts[row]}"
+        raise InputError(f"{where} has samples of {rule.name_of(row)} in {both}: correct it, or leave the group out")
+
+
 def _draw(y: np.ndarray, task: TaskKind, seed: int, validation: int, test: int) -> np.ndarray:
     n = len(y)
-    group = np.unique(check_labels(y), return_inverse=True)[1] if task == "classification" else np.zeros(n, int)
+    group = class_numbers(y, task)
     seed = check_value("seed", seed, NonNegativeInt)
     # A stream of its own: a generated set draws its samples from the plain seed.
     rng = np.random.default_rng([seed, _STREAM])

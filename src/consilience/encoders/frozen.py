@@ -213,7 +213,8 @@ def features(
             encoded[rows] = transform(raw, row_lengths)[0].numpy()
         modalities[name], values[name] = transform.output, encoded
         lengths.pop(name, None)
-    return Samples(modalities, values, samples.present, lengths, samples.y, samples.weight, samples.index)
+    kept = (samples.y, samples.weight, samples.index, samples.group, samples.time)
+    return Samples(modalities, values, samples.present, lengths, *kept)
 
 
 def _settings(settings: Mapping[str, Any]) -> tuple[str, Pooling, str | None]:

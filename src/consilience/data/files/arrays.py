@@ -17,6 +17,7 @@ from consilience.data.dataset import DataSet, FileOptions, SplitFields
 from consilience.data.files.cell_fills import fill_gaps, learn_fills, plain_fills
 from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.size_limits import zip_members
+from consilience.data.files.split_columns import read_rule
 from consilience.data.splits import settle_split
 
 LENGTHS = "_lengths"  # the suffix of the array of a modality's lengths
@@ -38,9 +39,12 @@ def load_arrays(path: Path, modalities: Sequence[str] | None, options: FileOptio
     if split is not None and split not in arrays:
         raise unknown_name("split", split, arrays, f"It was looked for in {path.name}")
     y = np.array(arrays[target])
-    parts = arrays.get(split or "split")
+    order = options.group or options.time
+    if order is not None and order not in arrays:
+        raise unknown_name("group" if options.group else "time", order, arrays, f"It was looked for in {path.name}")
+    parts, ordering = arrays.get(split or "split"), {} if order is None else {order: np.array(arrays[order])}
     # Another target or split in the file is not a modality.
-    for name in (target, split or "split", "y", "split"):
+    for name in (target, split or "split", "y", "split", *ordering):
         arrays.pop(name, None)
     lengths = take_lengths(arrays)
     for name in modalities or ():
@@ -53,7 +57,8 @@ def load_arrays(path: Path, modalities: Sequence[str] | None, options: FileOptio
         if value.ndim == 0:
             raise InputError(f"{path.name}: {name!r} is a single value; the first dimension must be the samples")
     task = options.task or infer_task_kind(y)
-    drawn = settle_split(parts, y, task, seed=options.seed, where=f"the split of {path.name}")
+    rule = read_rule(ordering, options)
+    drawn = settle_split(parts, y, task, seed=options.seed, where=f"the split of {path.name}", rule=rule)
     if options.fill is not None and path.is_dir():
         raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
     own_lengths = {name: lengths[name] for name in kept if name in lengths}
@@ -61,7 +66,7 @@ def load_arrays(path: Path, modalities: Sequence[str] | None, options: FileOptio
     made = make(drawn.parts)
     remake = None if options.fill is None else make
     name = path.resolve().name.removesuffix(".npz")
-    return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading)
+    return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading, rule=rule)
 
 
 def _make_samples(

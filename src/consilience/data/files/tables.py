@@ -10,6 +10,7 @@ import fnmatch
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,9 @@ from consilience.data.files.column_reading import (
     read_known_numbers,
     read_known_strings,
 )
+from consilience.data.files.split_columns import find_group_column, read_rule, read_with_candidates
 from consilience.data.files.table_reading import read_header, read_table, table_name
+from consilience.data.group_hints import candidate_columns
 from consilience.data.splits import settle_split
 
 if TYPE_CHECKING:
@@ -48,29 +51,37 @@ def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> Data
     whatever the globs match.
     """
     header, target, split = read_header(table), options.target, options.split
+    order = options.group or options.time
     if target is None:
         raise InputError(f"a table needs target= (--target), the column to predict; the columns are {listed(header)}")
-    reserved = [target] if split is None else [target, split]
-    for column, what in zip(reserved, ("target column", "split column")):
-        if column not in header:
+    called = {"target": target, "split": split, "group": options.group, "time": options.time}
+    for what, column in called.items():
+        if column is not None and column not in header:
             known = nearest(column, header) or header[:20]
-            raise unknown_name(what, column, known, f"It was looked for in {table_name(table)}")
+            raise unknown_name(f"{what} column", column, known, f"It was looked for in {table_name(table)}")
     if target == split:
         raise InputError(f"column {target!r} cannot be both the target and the split")
+    if order is not None and order in (target, split):
+        raise InputError(f"column {order!r} cannot be the group or the time, since it is the target or the split")
+    reserved = list(dict.fromkeys(column for column in called.values() if column is not None))
     chosen = choose_columns(header, modalities, reserved)
     texts = _find_texts(chosen, options.kinds)
     wanted = [*reserved, *(column for columns in chosen.values() for column in columns)]
-    frame = read_table(table, wanted, strings=[chosen[name][0] for name in texts])
+    strings = [*(chosen[name][0] for name in texts), *([options.group] if options.group else [])]
+    candidates = [] if split or order else candidate_columns(header, wanted)
+    frame = read_with_candidates(table, wanted, strings, candidates)
     y = read_target(frame[target])
     task = options.task or infer_task_kind(y)
     parts = None if split is None else frame[split].to_list()
-    drawn = settle_split(parts, y, task, seed=options.seed, where=f"split column {split!r}")
+    rule = read_rule({name: frame[name] for name in (options.group, options.time) if name is not None}, options)
+    drawn = settle_split(parts, y, task, seed=options.seed, where=f"split column {split!r}", rule=rule)
     read = {name: read_columns(name, frame.select(columns), name in texts) for name, columns in chosen.items()}
     make = partial(_make_samples, target, read, y, options.fill)
     made = make(drawn.parts)
     remake = make if any(depends_on_split(columns, options.fill) for columns in read.values()) else None
     name = table.name.removesuffix(".gz").rpartition(".")[0] if isinstance(table, Path) else "table"
-    return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading)
+    data = DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading, rule=rule)
+    return data if split or order else replace(data, hint=find_group_column(frame, chosen, data, beside=wanted))
 
 
 def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> list[str]:

@@ -13,6 +13,7 @@ from consilience.core.settings import NonNegativeInt, PositiveInt
 from consilience.data.dataset import DataSet
 from consilience.data.files.arrays import read_npz
 from consilience.data.named_sets import register, source_files
+from consilience.data.split_rules import SplitRule
 from consilience.data.splits import PARTS, given_split
 
 _SENSORS = ("CE", "CP", "SE", "TS1", "TS2", "TS3", "TS4", "VS1")
@@ -27,7 +28,8 @@ def hydraulic(
 ) -> DataSet:
     """A minute of each sensor as a sequence `[60, 1]`.
 
-    Neighbouring cycles are nearly equal. So that the test set is not known from training, parts are drawn by blocks.
+    Neighbouring cycles are nearly equal. So that the test set is not known from training, parts are drawn by blocks,
+    and so are the folds of cross-fitting.
 
     Args:
         folder: Of the file.
@@ -39,7 +41,10 @@ def hydraulic(
     y = arrays["profile"][:, get_args(Component).index(component)].astype(np.int64)
     samples = Samples.of({name: arrays[name].astype(np.float32)[..., None] for name in _SENSORS}, y)
     part_of_row = draw_blocks(y, block, seed)
-    return DataSet("hydraulic", samples, "classification", *given_split(part_of_row, y, "classification", seed=seed))
+    split = given_split(part_of_row, y, "classification", seed=seed)
+    numbers = np.arange(len(y)) // int(block)
+    rule = SplitRule(group=numbers, column="block", labels=range(int(numbers[-1]) + 1))
+    return DataSet("hydraulic", samples, "classification", *split, rule=rule)
 
 
 def draw_blocks(y: np.ndarray, block: int, seed: int) -> np.ndarray:

@@ -48,6 +48,8 @@ def fill_missing(trained: TrainedLatent, samples: Samples, device: str = "auto",
         samples.y,
         samples.weight,
         samples.index,
+        samples.group,
+        samples.time,
     )
 
 
