@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.errors import InputError
+from consilience.data.folds import fold_groups
 
 # Penalties on coefficients of features scaled to a root mean square of 1, as if on a sum over samples.
 _RIDGE, _RIDGE_COMMON = 3.0, 0.01
@@ -177,22 +178,11 @@ def spread_folds(y: np.ndarray, folds: int, groups: np.ndarray | None = None) ->
 
 
 def _spread_groups(y: np.ndarray, folds: int, groups: np.ndarray) -> np.ndarray:
-    """The largest groups first, each to the fold whose classes are the fewest of the group's own."""
-    names, group_of = np.unique(groups, return_inverse=True)
+    """Each sample's fold `[n]`, by `fold_groups`; refuses a single group."""
+    names = np.unique(groups)
     if len(names) < 2:
         raise InputError(f"groups: cross-fitting needs at least 2 groups, all samples are of {names.tolist()}")
-    classes, class_of = np.unique(y, return_inverse=True)
-    counts = np.zeros((len(names), len(classes)))
-    np.add.at(counts, (group_of, class_of), 1)
-    shares = counts / counts.sum(axis=0)
-    held = np.zeros((min(folds, len(names)), len(classes)))
-    fold_of_group = np.empty(len(names), dtype=np.int64)
-    for group in np.argsort(-counts.sum(axis=1), kind="stable"):
-        empty = ~held.any(axis=1)
-        fold = int(np.argmin(np.where(empty, -1.0, held @ shares[group])))
-        fold_of_group[group] = fold
-        held[fold] += shares[group]
-    return fold_of_group[group_of]
+    return fold_groups(groups, y, folds)
 
 
 def centred(scores: Any) -> Any:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from consilience.estimators.bayes_fusion import BayesFusion as BayesFusion
     from consilience.estimators.fusion import FusionClassifier as FusionClassifier
     from consilience.estimators.fusion import FusionRegressor as FusionRegressor
-    from consilience.estimators.fusion import hold_out_rows as hold_out_rows
+    from consilience.estimators.hold_out import hold_out_rows as hold_out_rows
     from consilience.estimators.load_model import load as load
     from consilience.estimators.multimodal_vae import MultimodalVAE as MultimodalVAE
 
@@ -17,7 +17,7 @@ _PUBLIC = {
     "FusionClassifier": "fusion",
     "FusionRegressor": "fusion",
     "MultimodalVAE": "multimodal_vae",
-    "hold_out_rows": "fusion",
+    "hold_out_rows": "hold_out",
     "load": "load_model",
 }
 

@@ -18,11 +18,11 @@ from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import OwnCheck, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
-from consilience.data.splits import redraw_validation
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples
 from consilience.estimators.fusion_calibration import Calibration
 from consilience.estimators.fusion_prediction import PredictsClasses, PredictsFusion
+from consilience.estimators.hold_out import hold_out_rows
 from consilience.estimators.imputer import fit_imputer
 from consilience.estimators.prediction_sets import PredictsIntervals
 from consilience.estimators.saved_calibration import restore_calibration, split_calibration, write_calibration
@@ -65,12 +65,14 @@ class _FusionEstimator(PredictsFusion, ReadsSamples):
     impute: Annotated[str | Mapping[str, Any] | None, OwnCheck] = None
     calibration: Calibration = "auto"
 
-    def _fit(self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None) -> Any:
+    def _fit(
+        self, X: Any, y: Any, present: Any, sample_weight: Any, class_weight: Any = None, groups: Any = None
+    ) -> Any:
         self._forget()
         self._check_parameters()
         seed = draw_seed(self.random_state)
         train = self._read(X, present, sample_weight)
-        whole: Samples | None = Samples.of(train, self._targets(X, y))
+        whole: Samples | None = Samples.of(train, self._targets(X, y), group=groups)
         assert whole is not None
         train, validation = self._hold_out(whole, seed)
         if self.calibration == "validation" or self.impute is not None:
@@ -234,7 +236,9 @@ class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
     class_weight: Mapping[Any, float] | str | None = None
 
     @checked
-    def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionClassifier:
+    def fit(
+        self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> FusionClassifier:
         """Train the method.
 
         Args:
@@ -242,8 +246,10 @@ class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
             y: Labels `[n]`; None: those of the `Samples`.
             present: Booleans `[n, modality]`; False: missing.
             sample_weight: `[n]`.
+            groups: Labels `[n]`; samples with the same one stay together where a share is held out for validation and
+                in every cross-fitting. By default those of the `Samples`; with their times blocks are held out.
         """
-        return self._fit(X, y, present, sample_weight, self.class_weight)
+        return self._fit(X, y, present, sample_weight, self.class_weight, groups)
 
     @available_if(_has_members)
     def leaderboard(self) -> list[Any]:
@@ -276,9 +282,11 @@ class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     method: str = "concat"
 
     @checked
-    def fit(self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None) -> FusionRegressor:
+    def fit(
+        self, X: Any, y: Any = None, present: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> FusionRegressor:
         """Train the method; arguments as for `FusionClassifier.fit`, with numbers y `[n]` or `[n, target]`."""
-        return self._fit(X, y, present, sample_weight)
+        return self._fit(X, y, present, sample_weight, groups=groups)
 
     @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
@@ -308,16 +316,3 @@ def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None)
     for name, value in learned.items():
         setattr(estimator, name, value)
     return estimator
-
-
-def hold_out_rows(train: Samples, share: float, task: TaskKind, seed: int) -> np.ndarray:
-    """Choose samples to hold out, booleans `[n]`: the same share of every class, but never all of a class."""
-    assert train.y is not None
-    # Samples of weight 0 cannot be used for validation.
-    rows = np.arange(len(train)) if train.weight is None else np.flatnonzero(train.weight)
-    held = np.zeros(len(train), dtype=bool)
-    count = round(share * len(rows))
-    if count:
-        parts = np.where(np.arange(len(rows)) < count, "validation", "train")
-        held[rows] = redraw_validation(parts, train.y[rows], task, seed) == "validation"
-    return held

@@ -12,6 +12,7 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.settings import Interval
 from consilience.core.targets import check_numbers
+from consilience.data.folds import most_folds
 from consilience.estimators.prediction_sets import Calibrated
 from consilience.evaluation.conformal_outputs import (
     Outputs,
@@ -132,6 +133,7 @@ class CalibratesFusion(Calibrated):
 
     def _cross_fit(self: Any, train: Samples, folds: int, seed: int, class_weight: Any) -> None:
         """Train the whole method on all folds but one, and score that one, for every fold."""
+        folds = most_folds(train, folds)
         fold_of = split_folds(train, self.model_.task, folds, seed)
         parameters = self.get_params(deep=False) | {
             "calibration": None,

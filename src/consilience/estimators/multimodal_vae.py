@@ -13,6 +13,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.answer_types import like_input
+from consilience.estimators.hold_out import hold_out_unlabelled
 from consilience.estimators.latent_likelihoods import LatentLikelihoods
 from consilience.estimators.saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
@@ -315,7 +316,7 @@ class MultimodalVAE(LatentLikelihoods):
             return train, self._read(given, known=train.modalities)
         if not isinstance(given, float | int | np.number) or isinstance(given, bool) or not 0 <= given < 1:
             raise InputError(f"validation must be a share ≥ 0 and < 1, None, or samples, got {show(given)}")
-        held = np.random.default_rng(seed).permutation(len(train)) < round(float(given) * len(train))
+        held = hold_out_unlabelled(train, float(given), seed)
         return (train[~held], train[held]) if held.any() else (train, None)
 
     def __sklearn_is_fitted__(self) -> bool:

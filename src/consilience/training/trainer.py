@@ -19,6 +19,7 @@ from consilience.core.seeding import seeded
 from consilience.core.settings import PositiveInt, arguments_checked, check_value
 from consilience.core.targets import Task
 from consilience.corruption.augmentation import choose_augmentations
+from consilience.data.folds import held_out_folds
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
@@ -160,8 +161,9 @@ class Trainer(TrainingSettings):
     ) -> tuple[Prediction, list[Method], np.ndarray]:
         """Compute out-of-fold predictions: for every fold, train on the other folds and predict this one.
 
-        Folds are stratified for a classification. There is no early stopping, since it would use the held-out fold:
-        every fold trains for all `epochs` or `steps`.
+        Folds are stratified for a classification; where samples have groups or times they hold out whole groups or
+        blocks in time, and there must be no more of them than `most_folds`. There is no early stopping, since it would
+        use the held-out fold: every fold trains for all `epochs` or `steps`.
 
         Args:
             make: Builds an untrained module.
@@ -322,14 +324,13 @@ def concatenate(parts: list[Prediction], order: torch.Tensor | None = None) -> P
 
 
 def split_folds(samples: Samples, task: Task, folds: int, seed: int) -> np.ndarray:
-    """Return each sample's fold `[n]`; the classes of a classification are spread evenly over the folds."""
+    """Return each sample's fold `[n]`; the classes of a classification are spread evenly over the folds.
+
+    Samples of a group are in one fold, and samples with times in blocks of successive ones, see `held_out_folds`.
+    """
     if not 2 <= folds <= len(samples):
         raise InputError(f"cross-fitting: folds must be between 2 and {len(samples)} (the samples), got {folds}")
-    random = np.random.default_rng(seed)
-    shuffled = random.permutation(len(samples))
+    labels = np.zeros(len(samples), dtype=np.int64)
     if task.classification and samples.y is not None:
         labels = task.encode(samples.y)
-        shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    fold_of = np.empty(len(samples), dtype=np.int64)
-    fold_of[shuffled] = np.arange(len(samples)) % folds
-    return fold_of
+    return held_out_folds(samples, labels, folds, seed)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.settings import Interval, PositiveInt, Rate
+from consilience.data.folds import most_folds
 from consilience.encoders import Encoded
 from consilience.methods import JointMethod, Prediction, Spec, Step, expert_losses, register, task_losses, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
@@ -97,7 +98,7 @@ class GradientBlend(JointMethod):
 
     def find_blend(self, train: Samples, trainer: Trainer) -> Tensor:
         """Weights `[modality + 1]` from trainings of each head alone, on the training samples only."""
-        fold = split_folds(train, self.task, max(2, round(1 / self.held_out)), trainer.seed)
+        fold = split_folds(train, self.task, most_folds(train, max(2, round(1 / self.held_out))), trainer.seed)
         parts = train.select(np.flatnonzero(fold != 0)), train.select(np.flatnonzero(fold == 0))
         epochs = self.probe_epochs or max(1, resolve(trainer, len(parts[0])).epochs // 4)
         probe = replace(trainer, epochs=epochs, steps=None, refit_steps=None, patience=None, checkpoint=None, logs=[])

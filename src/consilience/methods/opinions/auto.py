@@ -18,9 +18,10 @@ from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeFloat, Rate
 from consilience.corruption.random_faults import FAULTS
+from consilience.data.folds import folds_as_groups, most_folds
 from consilience.methods import Method, Prediction, Spec, Step, register
 from consilience.methods.fusion.early import Early
-from consilience.methods.opinions.bayes import Folds
+from consilience.methods.opinions.bayes import Folds, RuleData, fit_rule
 from consilience.methods.opinions.bayes_robust import BayesRobust
 from consilience.methods.opinions.held_out_opinions import HeldOut
 from consilience.methods.opinions.pooled_expert import PooledExpert, fit_pool
@@ -111,7 +112,7 @@ class AutoFusion(BayesRobust):
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Cross-fit the network and the experts, then learn as `bayes-robust` does."""
-        self._fitted = None
+        self._fitted, self.folds = None, most_folds(train, self.folds)
         if self.network is not None:
             alone = replace(trainer, modality_dropout=trainer.modality_dropout or self.hidden)
             if reason_alone(self.network, train, alone) is None:
@@ -188,7 +189,8 @@ class AutoFusion(BayesRobust):
         hidden = there & (np.random.default_rng(trainer.seed).random(there.shape) < _HIDDEN_SHARE)
         hidden &= ~(hidden == there).all(axis=1, keepdims=True)  # at least one modality stays
         fewer = samples.replaced({}, present=(there & ~hidden)[:, [self.names.index(name) for name in samples.names]])
-        rules = [self._fit_rule(own, y, there, weight, fold_of != fold) for fold in range(self.folds)]
+        groups = folds_as_groups(samples, fold_of)
+        rules = [self._fit_rule(own, y, there, weight, fold_of != fold, groups) for fold in range(self.folds)]
         weights: list[np.ndarray] = []
         losses: list[float] = []
         for part, mask in ((samples, there), (fewer, fewer.present_among(self.names))):
@@ -221,12 +223,19 @@ class AutoFusion(BayesRobust):
         return torch.cat(found)
 
     def _fit_rule(
-        self, raw: Tensor, y: np.ndarray, there: np.ndarray, weight: np.ndarray, rows: np.ndarray
+        self,
+        raw: Tensor,
+        y: np.ndarray,
+        there: np.ndarray,
+        weight: np.ndarray,
+        rows: np.ndarray,
+        groups: np.ndarray | None,
     ) -> BayesRule:
-        """A rule like the method's own, learned from some samples."""
+        """A rule like the method's own, learned from some samples; κ̂ of one without its group, if there are groups."""
         assert isinstance(self.rule, BayesRule)
         rule = BayesRule(len(self.names), self.task.outputs, kappa=self.rule.kappa).double()
-        rule.fit(raw.numpy()[rows], y[rows], there[rows], weight=weight[rows])
+        learned = RuleData(raw.numpy()[rows], y[rows], there[rows], weight[rows])
+        fit_rule(rule, learned, None if groups is None else groups[rows])
         return rule
 
 

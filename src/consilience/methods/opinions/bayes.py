@@ -14,6 +14,7 @@ from consilience.bayes.kappa import Kappa
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
 from consilience.core.settings import Interval
+from consilience.data.folds import folds_as_groups, most_folds
 from consilience.methods import Prediction, Spec, Step, register
 from consilience.methods.opinions.gaussian_expert import GaussianExpert, expert_spread_losses
 from consilience.methods.opinions.unimodal import SeparateExperts, Unimodal
@@ -29,6 +30,14 @@ class RuleData(NamedTuple):
     y: np.ndarray
     present: np.ndarray
     weight: np.ndarray | None
+
+    def select(self, rows: np.ndarray) -> RuleData:
+        """Return some of the samples."""
+        weight = None if self.weight is None else self.weight[rows]
+        return RuleData(self.opinions[rows], self.y[rows], self.present[rows], weight)
+
+
+Rule = BayesRule | GaussianRule
 
 
 @register(
@@ -81,6 +90,7 @@ class Bayes(SeparateExperts):
         # Training data of the rule, the samples' rows and folds; and the rules of the folds, if they were asked for.
         self._held_out: tuple[RuleData, np.ndarray, np.ndarray] | None = None
         self._fold_rules: list[BayesRule | GaussianRule] | None = None
+        self._grouped = False  # whether folds are of whole groups, or blocks in time
 
     def forward(self, batch: Batch) -> Prediction:
         """Collect every expert's opinion, then apply the rule."""
@@ -106,6 +116,7 @@ class Bayes(SeparateExperts):
 
         An interruption leaves the experts trained so far, and the theorem with κ = 1.
         """
+        self.folds = most_folds(train, self.folds)
         fitted = list(self.cross_fit(train, validation, trainer, self.folds))
         if len(fitted) < len(self.names):
             return
@@ -119,8 +130,10 @@ class Bayes(SeparateExperts):
             present[rows],
             None if train.weight is None else train.weight[rows],
         )
-        self.rule.fit(*learned[:3], weight=learned.weight)
-        self._held_out = (learned, rows, fitted[0][2][rows])
+        fold_of = fitted[0][2][rows]
+        fit_rule(self.rule, learned, folds_as_groups(train, fold_of))
+        self._held_out = (learned, rows, fold_of)
+        self._grouped = folds_as_groups(train, fold_of) is not None
 
     def held_out_output(self, rows: np.ndarray, present: np.ndarray) -> Tensor | None:
         """Out-of-fold opinions, fused by rules learned from the other folds; zeros for samples of weight 0."""
@@ -163,7 +176,13 @@ class Bayes(SeparateExperts):
         rules = []
         for fold in range(self.folds):
             others = np.flatnonzero(fold_of != fold)
-            rule = self._build_rule().double()
-            weight = None if learned.weight is None else learned.weight[others]
-            rules.append(rule.fit(*(values[others] for values in learned[:3]), weight=weight))
+            groups = fold_of[others] if self._grouped else None
+            rules.append(fit_rule(self._build_rule().double(), learned.select(others), groups))
         return rules
+
+
+def fit_rule(rule: Rule, learned: RuleData, groups: np.ndarray | None) -> Rule:
+    """Fit a rule to opinions; κ̂ of a sample is estimated without its group, if groups `[n]` are given."""
+    if groups is None or isinstance(rule, GaussianRule) or len(np.unique(groups)) < 2:
+        return rule.fit(*learned[:3], weight=learned.weight)
+    return rule.fit(*learned[:3], weight=learned.weight, groups=groups)

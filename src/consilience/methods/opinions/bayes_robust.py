@@ -27,10 +27,11 @@ from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeFloat, PositiveInt
 from consilience.corruption import Corruptor
 from consilience.corruption.random_faults import FAULTS, check_faults, spoil
+from consilience.data.folds import folds_as_groups, most_folds
 from consilience.methods import Method, Prediction, Spec, Step, register
-from consilience.methods.opinions.bayes import Folds, RuleData
+from consilience.methods.opinions.bayes import Folds, Rule, RuleData, fit_rule
 from consilience.methods.opinions.gaussian_expert import GaussianExpert, expert_spread_losses
-from consilience.methods.opinions.held_out_opinions import HeldOut, Rule, training_views
+from consilience.methods.opinions.held_out_opinions import HeldOut, training_views
 from consilience.methods.opinions.modality_views import is_numeric, view, view_size
 from consilience.methods.opinions.unimodal import SeparateExperts, Unimodal
 from consilience.training import Trainer
@@ -211,7 +212,7 @@ class BayesRobust(SeparateExperts):
 
         An interruption leaves the experts trained so far, uncalibrated and taken to be sound.
         """
-        self._held_out = None
+        self._held_out, self.folds = None, most_folds(train, self.folds)
         fitted = list(self.cross_fit(train, validation, self._with_noise(train, trainer), self.folds))
         if len(fitted) < len(self.names):
             return
@@ -317,7 +318,7 @@ class BayesRobust(SeparateExperts):
         rows, y = np.flatnonzero(weight), self.task.encode(train.y)
         present = train.present_among(self.names)
         learned = RuleData(opinions[rows], y[rows], present[rows], weight[rows])
-        self.rule.fit(*learned[:3], weight=learned.weight)
+        fit_rule(self.rule, learned, folds_as_groups(train, fold_of[rows]))
         self._held_out = HeldOut(learned, rows, fold_of[rows], train, trainer, fold_experts)
         if len(rows) > self._most_rows:
             rows = np.sort(np.random.default_rng(trainer.seed).choice(rows, self._most_rows, replace=False))

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from consilience.bayes.bayes_rule import BayesRule
-from consilience.bayes.gaussian_fusion import GaussianRule
 from consilience.bayes.reliability import Measured
 from consilience.core.samples import Samples
+from consilience.data.folds import folds_as_groups
 from consilience.methods import Method, PerModality
-from consilience.methods.opinions.bayes import RuleData
+from consilience.methods.opinions.bayes import Rule, RuleData, fit_rule
 from consilience.methods.opinions.modality_views import is_numeric, view
 from consilience.training import Trainer
-
-Rule = BayesRule | GaussianRule
 
 
 @dataclass
@@ -49,8 +46,8 @@ class HeldOut:
         rules = []
         for fold in range(folds):
             others = np.flatnonzero(self.fold_of != fold)
-            weight = None if self.learned.weight is None else self.learned.weight[others]
-            rules.append(build().double().fit(*(values[others] for values in self.learned[:3]), weight=weight))
+            groups = folds_as_groups(self.samples, self.fold_of[others])
+            rules.append(fit_rule(build().double(), self.learned.select(others), groups))
         return rules
 
     def by_fold(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
+from consilience.data.folds import most_folds
 from consilience.methods import Method
 from consilience.methods.opinions.tree_expert import training_table
 from consilience.methods.opinions.unimodal import Unimodal
@@ -53,7 +54,7 @@ class LinearExpert(Unimodal):
         if len(train) > 1:  # else nothing can be held out: the strongest penalty
             fold_of = self._fold_of
             if fold_of is None:
-                fold_of = split_folds(train, self.task, min(_FOLDS, len(train)), trainer.seed)
+                fold_of = split_folds(train, self.task, most_folds(train, min(_FOLDS, len(train))), trainer.seed)
             parts = [train.select(np.flatnonzero(fold_of != fold)) for fold in range(fold_of.max() + 1)]
             found = [path_of_solutions(part, self.modality, trainer, self.task.outputs) for part in parts]
             best = int(np.argmin(self._held_out_losses(train, trainer, fold_of, found)))

@@ -16,6 +16,7 @@ from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples
 from consilience.core.settings import Interval, NonNegativeFloat, PositiveFloat, PositiveInt, check_value
+from consilience.data.folds import most_folds
 from consilience.methods import ExpertMethod, Prediction, Spec, Step, equal_weights, register, weighted_mean
 from consilience.methods.opinions.bayes import Folds
 from consilience.methods.opinions.confidence_ranking import active_pairs, mean_over_pairs, pair_losses
@@ -264,7 +265,9 @@ class Qmf(ExpertMethod):
             if trainer.interrupted:
                 return None
         try:
-            said = trainer.as_in(log, len(train)).cross_fit(lambda: deepcopy(plain), train, self.folds)[0]
+            said = trainer.as_in(log, len(train)).cross_fit(
+                lambda: deepcopy(plain), train, most_folds(train, self.folds)
+            )[0]
         except KeyboardInterrupt:
             if trainer.on_interrupt == "raise":
                 raise

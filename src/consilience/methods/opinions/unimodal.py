@@ -16,6 +16,7 @@ from torch.nn import functional
 from consilience.core.batches import Batch
 from consilience.core.errors import UnsupportedError, unknown_name
 from consilience.core.samples import Samples
+from consilience.data.folds import most_folds
 from consilience.encoders import expert_kind
 from consilience.methods import (
     Method,
@@ -219,7 +220,7 @@ class BestUnimodal(SeparateExperts):
 
     def refit(self, samples: Samples, trainer: Trainer) -> None:
         """Rank experts that have not seen a fifth of the samples by that fifth, then train them on all samples."""
-        fold = split_folds(samples, self.task, _RANKING_FOLDS, trainer.seed)
+        fold = split_folds(samples, self.task, most_folds(samples, _RANKING_FOLDS), trainer.seed)
         learned, held_out = (samples.select(np.flatnonzero(chosen)) for chosen in (fold != 0, fold == 0))
         ranked = deepcopy(self)
         ranked.fit(learned, held_out, replace(trainer, logs=[]))  # as the losses of the training rank overfitting
