@@ -152,7 +152,7 @@ def validation_scores(
     }
     if all(scores is not None for by_seed in pooled.values() for scores in by_seed.values()):
         first = candidates[0].method
-        return pooled, {seed: results[first, seed].arrays["validation_index"] for seed in seeds}  # type: ignore[return-value]
+        return pooled, {seed: units_of(results[first, seed], "validation") for seed in seeds}  # type: ignore[return-value]
     return {name: {seed: np.array([_merit(metric, results[name, seed])]) for seed in seeds} for name in pooled}, None
 
 
@@ -208,6 +208,12 @@ def _group_samples(samples: Sequence[np.ndarray], rng: np.random.Generator) -> l
     if len(everyone) > _MOST_GROUPS:
         place = rng.permutation(len(everyone))[place] % _MOST_GROUPS
     return np.split(place, np.cumsum([len(each) for each in samples])[:-1])
+
+
+def units_of(result: Result, part: str) -> np.ndarray:
+    """What is drawn at once when samples of a part are resampled `[n]`: the sample, its group, or its block in time."""
+    names = ("unit", "index") if part == "test" else ("validation_unit", "validation_index")
+    return next(result.arrays[name] for name in names if name in result.arrays)
 
 
 def _merit(metric: Metric, result: Result) -> float:

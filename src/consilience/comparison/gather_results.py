@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.comparison.choosing import choose_methods, stored_value
+from consilience.comparison.choosing import choose_methods, stored_value, units_of
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
@@ -22,6 +22,7 @@ from consilience.comparison.significance import (
     mark_best,
     too_few_seeds,
 )
+from consilience.comparison.split_check import split_notes
 from consilience.comparison.store import Result
 from consilience.comparison.summary import over_seeds
 from consilience.evaluation import Metric, find_metric, reliability_bins
@@ -76,6 +77,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         findings.ranks = _table("ranks", _ranks(findings))
         scores = {name: scores_of(findings, name) for name in findings.sets}
         findings.standings = standings(scores, metric.larger_is_better)
+    findings.notes += split_notes(plan["sets"], asked["seeds"])
     findings.notes += still_learning(good) + misplaced_trust(good)
     if missing := len(plan["jobs"]) - len(finished):
         findings.notes.append(
@@ -170,7 +172,7 @@ def differences_to(
     recompute: dict[tuple[str, str, float], dict[str, dict[int, Recomputed]]] = {}
     tested: dict[str, dict[int, np.ndarray]] = {}
     for job, result in good:
-        tested.setdefault(job.source, {})[job.seed] = result.arrays["index"]
+        tested.setdefault(job.source, {})[job.seed] = units_of(result, "test")
         for corruption, condition in conditions(result, plan):
             key = (job.source, corruption, condition["level"])
             scores = sample_scores(metric, result, condition)

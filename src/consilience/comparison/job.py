@@ -16,13 +16,14 @@ from consilience.comparison.modality_contributions import measure_contributions
 from consilience.comparison.plan import Job, Plan, Refit, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
 from consilience.comparison.tuning import tune, validation_loss
-from consilience.core.errors import TrustWarning, WriteError
+from consilience.core.errors import SplitWarning, TrustWarning, WriteError
 from consilience.core.files import full_disk
 from consilience.core.modalities import Modality
 from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
 from consilience.corruption.corruptions import DEFAULT
 from consilience.data import DataSet
+from consilience.data.split_rules import blocks_for_bootstrap
 from consilience.evaluation import METRICS, Metric, TrustDiagnostics, evaluate, trust_from_weights
 from consilience.evaluation.diagnostics import diagnose
 from consilience.evaluation.trust import ExpertRecord, record_prediction
@@ -108,6 +109,8 @@ def examine(
     y = data.y[data.split == "test"]
     result.arrays |= {"y": model.task.encode(y) if model.task.classification else y, "index": data.test.index}
     result.arrays["validation_index"] = data.validation.index
+    if data.rule is not None and (units := blocks_for_bootstrap(data.rule)) is not None:
+        result.arrays |= {"unit": units[data.split == "test"], "validation_unit": units[data.split == "validation"]}
     corruptor = Corruptor(data.train)
     waits = []
     for part in ("test", "validation"):
@@ -348,7 +351,10 @@ def load(plan: Plan, job: Job) -> DataSet:
     if job.data not in _LOADED:
         if len(_LOADED) >= 4:
             _LOADED.clear()
-        _LOADED[job.data] = next(source for source in plan.sources if source.label == job.source).load()
+        source = next(source for source in plan.sources if source.label == job.source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SplitWarning)  # the report has it
+            _LOADED[job.data] = source.load()
     return _LOADED[job.data]
 
 

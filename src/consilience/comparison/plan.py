@@ -221,6 +221,7 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
     """Check a plan and return what `plan.json` keeps: the jobs, and what is needed to reopen the comparison."""
     from consilience import methods as room
     from consilience.comparison.job import label_of
+    from consilience.comparison.split_check import split_facts
     from consilience.comparison.store import versions_used
 
     loaded = {source.label: source.load() for source in plan.sources}
@@ -246,6 +247,7 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
             raise unknown_name("method", name, named, "It was given in settings")
     for label, data in loaded.items():
         check_methods(plan, chosen[label], data)
+    facts = {label: split_facts(data, plan.seeds) for label, data in loaded.items()}
     fingerprints = {source.label: source.fingerprint() for source in plan.sources}
     papers = {name: room.find(registered_name(name))[0].paper for name in everyone}
     return {
@@ -253,7 +255,7 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
         "command": command or f"consilience.compare({', '.join(repr(label) for label in loaded)}, …)",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "reference": reference,
-        "sets": {label: data.describe() for label, data in loaded.items()},
+        "sets": {label: {**data.describe(), **facts[label]} for label, data in loaded.items()},
         "corruptions": {
             label: [label_of(corruption, data.modalities) for corruption in plan.corruptions]
             for label, data in loaded.items()

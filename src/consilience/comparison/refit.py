@@ -76,7 +76,7 @@ def refit(job: Refit, plan: Plan, store: Store) -> Result:
     data = learn_from_all(load(plan, job).resplit(job.seed))
     import_training(job.method, plan.training_of(job.method, data.modalities))
     began = time.perf_counter()
-    samples = data.samples.select(data.split != "test")
+    samples = data.samples.select(np.isin(data.split, ("train", "validation")))
     model = fit_model(job, plan, data, samples, None, {**job.chosen, "refit_steps": job.steps})
     result = Result({"set": job.source, "method": job.method, "seed": job.seed, "conditions": []})
     result.about["training_seconds"] = time.perf_counter() - began
@@ -95,4 +95,4 @@ def learn_from_all(data: DataSet) -> DataSet:
     """Return the set with fill values and categories of a table learned from all rows but those of the test part."""
     if data.remake is None:
         return data
-    return replace(data, **data.remake(np.where(data.split == "test", "test", "train"))._asdict())
+    return replace(data, **data.remake(np.where(data.split == "validation", "train", data.split))._asdict())

@@ -151,7 +151,10 @@ def _digest_of_samples(data: DataSet) -> str:
             summed.update(to_json(np.asarray(values).tolist()).encode())
         else:
             summed.update(np.ascontiguousarray(values).data)
-    for array in (samples.present, data.y, data.split, samples.weight, *samples.lengths.values()):
+    if data.rule is not None:
+        summed.update(to_json(data.rule.describe()).encode())
+    ordering = (samples.group, samples.time)
+    for array in (samples.present, data.y, data.split, samples.weight, *samples.lengths.values(), *ordering):
         if array is not None:
             text = array.dtype.kind in "OUS"
             summed.update(to_json(array.tolist()).encode() if text else np.ascontiguousarray(array).data)

@@ -18,6 +18,7 @@ from consilience.comparison.summary import corruptions_of, fates_of, measured_tr
 from consilience.core.errors import InputError
 from consilience.core.file_names import file_name, path_inside
 from consilience.core.files import write_atomically
+from consilience.data.split_rules import split_words
 from consilience.report.choice_words import choice_sentences
 from consilience.report.contribution_section import contribution_part
 from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
@@ -246,7 +247,7 @@ def _describe_set(name: str, about: dict[str, Any]) -> dict[str, Any]:
         origin = "the test part came with the data"
         origin += ", validation is drawn anew for every seed" if about.get("drawn_validation") else ""
     else:
-        origin = "drawn anew for every seed, the same for all methods"
+        origin = f"{split_words(about.get('split_rule'))}, the same for all methods"
     classes = about.get("classes") or []
     shares = [known["share"] for known in classes]
     balance = f"{100 * min(shares):.1f} to {100 * max(shares):.1f} % of the samples each" if classes else ""
