@@ -33,7 +33,7 @@ EXAMPLES = """  consilience predict model new.csv --out predictions.csv
   consilience predict runs/sensors/best new.csv --keep id time
   consilience predict model new.csv --coverage 0.9 --abstain-risk 0.02
   consilience predict model new.csv --explain --out explained.parquet
-  tail -f log.csv | consilience predict model - --keep time --format jsonl"""
+  consilience predict model - --keep time --format jsonl"""
 _STREAM, _JSON_LINES = "-", (".jsonl", ".ndjson")
 
 
