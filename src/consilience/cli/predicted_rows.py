@@ -151,11 +151,14 @@ class RowWriter:
         return self
 
     def __exit__(self, *error: Any) -> Any:
-        if error[0] is None and self.kind == "parquet" and self._tables and self._file is not None:
-            import polars
+        if error[0] is not None:
+            return self._opened.__exit__(*error)
+        with self._opened:
+            if self.kind == "parquet" and self._tables and self._file is not None:
+                import polars
 
-            polars.concat(_of_one_type(self._tables)).write_parquet(self._file)
-        return self._opened.__exit__(*error)
+                polars.concat(_of_one_type(self._tables)).write_parquet(self._file)
+        return None
 
     def write(self, table: polars.DataFrame) -> None:
         """Write rows; the first call decides the header of a CSV."""
