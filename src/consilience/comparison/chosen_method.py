@@ -17,6 +17,8 @@ class Published:
         rows: How many samples it learned from.
         refitted: Whether it learned from the train and validation parts, as the chosen method trained once more.
         steps: Steps of the optimizer for each run and phase of its training; empty if they are not known.
+        stopped_by: Of a refit, what ended each run: "steps", "held-out" or "fit", see `training.step_counts`; empty if
+            that is not known.
         tested: How many test samples it was measured on, which it has not seen; 0 if it was not.
         values: Metric → value on these, clean.
     """
@@ -27,6 +29,7 @@ class Published:
     rows: int
     refitted: bool
     steps: tuple[tuple[int, ...], ...] = ()
+    stopped_by: tuple[str, ...] = ()
     tested: int = 0
     values: Mapping[str, float] = field(default_factory=dict)
 

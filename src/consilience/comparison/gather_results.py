@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.comparison.choosing import choose_methods, stored_value, units_of
+from consilience.comparison.chosen_method import Choice
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
@@ -41,6 +42,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
     good = [(job, result) for job, result in finished if not result.failed]
     methods = list(dict.fromkeys(job["method"] for job in plan["jobs"]))
     differences, best = differences_to(plan["reference"], good, plan, metric)
+    choices = choose_methods(finished, plan)
     findings = Findings(
         title=f"Fusion methods on {', '.join(plan['sets'])}",
         command=plan["command"],
@@ -57,7 +59,8 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         reliability=_table("reliability", _reliability(good, plan)),
         differences=differences,
         best=best,
-        choices=choose_methods(finished, plan),
+        choices=choices,
+        confusion=_table("confusion", _confusion(good, plan, choices)),
         ranks=_table("ranks", ()),
         timings=_table(
             "timings", ({**_key(job), **{name: result.about[name] for name in _MEASURED}} for job, result in good)
@@ -135,7 +138,7 @@ def read_outputs(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarr
 
 def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
     """The tables of what jobs measured; results of earlier versions have no diagnostics or contributions."""
-    names = ("values", "trust", "diagnostics", "contributions", "interactions")
+    names = ("values", "trust", "hit_trust", "diagnostics", "contributions", "interactions")
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for job, result in good:
         contributions = result.about.get("contributions")
@@ -146,6 +149,7 @@ def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
             rows["values"] += [{**key, "metric": name, "value": value} for name, value in condition["metrics"].items()]
             trust = condition.get("trust", {})
             rows["trust"] += [{**key, "modality": name, "trust": share} for name, share in trust.items()]
+            rows["hit_trust"] += [{**key, **measured} for measured in condition.get("hit_trust", ())]
             rows["diagnostics"] += [{**key, **measured} for measured in condition.get("diagnostics", ())]
     return {name: _table(name, found) for name, found in rows.items()}
 
@@ -162,6 +166,29 @@ def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, 
         columns = (bins.edges, bins.edges[1:], bins.share, bins.confidence, bins.accuracy)
         for number, row in enumerate(zip(*(column.tolist() for column in columns))):
             yield dict(zip(SCHEMAS["reliability"], (*key, number, *row)))
+
+
+def _confusion(good: Finished, plan: Mapping[str, Any], choices: Mapping[str, Choice]) -> Iterator[dict[str, Any]]:
+    """How often the chosen method took each class for each other, on clean test samples of all seeds together."""
+    counts: dict[str, np.ndarray] = {}
+    for job, result in good:
+        about = plan["sets"][job.source]
+        if about["task"] != "classification" or job.method != choices[job.source].method:
+            continue
+        clean = next(each for each in result.about["conditions"] if each["part"] == "test" and each["level"] == 0)
+        y, output = read_outputs(result, clean)
+        size = output.shape[1]
+        found = np.bincount(size * y.astype(np.int64) + output.argmax(axis=1), minlength=size**2)
+        counts[job.source] = counts.get(job.source, 0) + found.reshape(size, size)
+    for name, table in counts.items():
+        labels = [str(known["class"]) for known in plan["sets"][name].get("classes") or ()]
+        if len(labels) != len(table):  # a class that no training sample has is no output
+            continue
+        shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+        for row, actual in enumerate(labels):
+            for column, predicted in enumerate(labels):
+                cell = (name, choices[name].method, actual, predicted, shares[row, column], int(table[row, column]))
+                yield dict(zip(SCHEMAS["confusion"], cell))
 
 
 def differences_to(

@@ -133,6 +133,10 @@ def examine(
                 result.arrays[f"output/{about['array']}"] = kept
                 if trust is not None:
                     result.arrays[f"trust/{about['array']}"] = trust.astype(np.float32)
+                    if level > 0:
+                        about["hit_trust"] = trust_when_hit(
+                            trust, model, corruptor, samples, corruption, job.seed, plan
+                        )
                 if records is not None and records[0].present.any():
                     about["diagnostics"] = mean_of([kept_of(diagnose(record)) for record in records])
             else:
@@ -156,7 +160,13 @@ def examine(
 
 
 def describe_training(
-    job: Job, parts: Sequence[str], samples: Samples, steps: Sequence[Sequence[int]], *, refitted: bool
+    job: Job,
+    parts: Sequence[str],
+    samples: Samples,
+    steps: Sequence[Sequence[int]],
+    *,
+    refitted: bool,
+    stopped_by: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what a saved model says about its training.
 
@@ -166,9 +176,11 @@ def describe_training(
         samples: The samples of these parts.
         steps: Of the optimizer, for each run and phase.
         refitted: Whether it is the chosen method, trained once more.
+        stopped_by: Of a refit, what ended each run, see `ends_of_runs`.
     """
     about = {"set": job.source, "method": job.method, "seed": job.seed, "refitted": refitted}
-    return {**about, "parts": list(parts), "rows": len(samples), "steps": [list(run) for run in steps]}
+    about |= {"parts": list(parts), "rows": len(samples), "steps": [list(run) for run in steps]}
+    return {**about, "stopped_by": list(stopped_by)} if stopped_by else about
 
 
 def save_model(
@@ -251,6 +263,29 @@ def judge(
     trust = np.concatenate(trusts) if trusts else None
     records = [ExpertRecord.concatenate(parts) for parts in recorded] if recorded[0] else None
     return np.concatenate(outputs), trust, records
+
+
+def trust_when_hit(
+    trust: np.ndarray, model: Model, corruptor: Corruptor, samples: Samples, corruption: Any, seed: int, plan: Plan
+) -> list[dict[str, Any]]:
+    """Return the mean trust `[repeat · n, modality]` in each modality where it is sound, and where it was hit."""
+    names = tuple(model.preparation.raw)
+    there = samples.present_among(names)
+    draws = np.split(trust, len(trust) // len(samples))
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
+    for repeat, drawn in enumerate(draws):
+        hits = corruptor.hits(
+            samples, corruption, probability=plan.probability, random_state=seed + repeat * _MOST_SEEDS
+        )
+        for place, name in enumerate(names):
+            hit = hits.get(name, np.zeros(len(samples), dtype=bool))
+            parts[name].append((drawn[there[:, place] & ~hit, place], drawn[there[:, place] & hit, place]))
+    measured = []
+    for name, pairs in parts.items():
+        sound, hit = (np.concatenate(values) for values in zip(*pairs))
+        if len(sound) and len(hit):
+            measured.append({"modality": name, "sound": float(sound.mean()), "hit": float(hit.mean())})
+    return measured
 
 
 def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:

@@ -112,6 +112,7 @@ def name_published(store: Store, written: Mapping[str, Any], finished: Finished,
         rows=trained_on["rows"],
         refitted=bool(trained_on.get("refitted", False)),
         steps=tuple(tuple(run) for run in trained_on.get("steps", ())),
+        stopped_by=tuple(trained_on.get("stopped_by", ())),
     )
     if job is not None and job.key == key and result is not None and not result.failed:
         clean = next(each for each in result.about["conditions"] if each["level"] == 0)

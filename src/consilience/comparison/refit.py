@@ -71,7 +71,7 @@ def chosen_by_tuning(tuning: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def refit(job: Refit, plan: Plan, store: Store) -> Result:
     """Train on the train and validation parts, save, and measure on the test part of the same split."""
-    from consilience.training.step_counts import found_steps
+    from consilience.training.step_counts import ends_of_runs, found_steps
 
     data = learn_from_all(load(plan, job).resplit(job.seed))
     import_training(job.method, plan.training_of(job.method, data.modalities))
@@ -86,7 +86,14 @@ def refit(job: Refit, plan: Plan, store: Store) -> Result:
         weighs = weighs or trust is not None
         measured = score(data, model, data.test, output)
         result.about["conditions"].append({"part": "test", "corruption": name, "level": level, "metrics": measured})
-    trained_on = describe_training(job, ("train", "validation"), samples, found_steps(model.logs), refitted=True)
+    trained_on = describe_training(
+        job,
+        ("train", "validation"),
+        samples,
+        found_steps(model.logs),
+        refitted=True,
+        stopped_by=ends_of_runs(model.logs),
+    )
     save_model(job, plan, store, data, model, trained_on, gives_weights=weighs, chosen=job.chosen)
     return result
 

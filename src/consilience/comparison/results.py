@@ -24,6 +24,8 @@ CLEAN, EVERYTHING = "clean", "all corruptions"
 _COLUMNS = {
     "values": "set method seed corruption level metric value",
     "trust": "set method seed corruption level modality trust",
+    "hit_trust": "set method seed corruption level modality sound hit",
+    "confusion": "set method actual predicted share samples",
     "diagnostics": "set method seed corruption level modality samples r static weight trust static_trust loss "
     "covariance gap",
     "reliability": "set method corruption level bin low high share confidence accuracy",
@@ -38,7 +40,7 @@ _COLUMNS = {
 # The type of a column by the names polars gives them; the others are Float64.
 _TYPES = {
     **dict.fromkeys(["set", "method", "corruption", "metric", "modality", "first", "second"], "String"),
-    **dict.fromkeys(["reference", "device", "reason", "error"], "String"),
+    **dict.fromkeys(["reference", "device", "reason", "error", "actual", "predicted"], "String"),
     **dict.fromkeys(["seed", "samples", "bin", "sets", "parameters", "epochs"], "Int64"),
     **dict.fromkeys(["static", "significant"], "Boolean"),
 }
@@ -66,6 +68,10 @@ class Findings:
 
     values       set, method, seed, corruption, level, metric, value
     trust        set, method, seed, corruption, level, modality, trust     mean over test samples; methods with weights
+    hit_trust    set, method, seed, corruption, level, modality, sound, hit     mean trust in a modality over the test
+                 samples in which it is sound, and over those in which it was corrupted
+    confusion    set, method, actual, predicted, share, samples     of the chosen method on clean test samples of all
+                 seeds together; share: of the samples of the actual class
     diagnostics  set, method, seed, corruption, level, modality, samples, r, static, weight, trust, static_trust, loss,
                  covariance, gap      `trust_diagnostics` on the test set; r is null where there is no correlation
     reliability  set, method, corruption, level, bin, low, high, share, confidence, accuracy    pooled over seeds
@@ -106,6 +112,8 @@ class Findings:
     diagnostics: polars.DataFrame = field(default_factory=lambda: empty_table("diagnostics"))
     contributions: polars.DataFrame = field(default_factory=lambda: empty_table("contributions"))
     interactions: polars.DataFrame = field(default_factory=lambda: empty_table("interactions"))
+    hit_trust: polars.DataFrame = field(default_factory=lambda: empty_table("hit_trust"))
+    confusion: polars.DataFrame = field(default_factory=lambda: empty_table("confusion"))
     best: dict[tuple[str, str, float], str] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)
     standings: list[Standing] = field(default_factory=list)

@@ -86,6 +86,28 @@ class Corruptor:
                 damaged = corrupt_rows(damaged, name, rows, change, noise, self.reference, reads=not entry.hides)
         return damaged if isinstance(X, Samples) else like_given(X, samples, damaged)
 
+    def hits(
+        self,
+        samples: Samples,
+        corruption: str | Mapping[str, str] | None = None,
+        *,
+        probability: float = 0.5,
+        random_state: int = 0,
+    ) -> dict[str, np.ndarray]:
+        """Return which samples `apply` hits at any level above 0: modality → booleans `[n]`.
+
+        Args:
+            samples: What would be corrupted.
+            corruption: As of `apply`.
+            probability: As of `apply`.
+            random_state: As of `apply`.
+        """
+        chosen = _choose(samples.modalities, corruption, None)
+        hit = {name: np.zeros(len(samples), dtype=bool) for name in chosen}
+        for name, mask in hit.items():
+            mask[_draw_rows(samples, name, probability, random_state)] = True
+        return hit
+
 
 @overload
 def corrupt(X: Samples, *args: Any, **kwargs: Any) -> Samples: ...

@@ -1,22 +1,10 @@
-"""Which model was chosen and published, how it was trained, and how sure the choice is, in sentences."""
+"""Which model was published, how it was trained, and how sure the choice is, in sentences."""
 
 from __future__ import annotations
 
 from consilience.comparison.chosen_method import Choice, Published
 from consilience.comparison.results import Findings
-from consilience.report.wording import Scale, capital, one_line, say_list, say_metric, say_number
-
-
-def choice_sentences(findings: Findings) -> list[str]:
-    """Return for each set what its folder of `best/` holds, and how sure the choice is; methods stand in backticks."""
-    several = len(findings.sets) > 1
-    sentences = []
-    for name, choice in findings.choices.items():
-        before = f"on {one_line(name)}, " if several else ""
-        sentences.append(capital(before + say_published(findings, choice)))
-        if len(choice.scores) > 1:
-            sentences.append(capital(before + say_choice(choice)))
-    return sentences
+from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
 
 
 def say_published(findings: Findings, choice: Choice) -> str:
@@ -49,13 +37,19 @@ def say_published(findings: Findings, choice: Choice) -> str:
 
 
 def _say_steps(published: Published) -> str:
-    """For how many steps, where one number says it."""
-    runs = [steps for run in published.steps for steps in run]
-    if not runs:
-        return ""
-    if len(runs) == 1:
-        return f" for {say_number(runs[0], 'step')}, as many as early stopping found"
-    return f" for as many steps as early stopping found ({min(runs)} to {max(runs)} in {len(runs)} runs)"
+    """For how long, run by run: only some end after a number of steps that early stopping found in the comparison."""
+    by_steps = [run for run, end in zip(published.steps, published.stopped_by) if end == "steps"]
+    if not published.stopped_by and len(published.steps) == 1:  # a model of an earlier version, which does not say
+        by_steps = list(published.steps)
+    steps = [count for run in by_steps for count in run]
+    if not steps:
+        return ", its parts stopped by held-out samples of their own" if "held-out" in published.stopped_by else ""
+    if len(steps) == 1:
+        words = f" for {say_number(steps[0], 'step')}, as many as early stopping found"
+    else:
+        words = f" for as many steps as early stopping found ({min(steps)} to {max(steps)} in {len(steps)} runs)"
+    others = published.stopped_by.count("held-out")
+    return words + (f", {say_number(others, 'other run')} stopped by held-out samples" if others else "")
 
 
 def say_choice(choice: Choice) -> str:

@@ -120,6 +120,11 @@ class Drawing:
     figure: Figure
     narrow: Figure | None = None
 
+    @property
+    def full(self) -> bool:
+        """Whether it needs the whole width of a page."""
+        return self.figure.get_figwidth() > 5.5
+
     @cached_property
     def _tree(self) -> ElementTree.Element:
         return _svg_tree(self.figure, self.name, self.alt)  # drawing is slow: once for the page and the file

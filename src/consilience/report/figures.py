@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.modality_contributions import contributions_over_seeds
 from consilience.comparison.summary import (
-    corruptions_of,
     gains_over_single,
     larger_is_better,
-    order_by_mean_rank,
     over_seeds,
-    summarise,
 )
+from consilience.report.artist import LEAST_PREDICTIONS, Artist, say_left_out
 from consilience.report.contribution_section import draw_contributions
-from consilience.report.drawing import BACKGROUND, Drawing, Look, Part, looks_of
+from consilience.report.drawing import BACKGROUND, Drawing, Part, looks_of
 from consilience.report.plots import (
     NARROW,
     WIDE,
+    WIDTHS,
     Bins,
     Dots,
     Line,
@@ -32,6 +30,7 @@ from consilience.report.plots import (
     say_bands,
 )
 from consilience.report.rank_diagram import draw_ranks
+from consilience.report.trust_figure import plot_sound_and_hit
 from consilience.report.wording import (
     Scale,
     axis_label,
@@ -50,12 +49,10 @@ if TYPE_CHECKING:
 
     from consilience.comparison.results import Findings
 
-MOST_PANELS = 12  # beyond these, small multiples are drawn for the methods in colour only
-
 
 def draw_figures(findings: Findings) -> dict[str, Part]:
     """All figures by section: "ranks", "curves", "contributions", "trust", "reliability", "calibration", "gap", …"""
-    artist = _Artist(findings)
+    artist = _Figures(findings)
     return {
         "ranks": artist.ranks(),
         "curves": artist.curves(),
@@ -70,20 +67,11 @@ def draw_figures(findings: Findings) -> dict[str, Part]:
 
 def draw_gap(findings: Findings) -> Part:
     """What fusing gains over the best single modality, alone."""
-    return _Artist(findings).gap()
+    return _Figures(findings).gap()
 
 
-class _Artist:
-    """What the figures of one report share: the colour of each method, and the names of figures in use."""
-
-    def __init__(self, findings: Findings):
-        self.findings = findings
-        ranked = order_by_mean_rank(summarise(findings), findings.larger_is_better)
-        marked = [method for method in ranked if method in findings.best.values()]
-        self.looks = looks_of(findings.methods, [findings.reference, *marked, *ranked])
-        self.taken: set[str] = set()
-        self.corruptions = {name: corruptions_of(findings, findings.values.filter(set=name)) for name in findings.sets}
-        self.several_levels = len(findings.levels) > 1
+class _Figures(Artist):
+    """The figures of one report."""
 
     def ranks(self) -> Part:
         """Mean ranks over sets: large over all that goes wrong, small under each condition."""
@@ -147,7 +135,7 @@ class _Artist:
     def _gap(self, name: str, corruption: str) -> Drawing | None:
         findings = self.findings
         gains, how = gains_over_single(findings, name, corruption)
-        lines = self._lines(gains, "method", self.looks, Scale.of(findings.metric).factor)
+        lines = self._in_colour(self._lines(gains, "method", self.looks, Scale.of(findings.metric).factor))
         if not lines:
             return None
         points = ", percentage points" if is_percentage(findings.metric) else ""
@@ -158,24 +146,30 @@ class _Artist:
             f"Gain in {say_metric(findings.metric)} over {how}{points}, {where}; below zero, the method is worse "
             "than that modality alone. Bands: ± one standard deviation over seeds, paired.",
             self._describe(lines, words, where),
-            plot_lines(lines, self._level_of(corruption), words + points, zero="best single modality"),
+            *(
+                plot_lines(lines, self._level_of(corruption), words + points, zero="best single modality", width=width)
+                for width in WIDTHS
+            ),
         )
 
     def _curve(self, table: polars.DataFrame, metric: str, what: str, name: str, corruption: str) -> Drawing | None:
         here = table.filter(set=name, corruption=corruption)
-        lines = self._lines(here, "method", self.looks, Scale.of(metric).factor)
+        measured = self._lines(here, "method", self.looks, Scale.of(metric).factor)
+        lines = self._in_colour(measured)
         if not lines:
             return None
         limits = (0.0, 100.0) if is_percentage(metric) else (0.0, 1.0) if metric == "ece" else (None, None)
         way = "larger is better" if larger_is_better(self.findings, metric) else "smaller is better"
-        hidden = sum(not line.look.shown for line in lines)
-        faint = f" The {hidden} methods further behind are drawn faintly." if hidden > 1 else ""
         words, where = say_metric(metric), self._where(name, corruption)
         return Drawing(
             self._name(what, name, corruption),
-            f"{capital(words)} against the level of corruption, {where}; {way}.{say_bands(lines)}{faint}",
+            f"{capital(words)} against the level of corruption, {where}; {way}.{say_bands(lines)}"
+            + say_left_out(len(measured) - len(lines)),
             self._describe(lines, words, where),
-            plot_lines(lines, self._level_of(corruption), axis_label(words, metric), limits=limits),
+            *(
+                plot_lines(lines, self._level_of(corruption), axis_label(words, metric), limits=limits, width=width)
+                for width in WIDTHS
+            ),
         )
 
     def _dots(self, metric: str, what: str, name: str, corruption: str) -> Drawing | None:
@@ -188,6 +182,7 @@ class _Artist:
             for method, values in here.group_by("method", maintain_order=True).agg(pl.col("value")).iter_rows()
             if all(value is not None and math.isfinite(value) for value in values)
         ]
+        rows, left_out = self._rows_in_colour(rows)
         if not rows:
             return None
         larger = larger_is_better(self.findings, metric)
@@ -196,12 +191,50 @@ class _Artist:
         means = "; ".join(f"{one_line(row.label)} {row.mean:.3g}" for row in rows[:8])
         return Drawing(
             self._name(what, name, corruption),
-            f"{capital(words)}, {where}: every seed a dot, their mean a mark.",
+            f"{capital(words)}, {where}: every seed a dot, their mean a mark.{say_left_out(left_out)}",
             f"Dot plot of {words}, {where}. Means: {means}.",
-            plot_dots(rows, axis_label(words, metric)),
+            *(plot_dots(rows, axis_label(words, metric), width=width) for width in WIDTHS),
         )
 
     def _trust(self, name: str, corruption: str) -> Drawing | None:
+        """Trust where a modality is sound against trust where it was hit; against the level in results without it."""
+        import polars as pl
+
+        rows = self.findings.hit_trust.filter(set=name, corruption=corruption)
+        if not len(rows):
+            return self._trust_by_level(name, corruption)
+        highest = rows["level"].max()
+        table = (
+            rows.filter(level=highest)
+            .group_by("method", "modality", maintain_order=True)
+            .agg(pl.col("sound").mean(), pl.col("hit").mean())
+        )
+        if not (table["hit"] > 0).any():  # a modality that is missing has no trust
+            return None
+        methods = self._panelled(table["method"].unique(maintain_order=True))
+        if not methods:
+            return None
+        panels = [
+            (method, list(table.filter(method=method).select("modality", "sound", "hit").iter_rows()))
+            for method in methods
+        ]
+        where = f"on {one_line(name)} under {one_line(corruption)} at level {say_level(float(highest))}"  # type: ignore[arg-type]
+        said = "; ".join(
+            f"{one_line(method)}: "
+            + ", ".join(f"{one_line(one)} {sound:.2f} to {hit:.2f}" for one, sound, hit in pairs)
+            for method, pairs in panels
+        )
+        return Drawing(
+            self._name("trust", name, corruption),
+            f"Trust in each modality, {where}: ● mean over the test samples in which it is sound, ○ over those in "
+            "which it was corrupted. A method that notices the corruption moves to the left; one whose weights are "
+            "fixed does not move." + self._chosen(methods, table),
+            f"Trust in a sound and in a corrupted modality, {where}. {said}.",
+            plot_sound_and_hit(panels, WIDE),
+            plot_sound_and_hit(panels, NARROW),
+        )
+
+    def _trust_by_level(self, name: str, corruption: str) -> Drawing | None:
         import polars as pl
 
         table = (
@@ -247,8 +280,10 @@ class _Artist:
             (row["method"], row["level"]): row["mean"]
             for row in over_seeds(self.findings, "ece").filter(set=name, corruption=corruption).iter_rows(named=True)
         }
+        least = self._least_share(name)
         panels = [
-            (method, [_bins(table, method, level, errors.get((method, level))) for level in ends]) for method in methods
+            (method, [_bins(table, method, level, errors.get((method, level)), least) for level in ends])
+            for method in methods
         ]
         where = self._where(name, corruption)
         errors_of = "; ".join(f"{one_line(method)} {_describe_errors(pair, names)}" for method, pair in panels)
@@ -256,7 +291,8 @@ class _Artist:
             self._name("reliability", name, corruption),
             f"Reliability, {where}: how often the most probable class is right against how sure the method was, "
             f"{say_list(names)}; the area of a dot is its share of the samples, pooled over seeds. On the dashed line "
-            "confidence equals accuracy; below it, a method is overconfident. ECE: calibration error, mean over seeds."
+            "confidence equals accuracy; below it, a method is overconfident. Bins with fewer than "
+            f"{LEAST_PREDICTIONS} predictions are left out. ECE: calibration error, mean over seeds."
             + self._chosen(methods, table),
             f"Reliability diagrams, {where}. Calibration errors: {errors_of}.",
             plot_reliability(panels, names, WIDE),
@@ -274,70 +310,22 @@ class _Artist:
             Dots(method, self.looks.get(method, BACKGROUND), seconds, f"{say_count(parameters)} parameters")
             for method, seconds, parameters in grouped.iter_rows()
         ]
+        rows, left_out = self._rows_in_colour(rows)
         if not rows:
             return None
         rows.sort(key=lambda row: row.mean)
         means = "; ".join(f"{one_line(row.label)} {say_seconds(row.mean)}" for row in rows)
         return Drawing(
             self._name("timing", name),
-            f"Training time, on {one_line(name)}: every seed a dot, their mean a mark.",
+            f"Training time, on {one_line(name)}: every seed a dot, their mean a mark.{say_left_out(left_out)}",
             f"Dot plot of training seconds on {one_line(name)}. Means: {means}.",
-            plot_dots(rows, "training, seconds", logarithmic=True),
+            *(plot_dots(rows, "training, seconds", logarithmic=True, width=width) for width in WIDTHS),
         )
 
-    def _lines(self, table: Any, column: str, looks: dict[str, Look], factor: float = 1.0) -> list[Line]:
-        lines = []
-        for name, look in looks.items():
-            rows = table.filter(table[column] == name)
-            if not len(rows):
-                continue
-            means = [math.nan if mean is None else factor * mean for mean in rows["mean"]]
-            spreads = None if rows["std"].null_count() else [factor * std for std in rows["std"]]
-            if any(math.isfinite(mean) for mean in means):
-                lines.append(Line(name, look, rows["level"].to_list(), means, spreads))
-        return lines
 
-    def _panelled(self, methods: Iterable[str]) -> list[str]:
-        there = set(methods)
-        ordered = [name for name in self.findings.methods if name in there]
-        return ordered if len(ordered) <= MOST_PANELS else [name for name in ordered if self.looks[name].shown]
-
-    def _chosen(self, shown: list[str], table: Any) -> str:
-        total = table["method"].n_unique()
-        return f" Shown for {len(shown)} of {total} methods, those in colour above." if len(shown) < total else ""
-
-    def _where(self, name: str, corruption: str) -> str:
-        if self.several_levels:
-            return f"on {one_line(name)} under {one_line(corruption)}"
-        level = self.findings.levels[0] if self.findings.levels else 0
-        under = f" under {one_line(corruption)} at level {say_level(level)}" if level else ""
-        return f"on {one_line(name)}{under}"
-
-    def _level_of(self, corruption: str) -> str:
-        if not self.several_levels:
-            return ""
-        return f"level of {one_line(corruption)}" if len(corruption) <= 30 else "level of corruption"
-
-    def _name(self, *words: str) -> str:
-        slug = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")[:60]
-        name, copy = slug, 2
-        while name in self.taken:
-            name, copy = f"{slug}-{copy}", copy + 1
-        self.taken.add(name)
-        return name
-
-    def _describe(self, lines: list[Line], words: str, where: str) -> str:
-        """The shape of the lines in words: where each begins and ends."""
-        shown = [line for line in lines if line.look.shown][:8]
-        ends = "; ".join(
-            f"{one_line(line.label)} {line.means[0]:.3g}" + (f" to {line.means[-1]:.3g}" if len(line.means) > 1 else "")
-            for line in shown
-        )
-        return f"{capital(words)} {where}, first to last level: {ends}.".replace("  ", " ").replace(" ,", ",")
-
-
-def _bins(table: Any, method: str, level: float, ece: float | None) -> Bins | None:
-    rows = table.filter(method=method, level=level).filter(table.filter(method=method, level=level)["share"] > 0)
+def _bins(table: Any, method: str, level: float, ece: float | None, least: float) -> Bins | None:
+    rows = table.filter(method=method, level=level)
+    rows = rows.filter((rows["share"] > 0) & (rows["share"] >= least))
     if not len(rows):
         return None
     return Bins(rows["confidence"].to_list(), rows["accuracy"].to_list(), rows["share"].to_list(), ece)

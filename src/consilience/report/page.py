@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from base64 import b64encode
@@ -14,17 +13,21 @@ from typing import TYPE_CHECKING, Any
 from consilience.comparison.modality_contributions import contributions_over_seeds
 from consilience.comparison.results import Block, Findings
 from consilience.comparison.store import Store
-from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, summarise
+from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, rows_by_result, summarise
 from consilience.core.errors import InputError
 from consilience.core.file_names import file_name, path_inside
 from consilience.core.files import write_atomically
 from consilience.data.split_rules import split_words
-from consilience.report.choice_words import choice_sentences
+from consilience.report.artist import Artist
+from consilience.report.chart_data import chart_data, chart_json
+from consilience.report.confusion_section import confusion_parts
 from consilience.report.contribution_section import contribution_part
-from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
+from consilience.report.drawing import SERIES, SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
+from consilience.report.recommendation import recommend
 from consilience.report.result_tables import legend, rank_table
 from consilience.report.sentences import details, headline, say_r, say_test, tally, trust_sentences
+from consilience.report.setting_words import say_settings
 from consilience.report.wording import (
     Scale,
     capital,
@@ -131,13 +134,21 @@ def _files_before_lists(folder: Path) -> set[str]:
 
 def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str:
     """The page as text. parts: the figures, drawn here unless given."""
+    from markupsafe import Markup
+
+    chart = chart_data(findings, Artist(findings).looks)
     return (
         environment()
         .get_template("report.html.jinja")
         .render(
             findings=findings,
             parts=draw_figures(findings) if parts is None else parts,
-            answer=[*choice_sentences(findings), *headline(findings)],
+            recommended=recommend(findings),
+            answer=headline(findings),
+            chosen={name: choice.method for name, choice in findings.choices.items()},
+            sorted_by="descending" if findings.larger_is_better else "ascending",
+            chart=None if chart is None else Markup(chart_json(chart)),
+            confusions=confusion_parts(findings),
             tally=tally(findings),
             blocks=summarise(findings),
             legend=capital(legend(findings)),
@@ -152,11 +163,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             timings=_timing_rows(findings),
             corruptions=_describe_corruptions(findings),
             papers=_papers(findings),
-            settings={
-                key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-                for key, value in findings.settings.items()
-                if value not in (None, "", {}, [], ())  # left to their defaults
-            },
+            settings=say_settings(findings.settings),
         )
     )
 
@@ -184,6 +191,7 @@ def environment() -> Environment:
         "drawing": _inline,
         "r": say_r,
         "sha256": _sha256,
+        "by_result": rows_by_result,
     }
     templates.globals |= {
         "columns": _column_groups,
@@ -191,6 +199,7 @@ def environment() -> Environment:
         "listed": say_list,
         "scale_of": Scale.of_block,
         "file": _file,
+        "series": SERIES,
         "dark_series": SERIES_ON_DARK,
     }
     return templates

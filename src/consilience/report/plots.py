@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LABEL_WIDTH = 20  # characters of a name beside a line
+LABEL_WIDTH, NARROW_LABEL = 20, 14  # characters of a name beside a line
 WIDE, NARROW = 4, 2  # panels in a row
+WIDTHS = (4.9, 3.3)  # inches of a plot beside another one, and of one on a phone, where its text is as large
 CLEAN_LOOK, WORST_LOOK = Look(INK, "o"), Look(SERIES[1], "s")
 _TITLE_WIDTH = 22
 _CHARACTER = 0.064  # inches, of the labels' font
@@ -53,6 +54,7 @@ def plot_lines(
     *,
     zero: str = "",
     limits: tuple[float | None, float | None] = (None, None),
+    width: float = WIDTHS[0],
 ) -> Figure:
     """Draw lines with bands, their names at the right; `zero` names the line y = 0, `limits` are of the y-axis."""
     from matplotlib.figure import Figure
@@ -60,9 +62,10 @@ def plot_lines(
     with drawing_style():
         front = [line for line in lines if line.look.shown]
         back = [line for line in lines if not line.look.shown]
-        labels = [shorten(line.label, LABEL_WIDTH) for line in lines]
+        letters = LABEL_WIDTH if width >= WIDTHS[0] else NARROW_LABEL
+        labels = [shorten(line.label, letters) for line in lines]
         right = 0.28 + _CHARACTER * max([8, *map(len, labels)])
-        width, height = 4.9, 3.0
+        height = 3.0
         figure = Figure(figsize=(width, height), facecolor="none")
         axes = figure.add_axes((0.6 / width, 0.46 / height, 1 - (0.6 + right) / width, 1 - 0.74 / height))
         axes.patch.set_visible(False)
@@ -76,7 +79,7 @@ def plot_lines(
         axes.grid(axis="y")
         axes.set_xlabel(x_label)
         figure.text(0.08 / width, 1 - 0.1 / height, y_label, va="center")
-        label_ends(axes, front, back, (height - 0.74) * 72)
+        label_ends(axes, front, back, (height - 0.74) * 72, letters)
     return figure
 
 
@@ -145,10 +148,12 @@ def fit_values(
     axes.set_ylim(low, high if high > low else low + 2 * air)
 
 
-def label_ends(axes: Axes, front: Sequence[Line], back: Sequence[Line], height: float) -> None:
+def label_ends(
+    axes: Axes, front: Sequence[Line], back: Sequence[Line], height: float, letters: int = LABEL_WIDTH
+) -> None:
     """Every line's name at its right end, moved apart where they would touch; a background of many gets one name."""
     ends: list[tuple[float, str, Look]] = [
-        (end, shorten(line.label, LABEL_WIDTH), line.look) for line in front if math.isfinite(end := line.means[-1])
+        (end, shorten(line.label, letters), line.look) for line in front if math.isfinite(end := line.means[-1])
     ]
     faint = [(end, line) for line in back if math.isfinite(end := line.means[-1])]
     faint.sort(key=lambda pair: pair[0])  # two lines may end at the same height
@@ -156,7 +161,7 @@ def label_ends(axes: Axes, front: Sequence[Line], back: Sequence[Line], height: 
         middle = faint[len(faint) // 2]
         ends.append((middle[0], f"{len(faint)} others", middle[1].look))
     else:
-        ends += [(end, shorten(line.label, LABEL_WIDTH), line.look) for end, line in faint]
+        ends += [(end, shorten(line.label, letters), line.look) for end, line in faint]
     low, high = axes.get_ylim()
     ends.sort(key=lambda end: end[0])
     wanted = [(end - low) / (high - low) for end, _, _ in ends]
@@ -206,14 +211,16 @@ def _reach(group: Sequence[float], gap: float) -> tuple[float, float]:
     return centre - half, centre + half
 
 
-def plot_dots(rows: Sequence[Dots], x_label: str, *, logarithmic: bool = False) -> Figure:
+def plot_dots(rows: Sequence[Dots], x_label: str, *, logarithmic: bool = False, width: float = WIDTHS[0]) -> Figure:
     """One row per method: every seed a faint dot, the mean a mark, remarks at the right."""
     from matplotlib.figure import Figure
 
     with drawing_style():
-        left = 0.25 + _CHARACTER * max(min(len(row.label), LABEL_WIDTH) for row in rows)
-        right = 0.2 + _CHARACTER * max(len(row.remark) for row in rows)
-        width, height = 4.9, 0.62 + 0.22 * len(rows)
+        narrow = width < WIDTHS[0]
+        letters = NARROW_LABEL if narrow else LABEL_WIDTH
+        left = 0.25 + _CHARACTER * max(min(len(row.label), letters) for row in rows)
+        right = 0.2 + (0 if narrow else _CHARACTER * max(len(row.remark) for row in rows))
+        height = 0.62 + 0.22 * len(rows)
         figure = Figure(figsize=(width, height), facecolor="none")
         axes = figure.add_axes((left / width, 0.46 / height, 1 - (left + right) / width, 0.22 * len(rows) / height))
         axes.patch.set_visible(False)
@@ -221,10 +228,10 @@ def plot_dots(rows: Sequence[Dots], x_label: str, *, logarithmic: bool = False) 
             look = row.look
             axes.plot(row.values, [place] * len(row.values), "o", color=look.colour, alpha=0.3, markersize=3, mew=0)
             axes.plot([row.mean], [place], "|", color=look.colour, markersize=10, mew=2.2, alpha=max(look.opacity, 0.6))
-            axes.text(
-                1.02, place, row.remark, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5, alpha=0.75
-            )
-        axes.set_yticks(range(len(rows)), [shorten(row.label, LABEL_WIDTH) for row in rows])
+            if not narrow:
+                beside = axes.get_yaxis_transform()
+                axes.text(1.02, place, row.remark, transform=beside, va="center", fontsize=7.5, alpha=0.75)
+        axes.set_yticks(range(len(rows)), [shorten(row.label, letters) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)

@@ -30,6 +30,29 @@ def found_steps(logs: Iterable[Log]) -> list[list[int]]:
     return [[_best_row(rows)["steps"] for rows in phases] for phases in runs]
 
 
+def ends_of_runs(logs: Iterable[Log]) -> list[str]:
+    """Return for each run of a refit what ended it.
+
+    "steps": the number of steps that early stopping had found. "held-out": held-out samples of its own, as of experts
+    that are cross-fitted in lockstep. "fit": nothing, since it was fitted in one go, as trees are.
+
+    Args:
+        logs: Of the runs of a training without validation samples, in order.
+
+    Example:
+        >>> lockstep = Log([{"phase": "fit", "steps": 40, "validation_loss": 0.3}])
+        >>> ends_of_runs([lockstep, Log([{"phase": "fit", "steps": 80}]), Log([{"phase": "fit", "steps": 1}])])
+        ['held-out', 'steps', 'fit']
+    """
+    ends = []
+    for log in logs:
+        if any("validation_loss" in row for row in log.rows):
+            ends.append("held-out")
+        else:
+            ends.append("fit" if log.rows and log.rows[-1]["steps"] == 1 else "steps")
+    return ends
+
+
 def _best_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
     validated = [row for row in rows if "validation_loss" in row]
     return min(validated, key=lambda row: row["validation_loss"]) if validated else rows[-1]
