@@ -10,7 +10,8 @@ from consilience.comparison.choosing import choose_methods, rank_candidates, sha
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result
 from consilience.core.errors import UnknownNameError
-from consilience.report.choice_words import choice_sentences, say_choice
+from consilience.report.choice_words import say_choice
+from consilience.report.recommendation import recommend
 from report.factory import make_findings
 
 PLAN = {"sets": {"toy": {"task": "classification"}}, "asked": {}}
@@ -223,5 +224,5 @@ def test_an_unknown_metric_is_refused_before_training(tmp_path):
 
 def test_nothing_is_said_where_nothing_was_chosen():
     findings = make_findings(["late"])
-    assert choice_sentences(findings) == []
+    assert recommend(findings) == []
     json.dumps(findings.settings)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from consilience.report.drawing import INK, MARKERS, SERIES, SERIES_ON_DARK, Drawing, looks_of
 from consilience.report.figures import draw_figures
 from consilience.report.plots import spread_out
-from report.factory import HOSTILE, make_findings
+from report.factory import HOSTILE, MODALITIES, make_findings
 
 
 @pytest.fixture(scope="module")
@@ -138,15 +138,49 @@ class TestKinds:
             assert parts[name].absence.endswith(".")
         assert parts["curves"].drawings
 
-    def test_many_methods_have_few_colours_and_one_name_for_the_rest(self):
+    def test_of_many_methods_eight_are_drawn(self):
         names = [f"method-{place}" for place in range(24)]
         parts = draw_figures(make_findings(["late", *names], corruptions=("gaussian",), seeds=3))
         texts = [text.get_text() for text in parts["curves"].drawings[0].figure.axes[0].texts]
-        assert len(texts) == len(SERIES) + 1
-        assert "17 others" in texts
+        assert len(texts) == len(SERIES) == 8
         assert "late" in texts
-        assert len(parts["reliability"].drawings[0].figure.axes) == len(SERIES)
-        assert "8 of 25 methods" in parts["reliability"].drawings[0].caption
+        lines = parts["curves"].drawings[0].figure.axes[0].lines
+        assert sum(len(line.get_xdata()) == 3 for line in lines) == 8  # the others lead to names
+        for name in ("curves", "reliability", "calibration", "timings"):
+            assert "17 further methods are not drawn" in parts[name].drawings[0].caption, name
+        assert len(parts["reliability"].drawings[0].figure.axes) == 8
+        assert len(parts["timings"].drawings[0].figure.axes[0].get_yticks()) == 8
+
+    def test_the_chosen_method_is_drawn_however_it_ranks(self):
+        names = [f"method-{place}" for place in range(24)]
+        findings = make_findings(["late", *names], corruptions=("gaussian",), seeds=3, chosen="method-1")
+        drawn = draw_figures(findings)["curves"].drawings[0].figure.axes[0]
+        assert "method-1" in [text.get_text() for text in drawn.texts]
+
+    def test_trust_is_drawn_sound_against_hit(self):
+        findings = make_findings(["late", "qmf"], corruptions=("gaussian",), chosen="qmf")
+        (drawing,) = draw_figures(findings)["trust"].drawings
+        axes = drawing.figure.axes[1]  # of qmf
+        rows = findings.hit_trust.filter(method="qmf", level=10.0)
+        for place, modality in enumerate(MODALITIES):
+            own = rows.filter(modality=modality)
+            marks = [line.get_xdata()[0] for line in axes.lines if list(line.get_ydata()) == [place]]
+            assert marks == pytest.approx([own["sound"].mean(), own["hit"].mean()])
+        assert "is sound" in drawing.caption
+
+    def test_a_modality_that_is_missing_where_it_is_hit_has_no_trust_to_draw(self):
+        findings = make_findings(["late", "qmf"], corruptions=("missing",), chosen="qmf")
+        findings.hit_trust = findings.hit_trust.with_columns(hit=pl.lit(0.0))
+        assert not draw_figures(findings)["trust"].drawings
+
+    def test_bins_with_few_predictions_are_left_out(self):
+        findings = make_findings(["late", "qmf"], corruptions=("gaussian",), seeds=1)
+        least = 20 / 359
+        enough = findings.reliability.filter((pl.col("share") >= least), method="late", level=0.0)
+        assert 0 < len(enough) < len(findings.reliability.filter(method="late", level=0.0))
+        axes = draw_figures(findings)["reliability"].drawings[0].figure.axes[0]
+        clean = axes.lines[1]  # after the diagonal
+        assert clean.get_xdata().tolist() == enough["confidence"].to_list()
 
     def test_many_methods_may_end_at_the_same_height(self):
         names = [f"method-{place}" for place in range(24)]

@@ -16,7 +16,7 @@ import pytest
 from consilience.core.errors import InputError
 from consilience.report import render_page, write_report
 from consilience.report.document import Document, render_document
-from report.factory import HOSTILE, make_findings
+from report.factory import CHARACTERS, HOSTILE, make_findings
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 LOADS = {"src", "srcset", "data", "poster", "action", "background", "xlink:href"}
@@ -73,7 +73,8 @@ def allows_only_its_own(source, policy):
 
 @pytest.fixture(scope="module")
 def source():
-    return render_page(make_findings(failed=[("align", 3, "TrainingError: <b>nan</b>"), ("boom", 0, "ValueError: x")]))
+    failed = [("align", 3, "TrainingError: <b>nan</b>"), ("boom", 0, "ValueError: x")]
+    return render_page(make_findings(failed=failed, chosen="qmf"))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_other_pages_allow_only_their_own_scripts():
 
 
 def test_hostile_names_are_text(page, source):
-    assert len(page.all("script")) == 2
+    assert [script.get("type") for script in page.all("script")] == [None, "application/json", None, None, None]
     assert HOSTILE in page.text
     assert "<b>nan" not in source
     assert "&lt;b&gt;nan&lt;/b&gt;" in source
@@ -121,7 +122,7 @@ def test_ids_are_unique_and_links_lead_somewhere(page):
 
 def test_the_table_holds_the_means(page):
     findings = make_findings()
-    rows = {row[0]: row[1:] for row in page.tables[0]}
+    rows = {row[0].removesuffix(" chosen"): row[1:] for row in page.tables[0]}
     columns = [("gaussian", 0), ("gaussian", 5), ("gaussian", 10), ("salt-and-pepper", 5), ("salt-and-pepper", 10)]
     for method in ("concat", "qmf", HOSTILE):
         for (corruption, level), cell in zip(columns, rows[method]):
@@ -134,6 +135,52 @@ def test_the_table_holds_the_means(page):
             drawn = [float(number) for number in re.findall(r"\d+\.\d+", cell)[:2]]
             assert drawn[0] == pytest.approx(100 * values.mean(), abs=0.051)
             assert drawn[1] == pytest.approx(100 * values.std(), abs=0.051)
+
+
+def test_opens_with_what_to_deploy(page):
+    flat = " ".join(page.text.split())
+    opening = flat[flat.index("Deploy") : flat.index("Results")]
+    for words in (
+        "Deploy qmf: the trained model is best/.",
+        "Of 8 methods it predicts validation samples best",
+        "under gaussian at level 10",
+        "late is not distinguishable from it",
+        "Gaussian at level 10 costs it most",
+        "trained once more on all 1438 samples",
+    ):
+        assert words in opening, words
+
+
+def test_the_rows_stand_by_result_and_the_chosen_one_is_marked(page):
+    rows = page.tables[0][2:]
+    found = [re.match(r"\d+\.\d+ ±", row[1]) for row in rows]
+    means = [float(match[0][:-1]) for match in found if match]
+    assert all(found[: len(CHARACTERS)])
+    assert not any(found[len(CHARACTERS) :])
+    assert means == sorted(means, reverse=True)
+    assert [row[0].split()[1:] for row in rows if row[0].startswith(("qmf", "late "))] == [["chosen"], ["reference"]]
+
+
+def test_the_chart_has_the_numbers_of_the_table(page, source):
+    findings = make_findings(chosen="qmf")
+    text = re.search(r'<script type="application/json" id="chart-data">(.*?)</script>', source, re.DOTALL)[1]
+    assert not set("<>&") & set(text)
+    data = json.loads(text)
+    assert data["methods"][0] == "late" or "qmf" in data["methods"]
+    assert sum(colour is not None for colour in data["colours"]) <= 8
+    (only,) = data["sets"]
+    for method, corruption, level in (("qmf", "gaussian", 10.0), (HOSTILE, "salt-and-pepper", 5.0)):
+        pair = only["values"][0][only["corruptions"].index(corruption)][data["methods"].index(method)]
+        own = findings.values.filter(metric="accuracy", method=method, corruption=corruption, level=level)["value"]
+        mean, spread = pair[data["levels"].index(level)]
+        assert mean == pytest.approx(100 * own.mean(), rel=1e-5)
+        assert spread == pytest.approx(100 * own.std(), rel=1e-5)
+
+
+def test_the_confusion_matrix_has_the_shares(page):
+    table = next(table for table in page.tables if table[0][0].startswith("actual"))
+    assert table[1][:3] == ["0", "96", "4"]
+    assert [row[-1] for row in table[1:]] == ["344"] * 10
 
 
 def test_says_what_a_reader_must_know(page):
@@ -287,10 +334,24 @@ addEventListener("load", function () {{
   var ink = function () {{ return inner.contentWindow.getComputedStyle(root).color; }};
   var before = ink(), hidden = page.getElementById("theme").hidden;
   page.getElementById("theme").click();
+  var chart = page.getElementById("chart");
+  var drawn = function () {{ return chart.querySelectorAll("path.line").length; }};
+  var lines = drawn(), box = chart.querySelectorAll(".chip input")[1];
+  box.click();
+  var plot = chart.querySelector(".plot"), edge = plot.getBoundingClientRect();
+  var at = {{ clientX: edge.right - 20, clientY: edge.top + 90 }};
+  plot.dispatchEvent(new inner.contentWindow.PointerEvent("pointermove", at));
+  var table = page.querySelector("table[data-sort]");
+  table.querySelector("th[data-column='2'] button").click();
+  table.querySelector("th[data-column='2'] button").click();
+  var order = Array.from(table.tBodies[0].rows).map(function (row) {{ return row.cells[2]; }});
+  order = order.filter(function (cell) {{ return cell && cell.dataset.value; }});
   document.body.dataset.found = JSON.stringify({{
     inner: inner.clientWidth, scroll: root.scrollWidth, hidden: hidden, toggled: before !== ink(),
     widest: Math.max.apply(null, figures.map(function (one) {{ return one.getBoundingClientRect().right; }})),
-    figures: figures.length
+    figures: figures.length, still: page.querySelectorAll(".still figure").length, lines: lines, after: drawn(),
+    tip: chart.querySelector(".tip").textContent, cue: page.querySelectorAll(".scroll.more").length > 0,
+    order: order.map(function (cell) {{ return Number(cell.dataset.value); }})
   }});
 }});
 </script>
@@ -322,7 +383,12 @@ def test_in_a_browser_the_page_fits_a_phone_and_raises_no_error(source, page, tm
     found = json.loads(html.unescape(match[1]))
     assert found["scroll"] <= found["inner"] == 390
     assert found["widest"] <= 390
-    assert found["figures"] == len(page.all("figure"))
+    assert found["figures"] + found["still"] == len(page.all("figure"))
+    assert found["lines"] == found["after"] + 1 == 8
+    assert found["tip"].count("±") == 7
+    assert found["tip"].startswith("level 10")
+    assert found["order"] == sorted(found["order"])
+    assert found["cue"]
     assert not found["hidden"]
     assert found["toggled"]
     assert "CONSOLE" not in run.stderr, run.stderr[-2000:]

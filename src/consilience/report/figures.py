@@ -147,7 +147,7 @@ class _Figures(Artist):
             "than that modality alone. Bands: ± one standard deviation over seeds, paired.",
             self._describe(lines, words, where),
             *(
-                plot_lines(lines, self._level_of(corruption), words + points, zero="best single modality", width=width)
+                plot_lines(lines, self._level_of(corruption), f"gain{points}", zero="best single modality", width=width)
                 for width in WIDTHS
             ),
         )
@@ -265,7 +265,7 @@ class _Figures(Artist):
             + self._chosen(methods, table),
             f"Small line charts of trust, {where}. {charts}.",
             plot_trust(panels, self._level_of(corruption), WIDE),
-            plot_trust(panels, self._level_of(corruption), NARROW) if len(panels) > NARROW else None,
+            plot_trust(panels, self._level_of(corruption), NARROW),
         )
 
     def _reliability(self, name: str, corruption: str) -> Drawing | None:
@@ -296,7 +296,7 @@ class _Figures(Artist):
             + self._chosen(methods, table),
             f"Reliability diagrams, {where}. Calibration errors: {errors_of}.",
             plot_reliability(panels, names, WIDE),
-            plot_reliability(panels, names, NARROW) if len(panels) > NARROW else None,
+            plot_reliability(panels, names, NARROW),
         )
 
     def _timing(self, name: str) -> Drawing | None:

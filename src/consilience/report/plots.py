@@ -319,10 +319,12 @@ def _grid(
 ) -> Figure:
     from matplotlib.figure import Figure
 
+    narrow = columns == NARROW  # where text is to be as large as beside it
     rows = math.ceil(len(panels) / columns)
     columns = math.ceil(len(panels) / rows)  # five panels as three and two, not as four and one
-    cell_width, cell_height, left, bottom = 2.25, 1.7, 0.5, 0.3
+    cell_width, cell_height, left, bottom = (1.42 if narrow else 2.25), 1.7, 0.5, 0.3
     width = left + cell_width * columns
+    letters = _TITLE_WIDTH - 4 if narrow else _TITLE_WIDTH
     lines = _wrap_keys([shorten(name, 24) for name, _ in keys], width - left)
     top = 0.08 + 0.2 * len(lines)
     height = bottom + cell_height * rows + top
@@ -335,7 +337,7 @@ def _grid(
             axes.patch.set_visible(False)
             draw(axes, content)
             axes.grid(axis="y")
-            figure.text(x / width, (y + cell_height - 0.42 + 0.1) / height, shorten(name, _TITLE_WIDTH), va="center")
+            figure.text(x / width, (y + cell_height - 0.42 + 0.1) / height, shorten(name, letters), va="center")
             last = place + columns >= len(panels)
             axes.tick_params(labelbottom=last, labelleft=column == 0)
             if last:

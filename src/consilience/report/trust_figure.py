@@ -29,9 +29,9 @@ def plot_sound_and_hit(panels: Sequence[tuple[str, Sequence[tuple[str, float, fl
     with drawing_style():
         names = list(dict.fromkeys(name for _, pairs in panels for name, _, _ in pairs))
         rows = math.ceil(len(panels) / columns)
-        columns = math.ceil(len(panels) / rows)
+        wide, columns = columns > 2, math.ceil(len(panels) / rows)
         left = 0.2 + _CHARACTER * max(min(len(name), _LETTERS) for name in names)
-        inner = 1.75 if columns > 2 else 1.35
+        inner = 1.75 if wide else 0.95
         body = 0.1 + _ROW * len(names)
         cell_width, cell_height = inner + 0.3, body + 0.5
         width, height = left + cell_width * columns, cell_height * rows + 0.3

@@ -2,7 +2,7 @@
 (function () {
   var block = document.getElementById("chart-data"), place = document.getElementById("chart");
   if (!block || !place) return;
-  var data = JSON.parse(block.textContent), svgns = "http://www.w3.org/2000/svg";
+  var data = JSON.parse(block.textContent), svgns = document.querySelector("figure svg").namespaceURI;
   var state = { set: 0, corruption: 0, metric: 0, shown: data.colours.map(function (colour) { return colour !== null; }) };
   document.documentElement.classList.add("live");
   place.hidden = false;
@@ -68,7 +68,7 @@
   }
   var sets = element("span", { "class": "choose" }, chips);
   if (data.methods.length > 8) {
-    element("button", { type: "button" }, sets, "Eight").addEventListener("click", function () { all(function (m) { return data.colours[m] !== null; }); });
+    element("button", { type: "button" }, sets, "First eight").addEventListener("click", function () { all(function (m) { return data.colours[m] !== null; }); });
   }
   element("button", { type: "button" }, sets, "All").addEventListener("click", function () { all(function () { return true; }); });
   element("button", { type: "button" }, sets, "None").addEventListener("click", function () { all(function () { return false; }); });
