@@ -3,10 +3,12 @@
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.metrics import confusion_matrix
 
 from consilience import compare, load, load_data, trust_diagnostics
 from consilience.comparison import reopen
 from consilience.comparison.plan import Job
+from consilience.corruption import Corruptor
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +104,44 @@ def test_results_of_an_earlier_version_open(finished):
             condition.pop("diagnostics", None)
         comparison.store.write(job, result)
     assert reopen(comparison.folder).trust().is_empty()
+
+
+def test_trust_is_kept_where_a_modality_is_sound_and_where_it_was_hit(finished):
+    """A sample is hit where the corrupted values differ from those of the clean set."""
+    comparison, data = finished
+    checked = 0
+    for job, result in results(comparison):
+        about = next(
+            each
+            for each in result.about["conditions"]
+            if (each["part"], each["corruption"], each["level"]) == ("test", "gaussian", 10.0)
+        )
+        if job.method == "concat":
+            assert "hit_trust" not in about
+            continue
+        split = load_data(data).resplit(job.seed)
+        noisy = Corruptor(split.train).apply(split.test, "gaussian", 10.0, probability=0.5, random_state=job.seed)
+        for place, name in enumerate(("heat", "sound")):
+            there = split.test.present_in(name)
+            hit = there & (np.asarray(noisy[name]) != np.asarray(split.test[name])).any(axis=1)
+            trust = result.arrays[f"trust/{about['array']}"][:, place]
+            own = comparison.findings.hit_trust.filter(
+                method=job.method, seed=job.seed, corruption="gaussian", level=10.0, modality=name
+            )
+            assert own["sound"].item() == pytest.approx(trust[there & ~hit].mean(), abs=1e-6)
+            assert own["hit"].item() == pytest.approx(trust[hit].mean(), abs=1e-6)
+            checked += 1
+    assert checked == 2 * 2 * 2
+    assert comparison.findings.hit_trust.filter(corruption="missing")["hit"].to_list() == [0.0] * 8
+
+
+def test_the_chosen_methods_confusions_are_those_of_its_kept_predictions(finished):
+    comparison, _ = finished
+    table, chosen = comparison.findings.confusion, comparison.choice.method
+    kept = [result for job, result in results(comparison) if job.method == chosen]
+    y = np.concatenate([result.arrays["y"] for result in kept])
+    taken = np.concatenate([result.arrays["output/0"].argmax(axis=1) for result in kept])
+    wanted = confusion_matrix(y, taken)
+    assert set(table["method"]) == {chosen}
+    assert np.array_equal(table["samples"].to_numpy().reshape(3, 3), wanted)
+    assert table["share"].to_numpy().reshape(3, 3) == pytest.approx(wanted / wanted.sum(axis=1, keepdims=True))

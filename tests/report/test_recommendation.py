@@ -1,0 +1,92 @@
+"""What a report recommends: the chosen method, how sure that is, what to watch, and how the model was trained."""
+
+from dataclasses import replace
+
+import pytest
+
+from consilience.comparison.summary import summarise
+from consilience.report.choice_words import say_published
+from consilience.report.recommendation import recommend, worst_condition
+from report.factory import make_findings
+
+
+def published(findings, **changes):
+    choice = findings.choices["digits"]
+    return replace(choice, published=replace(choice.published, **changes))
+
+
+@pytest.fixture
+def findings():
+    return make_findings(["qmf", "late", "concat"], chosen="qmf")
+
+
+def test_two_sentences_say_what_to_deploy_and_why(findings):
+    (advice,) = recommend(findings)
+    assert advice.deploy == "Deploy `qmf`: the trained model is `best/`."
+    clean = findings.values.filter(method="qmf", metric="accuracy", level=0.0, corruption="gaussian")["value"].mean()
+    worst = findings.values.filter(method="qmf", metric="accuracy", level=10.0, corruption="gaussian")["value"].mean()
+    assert (
+        f"its accuracy is {100 * clean:.1f} % when clean and {100 * worst:.1f} % under gaussian at level 10"
+        in advice.why
+    )
+    assert "`late`, which comes second" in advice.why
+
+
+def test_the_worst_condition_is_the_one_with_the_worst_mean(findings):
+    condition, cell = worst_condition(findings, summarise(findings)[0], "qmf")
+    means = findings.values.filter(method="qmf", metric="accuracy")
+    means = means.group_by("corruption", "level").agg(pl.col("value").mean())
+    assert cell.mean == pytest.approx(means["value"].min())
+    assert (condition.corruption, condition.level) == ("gaussian", 10.0)
+    watch = dict(recommend(findings)[0].points)["Watch"]
+    assert watch.startswith("Gaussian at level 10 costs it most: ")
+
+
+def test_rivals_make_the_choice_uncertain(findings):
+    assert dict(recommend(findings)[0].points)["How sure"].startswith("Not certain: others may be as good.")
+    findings.choices = {"digits": replace(findings.choices["digits"], rivals=())}
+    sure = dict(recommend(findings)[0].points)["How sure"]
+    assert sure.startswith("As certain as these data allow.")
+    assert sure.endswith("every other method is significantly worse.")
+
+
+def test_a_method_that_stands_alone_is_compared_with_none():
+    findings = make_findings(["qmf"], chosen="qmf", skipped=())
+    (advice,) = recommend(findings)
+    assert advice.why.startswith("It is the only method with results; on test samples its accuracy is")
+    assert dict(advice.points)["How sure"] == "No other method was compared."
+
+
+def test_a_regression_and_a_single_level(findings):
+    findings = make_findings(["qmf", "late"], task="regression", levels=(0.0,), chosen="qmf")
+    (advice,) = recommend(findings)
+    assert "mean squared error is" in advice.why
+    assert "Watch" not in dict(advice.points)
+
+
+def test_every_set_has_a_recommendation():
+    findings = make_findings(["qmf", "late"], sets=("digits", "captions"), chosen="qmf")
+    assert [advice.deploy for advice in recommend(findings)] == [
+        "Deploy `qmf` on digits: the trained model is `best/`.",
+        "Deploy `qmf` on captions: the trained model is `best/`.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "stopped_by", "words"),
+    [
+        (((120,), (90,)), ("steps", "steps"), "for as many steps as early stopping found (90 to 120 in 2 runs);"),
+        (((120,),), ("steps",), "for 120 steps, as many as early stopping found;"),
+        (((120,), (90,)), ("held-out", "held-out"), "seed 0, its parts stopped by held-out samples of their own;"),
+        (
+            ((120,), (40,), (90,), (1,)),
+            ("held-out", "steps", "steps", "fit"),
+            "found (40 to 90 in 2 runs), 1 other run stopped by held-out samples;",
+        ),
+        (((1,), (1,)), ("fit", "fit"), "parts with seed 0;"),
+        (((120,), (90,)), (), "parts with seed 0;"),  # of an earlier version, which does not know
+        (((120,),), (), "for 120 steps, as many as early stopping found;"),
+    ],
+)
+def test_only_runs_that_early_stopping_measured_are_said_to_take_its_steps(findings, steps, stopped_by, words):
+    assert words in say_published(findings, published(findings, steps=steps, stopped_by=stopped_by))
