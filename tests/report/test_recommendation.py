@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from consilience.comparison.summary import summarise
@@ -25,10 +26,8 @@ def test_two_sentences_say_what_to_deploy_and_why(findings):
     assert advice.deploy == "Deploy `qmf`: the trained model is `best/`."
     clean = findings.values.filter(method="qmf", metric="accuracy", level=0.0, corruption="gaussian")["value"].mean()
     worst = findings.values.filter(method="qmf", metric="accuracy", level=10.0, corruption="gaussian")["value"].mean()
-    assert (
-        f"its accuracy is {100 * clean:.1f} % when clean and {100 * worst:.1f} % under gaussian at level 10"
-        in advice.why
-    )
+    words = f"its accuracy is {100 * clean:.1f} % when clean and {100 * worst:.1f} % under gaussian at level 10"
+    assert words in advice.why
     assert "`late`, which comes second" in advice.why
 
 

@@ -105,14 +105,15 @@ def show(comparison: Any, format: str, worst: bool = False) -> None:
     if format != "console":
         print(table, end="" if table.endswith("\n") else "\n")
         return
-    from consilience.report.choice_words import choice_sentences
+    from consilience.report.recommendation import recommend
     from consilience.report.sentences import headline
 
     console = Console()
     console.print(table)
     console.print()
     findings = comparison.findings
-    for sentence in (*headline(findings), *choice_sentences(findings), *findings.notes):
+    advice = [sentence for each in recommend(findings) for sentence in each.sentences]
+    for sentence in (*advice, *findings.notes, "", *headline(findings)):
         console.print(sentence.replace("`", ""), markup=False, highlight=False)
     print(f"\nreport: {comparison.folder / 'report.html'}")
     for name, folder in comparison.bests.items():
