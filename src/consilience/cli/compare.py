@@ -21,7 +21,7 @@ EXAMPLES = """  consilience compare digits
 # Options that `compare` takes under the same name.
 _AS_GIVEN = (
     *("levels", "seeds", "repeats", "probability", "metric", "reference", "tune", "choose_by"),
-    *("out", "jobs", "side_by_side", "cluster"),
+    *("out", "jobs", "side_by_side", "cluster", "thorough"),
 )
 
 
@@ -30,7 +30,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("data", nargs="+", type=str, help="names of data sets, or files")
     group = parser.add_argument_group("protocol")
     group.add_argument(
-        "--methods", nargs="+", type=str, metavar="NAME", help="methods; all that support the data if absent"
+        "--methods", nargs="+", type=str, metavar="NAME", help="methods; a few strong ones and baselines if absent"
+    )
+    group.add_argument(
+        "--thorough", action="store_true", help="compare all methods that support the data, with 10 seeds"
     )
     group.add_argument(
         "--corruption",
@@ -43,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = partial(options.add_option, group)
     levels = [0.0, 5.0, 10.0]
     add("levels", NonNegativeFloat, "levels of corruption", default=levels, nargs="+", metavar="L")
-    add("seeds", PositiveInt, "number of seeds", default=10)
+    add("seeds", PositiveInt, "number of seeds; 5 if absent, 10 with --methods or --thorough")
     add("repeats", PositiveInt, "draws of the corruption per seed", default=1)
     add("probability", Fraction, "probability that a modality of a test sample is corrupted", default=0.5, metavar="P")
     group.add_argument("--metric", type=str, metavar="NAME", help="accuracy, or mse for regression, if absent")

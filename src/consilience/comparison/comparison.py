@@ -12,7 +12,9 @@ from consilience.comparison.chosen_method import Choice
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.gather_results import differences_to, gather_findings
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, resolve
+from consilience.comparison.progress import announce
 from consilience.comparison.publishing import keep_best, name_published, read_finished
+from consilience.comparison.quick_default import default_methods, default_seeds
 from consilience.comparison.results import Findings
 from consilience.comparison.sources import digest_of_file
 from consilience.comparison.stacked_jobs import train_together
@@ -128,7 +130,7 @@ def compare(
     *,
     corruption: str | Mapping[str, str] | Iterable[Any] | None = None,
     levels: Iterable[NonNegativeFloat] = (0, 5, 10),
-    seeds: PositiveInt = 10,
+    seeds: PositiveInt | None = None,
     repeats: PositiveInt = 1,
     # Whole numbers stay what they are: the names of results depend on them.
     probability: Annotated[int | float, Interval(0, 1)] = 0.5,
@@ -146,18 +148,19 @@ def compare(
     cluster: str | None = None,
     verbose: bool | NonNegativeInt = 1,
     command: str | None = None,
+    thorough: bool = False,
     **loading: Any,
 ) -> Comparison:
     """Train methods over seeds, measure them clean and corrupted, and compare.
 
     Args:
         data: A name, a path, a `DataSet`, or several of them.
-        methods: Names, or None for every method that serves the data. NAME@LABEL is a variant of a method, with the
-            settings given for NAME@LABEL.
+        methods: Names. None: a few strong methods and baselines, those of `QUICK_METHODS` that serve the data.
+            NAME@LABEL is a variant of a method, with the settings given for NAME@LABEL.
         corruption: A name, a mapping modality → name, or several; by default noise on numbers and blanks in text, and
             missing modalities.
         levels: Of corruption; 0, the clean set, is always among them.
-        seeds: How often each method is trained.
+        seeds: How often each method is trained; by default 5 times, and 10 times if methods are named or thorough.
         repeats: Draws of the noise for every seed. On a small test set one draw may move an accuracy by more than
             methods differ, and predicting again is cheaper than training again.
         probability: With which a modality of a sample is corrupted.
@@ -178,6 +181,7 @@ def compare(
         cluster: "ray" for a Ray cluster.
         verbose: 0 for no progress.
         command: The command to show in the report.
+        thorough: Where no methods are named, compare every method that serves the data, with 10 seeds.
         loading: Options of `load_data`.
 
     Returns:
@@ -189,10 +193,10 @@ def compare(
         corruptions = (corruption,) if isinstance(corruption, str | Mapping) else tuple(corruption)
     plan = Plan(
         sources=tuple(Source.of(each, loading) for each in given),
-        methods=None if methods is None else tuple(methods),
+        methods=default_methods(thorough) if methods is None else tuple(methods),
         corruptions=corruptions or DEFAULT_CORRUPTIONS,
         levels=tuple(levels),
-        seeds=seeds,
+        seeds=default_seeds(methods is not None, thorough) if seeds is None else seeds,
         repeats=repeats,
         probability=probability,
         metric=metric,
@@ -208,7 +212,9 @@ def compare(
     store = Store(default_folder(plan, asked) if out is None else out)
     written = store.settle(asked, lambda: resolve(plan, asked, command))
     todo = [Job(**job) for job in written["jobs"]]
-    if not all(store.done(job) for job in todo):
+    if open_jobs := [job for job in todo if not store.done(job)]:
+        if verbose:
+            announce(written, open_jobs, quick=methods is None and not thorough, workers=jobs)
         for label in written["sets"]:
             store.check_published(store.best(label, written["sets"]))
     run = partial(run_jobs, plan=plan, store=store, workers=jobs, cluster=cluster, verbose=verbose)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 from consilience.comparison.job import Measure, work
 from consilience.comparison.plan import Job, Plan, Source
+from consilience.comparison.progress import Progress
 from consilience.comparison.store import Store
 from consilience.comparison.worker_processes import WorkerPool
 from consilience.core.errors import InputError
@@ -50,9 +50,12 @@ def run_jobs(
         raise InputError(f"compare: jobs must be ≥ 1, got {workers}")
     do = work if measuring is None else partial(work, measuring=measuring)
     tried: set[str] = set()  # a job that failed here is not tried again in this call
-    with _Progress(len(jobs), verbose) as progress, _working(do, jobs, plan, store, workers, cluster) as work_on:
+    with (
+        Progress(jobs, verbose, workers) as progress,
+        _working(do, jobs, plan, store, workers, cluster) as work_on,
+    ):
         while open_jobs := [job for job in jobs if job.key not in tried and not store.done(job)]:
-            progress.update(len(jobs) - len(open_jobs))
+            progress.update(open_jobs)
             worked = False
             for job, outcome in work_on(open_jobs):
                 if outcome != "elsewhere":
@@ -61,7 +64,7 @@ def run_jobs(
                     progress.advance(job, outcome)
             if not worked:  # other processes have the rest; if they die, their locks are released
                 time.sleep(_POLL_SECONDS)
-        progress.update(len(jobs))
+        progress.update([])
 
 
 @contextmanager
@@ -130,52 +133,3 @@ def _backend(cluster: str) -> str:
 
     register_parallel_backend("consilience-ray", Streaming)
     return "consilience-ray"
-
-
-class _Progress:
-    """A bar on a terminal, a log line per job elsewhere."""
-
-    def __init__(self, total: int, verbose: int):
-        self.total, self._bar, self._task, self._done = total, None, None, 0
-        self._terminal = verbose > 0 and sys.stderr.isatty()
-        self._logs = verbose > 0 and not self._terminal
-        self._began = time.monotonic()
-
-    def __enter__(self) -> _Progress:
-        if self._terminal:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-            columns: Iterable[Any] = (
-                TextColumn("{task.completed}/{task.total} jobs"),
-                BarColumn(bar_width=20),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                TextColumn("{task.description}"),
-            )
-            bar: Any = Progress(*columns, console=Console(stderr=True), transient=True)
-            bar.start()
-            self._bar, self._task = bar, bar.add_task("", total=self.total)
-        return self
-
-    def update(self, done: int) -> None:
-        """Show how many jobs are done, by any process."""
-        self._done = done
-        self._show("")
-
-    def advance(self, job: Job, outcome: str) -> None:
-        """Show that this process has done a job."""
-        self._done += 1
-        words = job.describe() + (" failed" if outcome == "failed" else "")
-        if self._logs:
-            logger.info("%d/%d jobs, %.0f s: %s", self._done, self.total, time.monotonic() - self._began, words)
-        self._show(words)
-
-    def _show(self, words: str) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=words)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from consilience.comparison.chosen_method import Choice, Published
 from consilience.comparison.results import Findings
+from consilience.comparison.significance import too_few_seeds
 from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
 
 
@@ -74,6 +75,8 @@ def _say_share(share: float) -> str:
 
 
 def _say_rivals(choice: Choice) -> str:
+    if too_few_seeds(choice.seeds, len(choice.scores) - 1) is not None:
+        return f"{say_number(choice.seeds, 'seed')} {'is' if choice.seeds == 1 else 'are'} too few for any significance"
     rivals = [f"`{one_line(method)}`" for method in choice.rivals]
     if not rivals:
         return "every other method is significantly worse"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from consilience.comparison.results import Block, Cell, Condition, Findings, Row
-from consilience.comparison.summary import conditions_of, summarise
+from consilience.comparison.summary import conditions_of, rows_by_result, summarise
 from consilience.core.errors import unknown_name
 from consilience.report.text_table import (
     TextTable,
@@ -42,7 +43,9 @@ def main_table(
 def main_table(
     findings: Findings, format: TableFormat = "console", *, worst: bool = False, p_values: bool = False
 ) -> RenderableType | str:
-    """Methods × conditions, mean ± std over seeds, for every set; mean ranks too where there are several sets.
+    """Methods × conditions, mean ± std over seeds, for every set, by the result of the first condition.
+
+    Where there are several sets, the mean ranks too.
 
     format: "console" gives something for rich to print, which fits its columns to the terminal; "markdown" and
     "latex" give text · worst: add the worst seed · p_values: add the corrected p-value to every difference.
@@ -50,7 +53,8 @@ def main_table(
     drawers: dict[str, Callable[..., Any]] = {"console": _Console, "markdown": _markdown, "latex": _latex}
     if format not in drawers:
         raise unknown_name("format", format, drawers)
-    return drawers[format](findings, summarise(findings), worst, p_values)
+    blocks = [replace(block, rows=tuple(rows_by_result(block))) for block in summarise(findings)]
+    return drawers[format](findings, blocks, worst, p_values)
 
 
 def cell_text(block: Block, cell: Cell | None, worst: bool = False, p_values: bool = False) -> str:

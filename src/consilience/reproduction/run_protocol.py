@@ -63,7 +63,8 @@ def run_protocol(
             with naming(part.where):
                 others = [other for other in protocol.parts if other != name]
                 own = path_inside(folder, file_name(name, among=[*others, *REPORT_NAMES]))
-                done[name] = compare(**{"encoders": {}, **arguments}, out=own, command=command, **running)
+                defaults = {"encoders": {}, "thorough": True}
+                done[name] = compare(**{**defaults, **arguments}, out=own, command=command, **running)
         except MissingDataError as error:
             absent[name] = error
     if not done:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import sys
 import time
@@ -11,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
 from consilience.core.file_names import file_name
+from consilience.core.progress_lines import Occasionally
 from consilience.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from consilience.training.loop import TrainingRun
 
 
-logger = logging.getLogger("consilience")
+# Shared: a method that is trained in parts has many runs, each with a callback of its own.
+_LINES = Occasionally(10.0)
 _VALIDATION = "validation_"
 
 
 class Progress(Callback):
-    """Shows a bar on a terminal; elsewhere writes a log line (level INFO) per epoch."""
+    """Shows a bar on a terminal; elsewhere logs every epoch (level INFO), or prints some of them where nothing logs."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -47,7 +48,7 @@ class Progress(Callback):
         """Show the figures of an epoch."""
         figures = figures_of(row)
         if self._bar is None:
-            logger.info("%s: epoch %d/%d  %s", run.title, run.epoch + 1, run.epochs, _format(figures))
+            _LINES.say(f"{run.title}: epoch {run.epoch + 1}/{run.epochs}  {_format(figures)}")
             return
         # A terminal's line has little room: validation figures decide, where there are any.
         validation = {
