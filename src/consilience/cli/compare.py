@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 USAGE = "DATA [DATA …] [options]"
 EXAMPLES = """  consilience compare digits
   consilience compare digits --methods late concat --corruption gaussian missing --levels 0 5 10 --seeds 10 --jobs 2
-  consilience compare sensors.csv --target fault --modality temp=TS* --modality pressure=PS* --out runs/sensors"""
+  consilience compare sensors.csv --target fault --modality 'temp=TS*' --modality 'pressure=PS*' --out runs/sensors"""
 
 # Options that `compare` takes under the same name.
 _AS_GIVEN = (
@@ -75,6 +75,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Compare, and print the table and the paths of the report and the published model."""
     from consilience.comparison import compare
 
+    options.check_names("compare", "methods", chosen.methods)
     corruption = None if chosen.corruption is None else [read_corruption(text) for text in chosen.corruption]
     comparison = compare(
         chosen.data,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 USAGE = "list | describe DATA [options]"
 EXAMPLES = """  consilience data list
   consilience data describe digits
-  consilience data describe sensors.csv --target fault --modality temp=TS* --modality pressure=PS*"""
+  consilience data describe sensors.csv --target fault --modality 'temp=TS*' --modality 'pressure=PS*'"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 USAGE = "FILE [FILE …] [options]"
 EXAMPLES = """  consilience fuse image.npy audio.npy --labels y.npy --out fused.npy
   consilience fuse image.csv audio.csv --probabilities --labels y.csv --prior 0.6 0.3 0.1 --out fused.csv
-  consilience fuse all.parquet --expert image=img_* audio=aud_* --target label --folds 5 --report fused.html
+  consilience fuse all.parquet --expert 'image=img_*' 'audio=aud_*' --target label --folds 5 --report fused.html
   consilience fuse a.npy b.npy --fit val_a.npy val_b.npy --fit-labels val_y.npy --target-prior em --out fused.npy"""
 Kappa = Literal["gaussian", "copula", "none"]
 Calibration = Literal["temperature", "robust", "bias", "none"]

@@ -21,7 +21,19 @@ from typing import Any, TextIO
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from consilience.cli import compare, data, explain, fuse, generate, methods, predict, report, reproduce, train
+from consilience.cli import (
+    compare,
+    completion,
+    data,
+    explain,
+    fuse,
+    generate,
+    methods,
+    predict,
+    report,
+    reproduce,
+    train,
+)
 from consilience.core.errors import ConsilienceError, InputError, unknown_name
 from consilience.core.stop_signals import STOP
 from consilience.version import __version__
@@ -38,6 +50,7 @@ COMMANDS: dict[str, ModuleType] = {
     "reproduce": reproduce,
     "methods": methods,
     "data": data,
+    "completion": completion,
 }
 USER_ERROR = 2  # the exit code
 _RESUMABLE = ("compare", "reproduce")

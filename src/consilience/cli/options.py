@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -51,9 +52,26 @@ def _reader(option: str, annotation: Any) -> Callable[[Any], Any]:
         try:
             return check_value(option, value_of(value) if isinstance(value, str) else value, annotation)
         except InputError as error:
-            raise ArgumentTypeError(str(error).replace("unknown --", "unknown ")) from error
+            hint = _say_commas(option, value, annotation)
+            raise ArgumentTypeError(str(error).replace("unknown --", "unknown ") + hint) from error
 
     return read
+
+
+def _say_commas(option: str, value: Any, annotation: Any) -> str:
+    """What is meant by a value with commas: a number with a decimal comma, or several values.
+
+    >>> _say_commas("--lr", "0,01", float), _say_commas("--levels", "0,5,10", float)
+    (': write a decimal point, --lr 0.01', ': put spaces between values, --levels 0 5 10')
+    """
+    if not isinstance(value, str) or "," not in value:
+        return ""
+    if re.fullmatch(r"[-+]?\d+,\d+", value) and accepts(annotation, float(value.replace(",", "."))):
+        return f": write a decimal point, {option} {value.replace(',', '.')}"
+    parts = value.split(",")
+    if all(any(accepts(annotation, each) for each in _readings(part)) for part in parts):
+        return f": put spaces between values, {option} {' '.join(parts)}"
+    return ""
 
 
 def _readings(value: Any) -> list[Any]:
@@ -67,6 +85,22 @@ def _readings(value: Any) -> list[Any]:
         except ValueError:
             continue
     return [*readings, *({"true": [True], "false": [False]}.get(value.lower(), [])), value]
+
+
+def check_names(command: str, option: str, given: Sequence[str] | None) -> None:
+    """Raise an error for names that were joined by commas: an option takes them with spaces between.
+
+    Example:
+        >>> check_names("compare", "methods", ["late,concat"])
+        Traceback (most recent call last):
+        consilience.core.errors.InputError: compare: --methods late,concat is one name: put spaces between names, \
+--methods late concat
+    """
+    if joined := [name for name in given or () if "," in name]:
+        names = " ".join(name for each in given or () for name in each.split(",") if name)
+        raise InputError(
+            f"{command}: --{option} {' '.join(joined)} is one name: put spaces between names, --{option} {names}"
+        )
 
 
 def add_loading(parser: ArgumentParser) -> None:

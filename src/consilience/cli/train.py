@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 USAGE = "DATA --out FOLDER [options]"
 EXAMPLES = """  consilience train digits --method late --out model
-  consilience train sensors.csv --target fault --modality temp=TS* --modality pressure=PS* --method late --out model"""
+  consilience train sensors.csv --target fault --modality 'temp=TS*' --modality 'oil=PS*' --method late --out model"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:

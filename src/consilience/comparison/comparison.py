@@ -80,7 +80,7 @@ class Comparison:
 
     @checked
     def table(self, format: TableFormat = "console", *, worst: bool = False) -> Any:
-        """Return the table: "console" for rich to print, "markdown" or "latex" as text; worst: add the worst seed."""
+        """Return the table: "console" to be printed, "markdown" or "latex" as text; worst: add the worst seed."""
         from consilience.report.result_tables import main_table
 
         return main_table(self.findings, format, worst=worst)

@@ -14,6 +14,7 @@ from consilience.comparison.job import examine, import_training, load
 from consilience.comparison.plan import Job, Plan, registered_name
 from consilience.comparison.store import Store
 from consilience.core.errors import TrainingError, TrustWarning, UnsupportedError
+from consilience.core.progress_lines import say_progress
 from consilience.data import DataSet
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
     to the engine.
     """
     if plan.tune:
+        logger.warning("compare: with tune, seeds are not trained side by side: each has a search of its own")
         return
+    alone: dict[str, list[str]] = {}
     for group in open_groups(jobs, store):
         with ExitStack() as stack:
             mine = [job for job in group if stack.enter_context(store.claim(job)) and not store.has(job)]
@@ -39,7 +42,8 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
             import_training(mine[0].method, plan.training_of(mine[0].method, data[0].modalities))
             began = time.perf_counter()
             models = fit(mine, plan, data)
-            if models is None:
+            if isinstance(models, str):
+                alone.setdefault(models, []).append(mine[0].method)
                 continue
             seconds = (time.perf_counter() - began) / len(mine)
             for job, split, model in zip(mine, data, models):
@@ -48,7 +52,10 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
                 store.write(job, result)
             if verbose:
                 words = f"{mine[0].method} on {mine[0].source}, {len(mine)} seeds side by side"
-                logger.info("%s: %.0f s", words, time.perf_counter() - began)
+                say_progress(f"{words}: {time.perf_counter() - began:.0f} s")
+    for reason, methods in alone.items():
+        names = ", ".join(dict.fromkeys(methods))
+        logger.warning("compare: the seeds of %s are trained one by one, not side by side: %s", names, reason)
 
 
 def open_groups(jobs: Sequence[Job], store: Store) -> Iterator[list[Job]]:
@@ -69,8 +76,8 @@ def split_for(jobs: Sequence[Job], plan: Plan) -> list[DataSet]:
     return [kept.setdefault(data.split.tobytes(), data) for data in splits]
 
 
-def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model] | None:
-    """Return the jobs' models, or None where they must be trained one by one."""
+def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model] | str:
+    """Return the jobs' models, or why they must be trained one by one."""
     from consilience.training import Trainer
     from consilience.training.stacked_seeds import fit_together
 
@@ -90,8 +97,5 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
                 task=data[0].task,
                 trainer=trainer,
             )
-    except UnsupportedError:
-        return None
-    except TrainingError as error:
-        logger.warning("%s; its seeds are trained one by one", error)
-        return None
+    except (UnsupportedError, TrainingError) as error:
+        return str(error)

@@ -51,7 +51,7 @@ class Files:
         return MissingDataError(
             f"{self.what} {why}: get {', '.join(names)} from {self.origin} (licence: {self.licence}), put "
             f"{'it' if len(names) == 1 else 'them'} into DIR/{self.folder} and give DIR as data_dir, or in the "
-            f"environment variable {DATA_VARIABLE}"
+            f"environment variable {DATA_VARIABLE}. To find it, search the web for: {self.what} download"
         )
 
 

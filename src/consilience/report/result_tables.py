@@ -12,6 +12,7 @@ from consilience.comparison.results import Block, Cell, Condition, Findings, Row
 from consilience.comparison.summary import conditions_of, rows_by_result, summarise
 from consilience.core.errors import unknown_name
 from consilience.report.text_table import (
+    Printable,
     TextTable,
     console_tables,
     latex_escape,
@@ -93,7 +94,7 @@ def heading(condition: Condition) -> str:
     return "clean" if condition.clean else f"level {say_level(condition.level)}"
 
 
-class _Console:
+class _Console(Printable):
     """Tables that fit the terminal they are printed on: one block per corruption, its levels in as many as needed."""
 
     def __init__(self, findings: Findings, blocks: Sequence[Block], worst: bool, p_values: bool):

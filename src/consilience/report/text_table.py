@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from consilience.report.wording import fill_lines, one_line
@@ -43,11 +45,33 @@ class TextTable:
     marked: tuple[int, ...] = ()
 
 
-def console_tables(tables: Sequence[TextTable]) -> RenderableType:
-    """Return tables for rich to print, which fit their columns to the terminal."""
-    from rich.console import Group
+class Printable:
+    """Something for rich to print that Python's `print` shows too, as plain text of the terminal's width."""
 
-    return Group(*(_Fitting(table) for table in tables))
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        written = StringIO()
+        width = shutil.get_terminal_size((100, 24)).columns
+        Console(file=written, width=width, color_system=None).print(self)
+        return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+
+    __repr__ = __str__
+
+
+def console_tables(tables: Sequence[TextTable]) -> RenderableType:
+    """Return tables for rich to print, which fit their columns to the terminal; `print` shows them too."""
+    return _Group(tables)
+
+
+class _Group(Printable):
+    """Tables below each other."""
+
+    def __init__(self, tables: Sequence[TextTable]):
+        self.tables = [_Fitting(table) for table in tables]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.tables
 
 
 class _Fitting:
