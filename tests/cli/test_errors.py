@@ -19,7 +19,11 @@ OUT = ("--out", "{tmp}/run")
         (("compare",), "compare: data must be given. See consilience compare --help"),
         (("compare", "digits", "--sed", "3"), "compare: unknown option '--sed': did you mean '--seeds'?"),
         (("compare", "digits", "--zzz"), "compare: unknown option '--zzz'. See consilience compare --help"),
-        (("methods", "late"), "methods: unknown argument 'late'. See"),
+        (("report", "run", "late"), "report: unknown argument 'late'. See"),
+        (("compare", "digits", "--methods", "late,concat"), "put spaces between names, --methods late concat"),
+        (("compare", "digits", "--levels", "0,5,10"), "put spaces between values, --levels 0 5 10"),
+        (("compare", "digits", "--lr", "0,01"), "write a decimal point, --lr 0.01"),
+        (("compare", "digits", "--probability", "0,5"), "write a decimal point, --probability 0.5"),
         (
             ("compare", "digits", "--seeds", "x"),
             "compare: --seeds must be a whole number ≥ 1, got 'x'. See",

@@ -1,6 +1,8 @@
 """`consilience methods`, `consilience data`, and every command's help."""
 
 import json
+import shutil
+import subprocess
 
 import pytest
 
@@ -105,3 +107,42 @@ def test_the_commands_and_the_version(run):
     shown = run("--help").out
     assert all(f"consilience {command} --help" in shown for command in COMMANDS)
     assert run("--version").out == f"consilience {__version__}\n"
+
+
+def test_a_method_is_explained_by_name(run):
+    shown = run("methods", "lowrank").out
+    cls = methods.find("lowrank")[0]
+    first = (cls.__doc__ or "").strip().splitlines()[0]
+    for words in (first, cls.equation, cls.paper, "rank = 40 (a whole number ≥ 1)"):
+        assert words in shown
+    assert "Rank of the weight tensor." in shown
+    (told,) = json.loads(run("methods", "lowrank", "--json").out)
+    assert told["settings"]["rank"]["default"] == 40
+    assert "did you mean 'lowrank'" in run("methods", "lowrnk").err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_completes_commands_options_and_methods(run, shell):
+    script = run("completion", shell).out
+    for word in ("compare", "reproduce", "bayes-robust", "methods", "side-by-side"):
+        assert word in script
+    assert "Known: bash, fish, zsh" in run("completion", "tcsh").err
+
+
+def test_the_script_of_bash_completes(run, tmp_path):
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    (tmp_path / "completion").write_text(run("completion", "bash").out)
+
+    def complete(*words):
+        line = " ".join(f"'{word}'" for word in words)
+        set_up = f"source ./completion; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}"
+        code = f"{set_up}; _consilience; echo ${{COMPREPLY[@]}}"
+        done = subprocess.run([bash, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert complete("consilience", "pred") == ["predict"]
+    assert complete("consilience", "compare", "--side") == ["--side-by-side"]
+    assert complete("consilience", "compare", "digits", "--methods", "late", "bayes-r") == ["bayes-robust"]
+    assert complete("consilience", "methods", "qm") == ["qmf"]

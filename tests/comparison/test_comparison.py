@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from polars.testing import assert_frame_equal
 from consilience import compare, corrupt, load, load_data
 from consilience.comparison.gather_results import sample_scores
 from consilience.comparison.plan import Plan, Source, applicable
-from consilience.core.errors import InputError, TrainingError, UnknownNameError, UnsupportedError
+from consilience.core.errors import InputError, SavedModelError, TrainingError, UnknownNameError, UnsupportedError
 from consilience.core.samples import Samples
 from consilience.data import DataSet
 from consilience.evaluation import find_metric
@@ -591,7 +592,7 @@ def test_a_method_that_was_registered_since_extends_a_run(small, tmp_path, metho
         return served([name for name in names or METHODS if name in ("late", "concat", "from-a-plugin")], *rest)
 
     monkeypatch.setattr("consilience.comparison.plan.applicable", only_three)
-    how = {"seeds": 1, "levels": (), "out": tmp_path / "run", **QUICK}
+    how = {"seeds": 1, "levels": (), "out": tmp_path / "run", "thorough": True, **QUICK}
     before = compare(small, methods, **how)
     kept = {path.name: path.stat().st_mtime_ns for path in before.store.jobs.glob("*.npz")}
     register("from-a-plugin")(type("Plugin", (METHODS["concat"],), {}))
@@ -619,3 +620,18 @@ def test_a_misspelt_member_of_a_family_is_refused_before_training(small, tmp_pat
     with pytest.raises(UnknownNameError, match=r"unknown method 'unimodal:hat': did you mean 'unimodal:heat'\?"):
         compare(small, ["late", "unimodal:hat"], seeds=1, out=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def test_a_run_folder_is_loaded_as_its_published_model(finished):
+    model, same = load(finished.best), load(finished.folder)
+    assert (type(model), model.method) == (type(same), same.method)
+
+
+def test_a_run_folder_of_several_sets_names_their_models(tmp_path):
+    out = tmp_path / "run"
+    compare(["gaussians", "digits"], ["late"], seeds=1, levels=(), out=out, **QUICK)
+    with pytest.raises(SavedModelError, match=r"several sets: choose the model of one, .*best/digits.*best/gaussians"):
+        load(out)
+    shutil.rmtree(out / "best")
+    with pytest.raises(SavedModelError, match="no model yet"):
+        load(out)

@@ -60,6 +60,13 @@ def test_what_breaks_is_left_to_the_engine(data, tmp_path, monkeypatch, caplog):
     assert "the loss broke; its seeds are trained one by one" in caplog.text
 
 
+def test_a_method_that_cannot_be_trained_side_by_side_is_named_once(data, tmp_path, caplog):
+    compare(data, ["best-unimodal"], **{**PROTOCOL, "settings": {}}, out=tmp_path / "run", side_by_side=True)
+    said = [text for text in caplog.messages if "trained one by one" in text]
+    assert len(said) == 1
+    assert "method 'best-unimodal' cannot be trained side by side: " in said[0]
+
+
 def test_a_single_open_seed_is_no_group(data, tmp_path, monkeypatch):
     compare(data, ["concat"], **{**PROTOCOL, "settings": {}, "seeds": 1}, out=tmp_path / "run")
     monkeypatch.setattr(together, "fit", lambda *given: pytest.fail("one seed was trained side by side with itself"))

@@ -15,8 +15,8 @@ from consilience.comparison.results import Findings
 from consilience.comparison.summary import summarise
 from consilience.core.errors import InputError, UnknownNameError
 from consilience.report import main_table
-from consilience.report.text_table import latex_escape
-from consilience.report.wording import Scale
+from consilience.report.text_table import TextTable, console_tables, latex_escape, markdown_escape
+from consilience.report.wording import Scale, one_line
 from report.factory import HOSTILE, make_findings
 
 
@@ -50,7 +50,11 @@ class TestNumbers:
         assert header == ["method", "clean", "gaussian 5", "gaussian 10", "salt-and-pepper 5", "salt-and-pepper 10"]
         columns = [("gaussian", 0), ("gaussian", 5), ("gaussian", 10), ("salt-and-pepper", 5), ("salt-and-pepper", 10)]
         decimals = Scale.of_block(summarise(findings)[0]).decimals
-        for method, row in zip(findings.methods[:8], rows[:8]):
+        named = {row[0].removesuffix(" (reference)"): row for row in rows}
+        cleans = [float(row[1].strip("*▲▼ ").split(" ±")[0]) for row in rows[:8]]
+        assert cleans == sorted(cleans, reverse=True)
+        for method in findings.methods[:8]:
+            row = named[markdown_escape(one_line(method))]
             for (corruption, level), cell in zip(columns, row[1:]):
                 assert cell.strip("*▲▼ ") == expected(findings, method, corruption, level, decimals)
 
@@ -192,3 +196,15 @@ def test_a_table_without_its_columns_is_refused():
     findings = make_findings(["late"])
     with pytest.raises(InputError, match="'timings' lacks training_seconds"):
         Findings(**{**vars(findings), "timings": findings.timings.drop("training_seconds")})
+
+
+def test_a_printed_table_is_the_table(capsys):
+    findings = make_findings(["late", "qmf"])
+    print(main_table(findings))
+    said = capsys.readouterr().out
+    assert "late · reference" in said
+    assert "salt-and-pepper" in said
+    assert "▲" in said
+    assert "<" not in said
+    print(console_tables([TextTable("a caption", ("method", "r"), (("late", "0.5"),))]))
+    assert "a caption" in capsys.readouterr().out

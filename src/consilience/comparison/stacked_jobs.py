@@ -32,7 +32,7 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
     if plan.tune:
         logger.warning("compare: with tune, seeds are not trained side by side: each has a search of its own")
         return
-    alone: dict[str, list[str]] = {}
+    said: set[str] = set()
     for group in open_groups(jobs, store):
         with ExitStack() as stack:
             mine = [job for job in group if stack.enter_context(store.claim(job)) and not store.has(job)]
@@ -43,7 +43,9 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
             began = time.perf_counter()
             models = fit(mine, plan, data)
             if isinstance(models, str):
-                alone.setdefault(models, []).append(mine[0].method)
+                if models not in said:  # of several sets once
+                    logger.warning("compare: %s; its seeds are trained one by one", models)
+                said.add(models)
                 continue
             seconds = (time.perf_counter() - began) / len(mine)
             for job, split, model in zip(mine, data, models):
@@ -53,9 +55,6 @@ def train_together(jobs: Sequence[Job], plan: Plan, store: Store, verbose: int =
             if verbose:
                 words = f"{mine[0].method} on {mine[0].source}, {len(mine)} seeds side by side"
                 say_progress(f"{words}: {time.perf_counter() - began:.0f} s")
-    for reason, methods in alone.items():
-        names = ", ".join(dict.fromkeys(methods))
-        logger.warning("compare: the seeds of %s are trained one by one, not side by side: %s", names, reason)
 
 
 def open_groups(jobs: Sequence[Job], store: Store) -> Iterator[list[Job]]:
