@@ -132,7 +132,7 @@ def test_trust_is_kept_where_a_modality_is_sound_and_where_it_was_hit(finished):
             assert own["hit"].item() == pytest.approx(trust[hit].mean(), abs=1e-6)
             checked += 1
     assert checked == 2 * 2 * 2
-    assert comparison.findings.hit_trust.filter(corruption="missing")["hit"].to_list() == [0.0] * 8
+    assert set(comparison.findings.hit_trust["corruption"]) == {"gaussian"}
 
 
 def test_the_chosen_methods_confusions_are_those_of_its_kept_predictions(finished):

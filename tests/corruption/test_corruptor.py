@@ -312,3 +312,21 @@ def test_more_errors():
         corrupt({"a": np.ones((1, 2))}, "swapped", 10, probability=1)
     with pytest.raises(InputError, match="token id ≥ 0"):
         corrupt(everything(), level=10, probability=1, unknown=-1)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
+def test_hits_are_the_samples_whose_values_change(probability):
+    rng = np.random.default_rng(3)
+    values = {"heat": rng.normal(size=(60, 3)), "sound": rng.normal(size=(60, 2))}
+    values["heat"][::4] = np.nan
+    samples = Samples.of(values)
+    corruptor = Corruptor(samples)
+    how = {"probability": probability, "random_state": 7}
+    hits = corruptor.hits(samples, "gaussian", **how)
+    noisy = corruptor.apply(samples, "gaussian", 5.0, **how)
+    for name in values:
+        there = samples.present_in(name)
+        changed = there & (np.asarray(noisy[name]) != np.asarray(samples[name])).any(axis=1)
+        assert np.array_equal(hits[name], changed)
+    assert corruptor.hits(samples, "missing", **how) == {}
+    assert list(corruptor.hits(samples, {"heat": "missing", "sound": "gaussian"}, **how)) == ["sound"]

@@ -170,7 +170,7 @@ class TestKinds:
 
     def test_a_modality_that_is_missing_where_it_is_hit_has_no_trust_to_draw(self):
         findings = make_findings(["late", "qmf"], corruptions=("missing",), chosen="qmf")
-        findings.hit_trust = findings.hit_trust.with_columns(hit=pl.lit(0.0))
+        findings.hit_trust = findings.hit_trust.with_columns(corruption=pl.lit("gaussian"))
         assert not draw_figures(findings)["trust"].drawings
 
     def test_bins_with_few_predictions_are_left_out(self):

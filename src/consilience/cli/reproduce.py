@@ -26,7 +26,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the protocol and its size."""
     name = "protocol file (.yaml), script (.py), or the name of one in the folder papers"
     parser.add_argument("name", type=str, nargs="?", default=None, help=name)
-    parser.add_argument("--list", action="store_true", help="list the protocols and scripts in the folder papers")
+    parser.add_argument(
+        "--list", action="store_true", help="list the protocols and scripts in the folder papers, with data and size"
+    )
     parser.add_argument("--quick", action="store_true", help="a small version that takes minutes on two cores")
     parser.add_argument("--data-dir", type=str, metavar="FOLDER", help="folder with the files of named data sets")
     options.add_running(parser)
@@ -34,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """List the protocols, or run one."""
-    from consilience.reproduction.papers import find_paper, list_papers, run_paper
+    from consilience.reproduction.papers import describe_needs, find_paper, list_papers, run_paper
 
     if chosen.list or chosen.name is None:
         titles = list_papers()
@@ -43,6 +45,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
         width = max(map(len, titles))
         for name, title in titles.items():
             print(f"{name:{width}}  {title}")
+            if needs := describe_needs(name, chosen.data_dir):
+                print(f"{'':{width}}  {needs}")
         return
     path = find_paper(chosen.name)
     if chosen.data_dir is not None:

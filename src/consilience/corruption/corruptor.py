@@ -96,13 +96,15 @@ class Corruptor:
     ) -> dict[str, np.ndarray]:
         """Return which samples `apply` hits at any level above 0: modality → booleans `[n]`.
 
+        Modalities whose corruption removes them are left out: what is missing is seen without it.
+
         Args:
             samples: What would be corrupted.
             corruption: As of `apply`.
             probability: As of `apply`.
             random_state: As of `apply`.
         """
-        chosen = _choose(samples.modalities, corruption, None)
+        chosen = [name for name, entry in _choose(samples.modalities, corruption, None).items() if not entry.hides]
         hit = {name: np.zeros(len(samples), dtype=bool) for name in chosen}
         for name, mask in hit.items():
             mask[_draw_rows(samples, name, probability, random_state)] = True

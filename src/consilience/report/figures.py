@@ -200,17 +200,17 @@ class _Figures(Artist):
         """Trust where a modality is sound against trust where it was hit; against the level in results without it."""
         import polars as pl
 
-        rows = self.findings.hit_trust.filter(set=name, corruption=corruption)
-        if not len(rows):
+        if not len(self.findings.hit_trust):
             return self._trust_by_level(name, corruption)
+        rows = self.findings.hit_trust.filter(set=name, corruption=corruption)
+        if not len(rows):  # a modality that is missing has no trust
+            return None
         highest = rows["level"].max()
         table = (
             rows.filter(level=highest)
             .group_by("method", "modality", maintain_order=True)
             .agg(pl.col("sound").mean(), pl.col("hit").mean())
         )
-        if not (table["hit"] > 0).any():  # a modality that is missing has no trust
-            return None
         methods = self._panelled(table["method"].unique(maintain_order=True))
         if not methods:
             return None
