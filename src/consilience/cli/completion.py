@@ -1,4 +1,8 @@
-"""Print a script by which a shell completes commands, options and names of methods with the tab key."""
+"""Print a script by which a shell completes commands, options and names of methods with the tab key.
+
+Put eval "$(consilience completion bash)" into ~/.bashrc, the same with zsh into ~/.zshrc; for fish, write the output to
+~/.config/fish/completions/consilience.fish.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
 USAGE = "[bash | zsh | fish]"
-EXAMPLES = """  eval "$(consilience completion bash)"        # in ~/.bashrc
-  eval "$(consilience completion zsh)"         # in ~/.zshrc
-  consilience completion fish | source         # in ~/.config/fish/config.fish"""
+EXAMPLES = """  consilience completion bash
+  consilience completion zsh
+  consilience completion fish"""
 
 Shell = Literal["bash", "zsh", "fish"]
 # Options whose values are names of methods.

@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     name = "protocol file (.yaml), script (.py), or the name of one in the folder papers"
     parser.add_argument("name", type=str, nargs="?", default=None, help=name)
     parser.add_argument(
-        "--list", action="store_true", help="list the protocols and scripts in the folder papers, with data and size"
+        "--list", action="store_true", help="list the protocols and scripts of papers, with data and size"
     )
     parser.add_argument("--quick", action="store_true", help="a small version that takes minutes on two cores")
     parser.add_argument("--data-dir", type=str, metavar="FOLDER", help="folder with the files of named data sets")
