@@ -487,6 +487,7 @@ DOORS: tuple[Door, ...] = (
             "out": "run",
             "jobs": 1,
             "side_by_side": False,
+            "thorough": False,
             "cluster": None,
             "verbose": 0,
             "command": "compare",

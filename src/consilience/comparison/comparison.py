@@ -193,7 +193,7 @@ def compare(
         corruptions = (corruption,) if isinstance(corruption, str | Mapping) else tuple(corruption)
     plan = Plan(
         sources=tuple(Source.of(each, loading) for each in given),
-        methods=default_methods(thorough) if methods is None else tuple(methods),
+        methods=default_methods(thorough, settings or {}) if methods is None else tuple(methods),
         corruptions=corruptions or DEFAULT_CORRUPTIONS,
         levels=tuple(levels),
         seeds=default_seeds(methods is not None, thorough) if seeds is None else seeds,
