@@ -16,7 +16,7 @@ from consilience.estimators.fusion import FusionClassifier, FusionRegressor, loa
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.saving import BAYES, ENCODER, LATENT, read_bayes, read_encoder, read_latent
 from consilience.methods.latent.single_encoder import SingleEncoder
-from consilience.training.model_folder import loading, read_description
+from consilience.training.model_folder import loading, published_model, read_description
 
 
 @checked
@@ -49,26 +49,6 @@ def load(
     folder = published_model(Path(path))
     with loading(folder, encoders):
         return _load(folder, encoders, decoders, trusted)
-
-
-def published_model(folder: Path) -> Path:
-    """Return the folder of the model that a comparison published, if its run folder is given; else the folder itself.
-
-    Raises:
-        SavedModelError: If the comparison has several models, or none yet.
-    """
-    if (folder / "model.json").exists() or not (folder / "plan.json").is_file():
-        return folder
-    best = folder / "best"
-    if (best / "model.json").is_file():
-        return best
-    models = sorted(each.name for each in best.iterdir() if (each / "model.json").is_file()) if best.is_dir() else []
-    if models:
-        raise SavedModelError(
-            f"{folder} is the run folder of a comparison on several sets: choose the model of one, "
-            f"{', '.join(str(best / name) for name in models)}"
-        )
-    raise SavedModelError(f"{folder} is the run folder of a comparison that has no model yet: there is no {best}")
 
 
 def _load(

@@ -18,7 +18,7 @@ from consilience.estimators.prediction_sets import PredictsIntervals
 from consilience.estimators.saved_calibration import restore_calibration, split_calibration
 from consilience.training import load_model
 from consilience.training.model import Model
-from consilience.training.model_folder import loading, read_description, read_extra_tensors, rebuilding
+from consilience.training.model_folder import loading, published_model, read_description, read_extra_tensors, rebuilding
 
 
 class _SavedModel(PredictsFusion):
@@ -66,7 +66,7 @@ def load_saved(
     Raises:
         SavedModelError: As for `consilience.load`, or if the folder holds another estimator.
     """
-    folder = Path(path)
+    folder = published_model(Path(path))
     with loading(folder, encoders):
         read_description(folder)  # the errors of a folder that is no model come first
         model, extra = load_model(folder, encoders)
@@ -91,6 +91,6 @@ def load_saved(
 
 def kind_of_saved(path: str | Path) -> str:
     """Return the name of the estimator in a folder, such as "FusionClassifier"; "" for a model without one."""
-    described = read_description(Path(path))
+    described = read_description(published_model(Path(path)))
     extra = described.get("extra")
     return str(described.get("estimator") or (extra.get("estimator", "") if isinstance(extra, dict) else ""))

@@ -273,3 +273,23 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{value!r} of type {type(value).__name__}")
+
+
+def published_model(folder: Path) -> Path:
+    """Return the folder of the model that a comparison published, if its run folder is given; else the folder itself.
+
+    Raises:
+        SavedModelError: If the comparison has several models, or none yet.
+    """
+    if (folder / "model.json").exists() or not (folder / "plan.json").is_file():
+        return folder
+    best = folder / "best"
+    if (best / "model.json").is_file():
+        return best
+    models = sorted(each.name for each in best.iterdir() if (each / "model.json").is_file()) if best.is_dir() else []
+    if models:
+        raise SavedModelError(
+            f"{folder} is the run folder of a comparison on several sets: choose the model of one, "
+            f"{', '.join(str(best / name) for name in models)}"
+        )
+    raise SavedModelError(f"{folder} is the run folder of a comparison that has no model yet: there is no {best}")
