@@ -114,7 +114,7 @@ def test_each_of_two_sets_is_refitted(small, tmp_path, fits):
     }
     assert {choice.published.folder for choice in done.choices.values()} == {"best/small", "best/other"}
     page = (done.folder / "report.html").read_text()
-    assert "On small, <code>best/small/</code> holds <code>late</code>, trained once more on all 102 samples" in page
+    assert "<code>best/small/</code> holds <code>late</code>, trained once more on all 102 samples" in page
 
 
 def test_the_steps_are_the_median_over_seeds_at_the_size_of_the_larger_set(finished, small):
@@ -144,7 +144,7 @@ def test_what_the_model_says_of_itself_is_what_the_comparison_says(finished, sma
     accuracy = float(np.mean(load(finished.best).predict(test) == test.y))
     assert choice.published.values["accuracy"] == pytest.approx(accuracy)
     page = (finished.folder / "report.html").read_text()
-    first = page[page.index('<section id="answer"') :].split("<p>")[1]
+    first = page[page.index("<dt>The file</dt>") :].split("<dd>")[1]
     assert first.startswith(
         f"<code>best/</code> holds <code>{choice.method}</code>, trained once more on all 102 samples"
     )
