@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.comparison.hit_trust import trust_when_hit
 from consilience.comparison.modality_contributions import measure_contributions
 from consilience.comparison.plan import Job, Plan, Refit, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
@@ -134,9 +135,12 @@ def examine(
                 if trust is not None:
                     result.arrays[f"trust/{about['array']}"] = trust.astype(np.float32)
                     if level > 0:
-                        about["hit_trust"] = trust_when_hit(
-                            trust, model, corruptor, samples, corruption, job.seed, plan
-                        )
+                        draws = [job.seed + repeat * _MOST_SEEDS for repeat in range(plan.repeats)]
+                        hits = [
+                            corruptor.hits(samples, corruption, probability=plan.probability, random_state=draw)
+                            for draw in draws
+                        ]
+                        about["hit_trust"] = trust_when_hit(trust, samples, tuple(model.preparation.raw), hits)
                 if records is not None and records[0].present.any():
                     about["diagnostics"] = mean_of([kept_of(diagnose(record)) for record in records])
             else:
@@ -263,29 +267,6 @@ def judge(
     trust = np.concatenate(trusts) if trusts else None
     records = [ExpertRecord.concatenate(parts) for parts in recorded] if recorded[0] else None
     return np.concatenate(outputs), trust, records
-
-
-def trust_when_hit(
-    trust: np.ndarray, model: Model, corruptor: Corruptor, samples: Samples, corruption: Any, seed: int, plan: Plan
-) -> list[dict[str, Any]]:
-    """Return the mean trust `[repeat · n, modality]` in each modality where it is sound, and where it was hit."""
-    names = tuple(model.preparation.raw)
-    there = samples.present_among(names)
-    draws = np.split(trust, len(trust) // len(samples))
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
-    for repeat, drawn in enumerate(draws):
-        hits = corruptor.hits(
-            samples, corruption, probability=plan.probability, random_state=seed + repeat * _MOST_SEEDS
-        )
-        for place, name in enumerate(names):
-            hit = hits.get(name, np.zeros(len(samples), dtype=bool))
-            parts[name].append((drawn[there[:, place] & ~hit, place], drawn[there[:, place] & hit, place]))
-    measured = []
-    for name, pairs in parts.items():
-        sound, hit = (np.concatenate(values) for values in zip(*pairs))
-        if len(sound) and len(hit):
-            measured.append({"modality": name, "sound": float(sound.mean()), "hit": float(hit.mean())})
-    return measured
 
 
 def kept_of(found: TrustDiagnostics) -> list[dict[str, Any]]:
