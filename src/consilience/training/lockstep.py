@@ -107,7 +107,7 @@ def cross_fit_in_lockstep(
     stacked = [*methods, method]
     train_all = partial(_train_stack, stacked, train, trainer, fold_of)
     if method.common_expert:
-        described = ["in lockstep", stacked, train, trainer.preparation, trainer.settings()]
+        described = ["in lockstep", stacked, train, fold_of, trainer.preparation, trainer.settings()]
         learned = once(described, train_all, lambda learned: learned.log.finished)
     else:
         learned = train_all()
