@@ -44,7 +44,7 @@ class Plan:
     """What decides the numbers of a comparison; the arguments are those of `compare`.
 
     Attributes:
-        corruptions: Each a name, a mapping modality → name, or None for the default by kind.
+        corruptions: Each a name, a mapping modality → name of what is corrupted, or None for the default by kind.
         levels: 0, the clean set, is always among them.
         seeds: How many; a seed varies initial weights, shuffling, noise, and the split if the data have none.
         repeats: How often noise is drawn for each seed's model.
@@ -208,6 +208,8 @@ def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[
     shared = {name: getattr(plan, name) for name in decisive} | {"version": __version__}
     if plan.repeats != 1:
         shared["repeats"] = plan.repeats
+    if any(isinstance(corruption, Mapping) for corruption in plan.corruptions):
+        shared["named"] = "only"  # modalities that a mapping does not name were corrupted too, up to 0.1
     jobs = []
     for seed, (label, names) in product(range(plan.seeds), methods.items()):
         for method in names:
