@@ -37,8 +37,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         type=str,
         metavar="NAME",
-        help="corruptions of the test set, such as gaussian, or sound=missing to corrupt that modality only; if absent, "
-        "noise (blanks in text) and missing modalities",
+        help="corruptions of the test set, such as gaussian, or sound=missing to corrupt that modality only; if "
+        "absent, noise (blanks in text) and missing modalities",
     )
     add = partial(options.add_option, group)
     levels = [0.0, 5.0, 10.0]

@@ -7,7 +7,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,7 +148,8 @@ def examine(
         "steps": found_steps(model.logs),
         "contributions": measure_contributions(model, data.test, plan.training.get("device", "auto")),
         "misplaced_trust": {name: found.r for name, found in model.misplaced_trust.items()},
-        "device": device_name(next(model.method.parameters()).device),
+        # Trees have no parameters.
+        "device": device_name(next(chain(model.method.parameters(), model.method.buffers())).device),
     }
     trained_on = describe_training(job, ("train",), data.train, result.about["steps"], refitted=False)
     save_model(job, plan, store, data, model, trained_on, gives_weights=trust is not None)
