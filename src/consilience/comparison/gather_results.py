@@ -119,7 +119,7 @@ def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any
     def value(weights: np.ndarray) -> np.ndarray:  # the terms are computed here: all of them would fill the memory
         return sign * np.mean([metric.resampler(y, draw)(weights) for draw in draws], axis=0)
 
-    return Recomputed(value, np.moveaxis(draws, 0, 1), CALLED if metric.terms is None else RECOMPUTED)
+    return Recomputed(value, np.moveaxis(draws, 0, 1), CALLED if metric.called else RECOMPUTED)
 
 
 def _read_by(metric: Metric, output: np.ndarray) -> np.ndarray:
