@@ -64,6 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("tune", NonNegativeInt, "trials of random search per method; 0: no search", default=0)
     options.add_loading(parser)
     options.add_training(parser)
+    options.add_class_weight(parser)
     options.add_running(parser)
     options.add_worst(parser)
 
@@ -80,6 +81,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         settings=options.settings(chosen),
         encoders=options.encoders(chosen) or "auto",
         training=options.training(chosen),
+        class_weight=options.class_weight(chosen),
         command=shlex.join(command),
         refit=not chosen.no_refit,
         **{name: chosen[name] for name in _AS_GIVEN},

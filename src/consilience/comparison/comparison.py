@@ -137,6 +137,7 @@ def compare(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     encoders: Mapping[str, Any] | Literal["auto"] | None = "auto",
     training: Mapping[str, Any] | None = None,
+    class_weight: Mapping[Any, float] | str | None = None,
     tune: NonNegativeInt = 0,
     choose_by: str | None = None,
     refit: bool = True,
@@ -154,8 +155,8 @@ def compare(
         data: A name, a path, a `DataSet`, or several of them.
         methods: Names, or None for every method that serves the data. NAME@LABEL is a variant of a method, with the
             settings given for NAME@LABEL.
-        corruption: A name, a mapping modality → name, or several; by default noise on numbers and blanks in text, and
-            missing modalities.
+        corruption: A name, a mapping modality → name, which corrupts only what it names, or several; by default noise
+            on numbers and blanks in text, and missing modalities.
         levels: Of corruption; 0, the clean set, is always among them.
         seeds: How often each method is trained.
         repeats: Draws of the noise for every seed. On a small test set one draw may move an accuracy by more than
@@ -167,6 +168,7 @@ def compare(
         encoders: Modality → encoder. "auto": the encoder `auto` for vectors of a classification. None: the default of
             every kind.
         training: Settings of `Trainer`.
+        class_weight: "balanced" or class → weight, in the training of every method.
         tune: Trials of random search for every method.
         choose_by: The metric by which a method is chosen for `best/`: its mean over all seeds on validation samples,
             clean and corrupted. By default the log-loss (nll), or the squared error (mse) of a regression.
@@ -200,6 +202,7 @@ def compare(
         settings=settings or {},
         encoders=encoders or {},
         training=training or {},
+        class_weight=class_weight,
         tune=tune,
         choose_by=choose_by,
         refit=refit,

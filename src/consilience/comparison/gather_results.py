@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.comparison.choosing import choose_methods, stored_value, units_of
+from consilience.comparison.imbalance import imbalance_notes
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
@@ -78,6 +79,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         scores = {name: scores_of(findings, name) for name in findings.sets}
         findings.standings = standings(scores, metric.larger_is_better)
     findings.notes += split_notes(plan["sets"], asked["seeds"])
+    findings.notes += imbalance_notes(findings.sets, metric.name)
     findings.notes += still_learning(good) + misplaced_trust(good)
     if missing := len(plan["jobs"]) - len(finished):
         findings.notes.append(

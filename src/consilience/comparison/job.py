@@ -188,6 +188,11 @@ def save_model(
     store.drop_models([job])  # of a folder that was copied in part
     with writing(store.folder):
         training = {**plan.training_of(job.method, data.modalities), **(chosen or {})}
+        if (weights := plan.class_weight_of(data.y)) is not None:
+            # Pairs, as the estimators save them: JSON would make strings of the labels.
+            training["class_weight"] = (
+                [[*pair] for pair in weights.items()] if isinstance(weights, Mapping) else weights
+            )
         model.save(store.model(job), {**_as_estimator(model, training, gives_weights), "trained_on": dict(trained_on)})
 
 
@@ -214,6 +219,7 @@ def fit_model(
             settings=plan.settings_of(job.method),
             encoders=plan.encoders_of(data.modalities),
             task=data.task,
+            class_weight=plan.class_weight_of(data.y),
             trainer=Trainer(**{**training, **fixed}),
         )
 
