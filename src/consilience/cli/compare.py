@@ -108,13 +108,15 @@ def show(comparison: Any, format: str, worst: bool = False) -> None:
         print(table, end="" if table.endswith("\n") else "\n")
         return
     from consilience.report.choice_words import choice_sentences
+    from consilience.report.cost_section import cost_sentences
     from consilience.report.sentences import headline
 
     console = Console()
     console.print(table)
     console.print()
     findings = comparison.findings
-    for sentence in (*headline(findings), *choice_sentences(findings), *findings.notes):
+    sentences = (*headline(findings), *cost_sentences(findings), *choice_sentences(findings), *findings.notes)
+    for sentence in sentences:
         console.print(sentence.replace("`", ""), markup=False, highlight=False)
     print(f"\nreport: {comparison.folder / 'report.html'}")
     for name, folder in comparison.bests.items():

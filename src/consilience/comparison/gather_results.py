@@ -11,6 +11,7 @@ import numpy as np
 from consilience.comparison.choosing import choose_methods, stored_value, units_of
 from consilience.comparison.imbalance import imbalance_notes
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
+from consilience.comparison.modality_costs import cost_rows
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
@@ -55,6 +56,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         levels=asked["levels"],
         seeds=sorted({job.seed for job, _ in good}) or list(range(asked["seeds"])),
         **_measurements(good, plan),
+        costs=_table("costs", _costs(good, metric)),
         reliability=_table("reliability", _reliability(good, plan)),
         differences=differences,
         best=best,
@@ -150,6 +152,11 @@ def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
             rows["trust"] += [{**key, "modality": name, "trust": share} for name, share in trust.items()]
             rows["diagnostics"] += [{**key, **measured} for measured in condition.get("diagnostics", ())]
     return {name: _table(name, found) for name, found in rows.items()}
+
+
+def _costs(good: Finished, metric: Metric) -> Iterator[dict[str, Any]]:
+    for job, result in good:
+        yield from cost_rows(_key(job), result.about.get("costs"), metric.name, metric.larger_is_better)
 
 
 def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.comparison.modality_contributions import measure_contributions
+from consilience.comparison.modality_costs import measure_costs
 from consilience.comparison.plan import Job, Plan, Refit, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
 from consilience.comparison.tuning import tune, validation_loss
@@ -147,6 +148,16 @@ def examine(
         "log": [row for log in model.logs for row in log.rows],
         "steps": found_steps(model.logs),
         "contributions": measure_contributions(model, data.test, plan.training.get("device", "auto")),
+        "costs": measure_costs(
+            model,
+            corruptor,
+            data.test,
+            partial(score, data, model),
+            partial(score_samples, data, model),
+            level=plan.levels[-1],
+            seed=job.seed,
+            device=plan.training.get("device", "auto"),
+        ),
         "misplaced_trust": {name: found.r for name, found in model.misplaced_trust.items()},
         # Trees have no parameters.
         "device": device_name(next(chain(model.method.parameters(), model.method.buffers())).device),

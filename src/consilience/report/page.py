@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.modality_contributions import contributions_over_seeds
+from consilience.comparison.modality_costs import costs_over_seeds
 from consilience.comparison.results import Block, Findings
 from consilience.comparison.store import Store
 from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, summarise
@@ -21,6 +22,7 @@ from consilience.core.files import write_atomically
 from consilience.data.split_rules import split_words
 from consilience.report.choice_words import choice_sentences
 from consilience.report.contribution_section import contribution_part
+from consilience.report.cost_section import cost_part, cost_sentences
 from consilience.report.drawing import SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
 from consilience.report.result_tables import legend, rank_table
@@ -137,7 +139,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
         .render(
             findings=findings,
             parts=draw_figures(findings) if parts is None else parts,
-            answer=[*choice_sentences(findings), *headline(findings)],
+            answer=[*choice_sentences(findings), *headline(findings), *cost_sentences(findings)],
             tally=tally(findings),
             blocks=summarise(findings),
             legend=capital(legend(findings)),
@@ -147,6 +149,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
                 (name, method, *fate) for name in findings.sets for method, fate in fates_of(findings, name).items()
             ],
             measured=[(block, trust_sentences(block), details(block)) for block in measured_trust(findings)],
+            costs=[cost_part(block) for block in costs_over_seeds(findings)],
             contributed=[contribution_part(block) for block in contributions_over_seeds(findings)],
             tested=say_test(findings),
             timings=_timing_rows(findings),
