@@ -15,6 +15,7 @@ from consilience.evaluation.confusion import ConfusionMatrix, confusion_matrix
 from consilience.evaluation.diagnostics import TrustDiagnostics, trust_diagnostics
 from consilience.evaluation.loop_diagnostics import depth_curve, joining_curve, probe_steps, step_features
 from consilience.evaluation.metrics import METRICS, Metric, evaluate, find_metric, register_metric
+from consilience.evaluation.permutation_importance import PermutationImportance, permutation_importance
 from consilience.evaluation.ranking_metrics import auroc, average_precision, concordance
 from consilience.evaluation.regression import acc2, acc7, mae, mape, mse, pearson, pinball, r2
 from consilience.evaluation.robustness import RobustnessCurve, robust_auc, robustness_curve
@@ -32,6 +33,7 @@ __all__ = [
     "METRICS",
     "ConfusionMatrix",
     "Metric",
+    "PermutationImportance",
     "ReliabilityBins",
     "RiskCurve",
     "RobustnessCurve",
@@ -62,6 +64,7 @@ __all__ = [
     "mse",
     "nll",
     "pearson",
+    "permutation_importance",
     "pinball",
     "probe_steps",
     "r2",
