@@ -38,7 +38,7 @@ def mae(y: Any, prediction: Any, *, weight: Any = None) -> float:
 
 @checked
 def mape(y: Any, prediction: Any, *, weight: Any = None) -> float:
-    """The mean absolute error relative to |y|, of numbers `[n]` or `[n, target]`: smaller is better, 0.1 is 10 %.
+    """The mean absolute error relative to the size of y, `[n]` or `[n, target]`: smaller is better, 0.1 is 10 %.
 
     As scikit-learn's, it divides by 2.2e-16 where y is 0, so it makes sense only for targets away from 0.
 
