@@ -1,6 +1,7 @@
 """When a common class makes accuracies misleading, it is said."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from consilience import compare
@@ -51,6 +52,12 @@ def test_a_comparison_says_it_and_knows_what_the_majority_reaches(rare, tmp_path
     difference = by_area.differences.filter(method="linear").row(0, named=True)
     assert difference["difference"] > 0  # positive is better
     assert difference["low"] < difference["difference"] < difference["high"]
+
+    by_loss = compare(rare, ["majority", "linear"], metric="log_loss", **call, out=tmp_path / "run")
+    losses = by_loss.findings.values.filter(metric="nll", level=0).group_by("method").agg(pl.col("value").mean())
+    means = dict(losses.iter_rows())
+    difference = by_loss.statistics().filter(method="linear").row(0, named=True)
+    assert difference["difference"] == pytest.approx(means["majority"] - means["linear"])  # positive: a lower loss
 
 
 def test_class_weights_are_checked_before_training_and_part_of_the_comparison(rare, tmp_path):

@@ -87,6 +87,8 @@ class Comparison:
     def statistics(self, reference: str | None = None, methods: Iterable[str] | None = None) -> polars.DataFrame:
         """Return differences to the reference with intervals and corrected p-values, one row per condition.
 
+        A positive difference is better than the reference, also of a loss or an error, where smaller is better.
+
         Args:
             reference: Another than the comparison's own.
             methods: Only these are compared, so that the correction counts no others.
