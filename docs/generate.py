@@ -1,7 +1,7 @@
 """Write what the documents take from the code: python docs/generate.py, or `make docs`.
 
 - README.md: the tables of methods and data sets.
-- docs/guide.md: the tables of encoders, corruptions and training settings.
+- docs/guide.md: the tables of encoders, corruptions, training settings and metrics.
 - docs/methods.md: one section for each method, from its class docstring.
 
 Everything between `<!-- table: NAME -->` and `<!-- end -->` is replaced; a test fails where a document and the code
@@ -22,6 +22,7 @@ from consilience.core.targets import Task
 from consilience.data import load_data
 from consilience.data.named_sets import DATA_SETS
 from consilience.encoders.choice import ENCODERS
+from consilience.evaluation import METRICS
 from consilience.preparation import Preparation
 from consilience.training.training_settings import TrainingSettings
 
@@ -124,6 +125,18 @@ def corruptions_table() -> list[str]:
     return rows
 
 
+def metrics_table() -> list[str]:
+    """Every metric: its task, what it is, which way is better, and whether it is a mean over samples."""
+    rows = ["| metric | task | what it is | better | mean over samples |", "|---|---|---|---|---|"]
+    for name, metric in METRICS.items():
+        variant = hasattr(metric.function, "func")  # one of several by the same function
+        what = metric.title.capitalize() if variant else read_docstring(metric.function).summary.partition(": ")[0]
+        better = "larger" if metric.larger_is_better else "smaller"
+        cells = [f"`{name}`", metric.task, what.rstrip("."), better, "yes" if metric.per_sample else ""]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
 def training_table() -> list[str]:
     """Every setting of training: what is allowed, its default and its help."""
     rows = ["| setting | default | allowed | what it is |", "|---|---|---|---|"]
@@ -168,6 +181,7 @@ TABLES: dict[tuple[str, str], Callable[[], list[str]]] = {
     ("docs/guide.md", "encoders"): encoders_table,
     ("docs/guide.md", "corruptions"): corruptions_table,
     ("docs/guide.md", "training"): training_table,
+    ("docs/guide.md", "metrics"): metrics_table,
 }
 
 

@@ -33,6 +33,17 @@ def test_training_with_corruptions(run, table, tmp_path):
     assert "unknown corruption 'blur'" in refused.err
 
 
+def test_class_weights(run, table, tmp_path):
+    words = (*COLUMNS, "--epochs", "2", "--out")
+    assert run("train", table, *words, tmp_path / "model", "--method", "linear", "--class-weight", "balanced").code == 0
+    refused = run("train", table, *words, tmp_path / "other", "--class-weight", "ok:3")
+    assert refused.code == 2
+    assert "--class-weight must be balanced, or have the form CLASS=WEIGHT, got 'ok:3'" in refused.err
+    unknown = run("compare", table, *words, tmp_path / "run", "--methods", "linear", "--class-weight", "nothing=3")
+    assert unknown.code == 2
+    assert "unknown class 'nothing'" in unknown.err
+
+
 def test_an_npz_of_ones_own(run, arrays, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run("compare", arrays, "--methods", "late", "--levels", "5", "--seeds", "1", "--epochs", "2")

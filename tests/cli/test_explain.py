@@ -7,6 +7,7 @@ import pytest
 
 from cli.conftest import machines
 from consilience import BayesFusion, load
+from consilience.evaluation import permutation_importance
 
 
 @pytest.fixture
@@ -122,3 +123,29 @@ def test_a_fusion_of_opinions_is_for_python(run, new, tmp_path):
     done = run("explain", folder, new, "--row", "1")
     assert done.code == 2
     assert "is a BayesFusion" in done.err
+
+
+def test_permutation_importance(run, model, table, new, tmp_path):
+    done = run("explain", model, table, "--permute", "--repeats", "3", "--out", tmp_path / "importance.json")
+    assert done.code == 0, done.err
+    assert "how much worse with a group shuffled" in " ".join(done.out.split())
+    written = json.loads((tmp_path / "importance.json").read_text())
+    trained = load(model)
+    samples = trained.read(table)
+    expected = permutation_importance(trained, samples, repeats=3)
+    assert written["groups"] == list(expected.groups)
+    np.testing.assert_allclose(written["importance"], expected.values)
+    every = ",".join(expected.groups)
+    grouped = run("explain", model, table, "--permute", f"everything={every}", "--metric", "nll")
+    assert grouped.code == 0, grouped.err
+    assert "everything" in grouped.out
+    for words, message in (
+        ((table, "--permute", "--row", "3"), "--permute shuffles all rows"),
+        ((table, "--permute", "--out", tmp_path / "x.png"), "--permute writes .json only"),
+        ((new, "--permute"), "lacks the target column"),
+        ((table, "--permute", "g=nothing"), "unknown modality 'nothing'"),
+        ((table, "--metric", "nll"), "--metric is that of --permute"),
+    ):
+        refused = run("explain", model, *words)
+        assert refused.code == 2
+        assert message in refused.err

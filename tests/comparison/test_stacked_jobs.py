@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from consilience import compare
+from consilience import compare, load
 from consilience.comparison import stacked_jobs as together
 from consilience.comparison.comparison import read_finished
 from consilience.core.errors import TrainingError
@@ -48,6 +48,22 @@ def test_the_findings_are_the_same(data, tmp_path):
         assert (result.about["epochs"], result.about["parameters"]) == (2, first[key].about["parameters"])
         np.testing.assert_allclose(result.arrays["output/0"], first[key].arrays["output/0"], atol=1e-5)
     assert (beside.bests["small"] / "job.key").read_text() == (alone.bests["small"] / "job.key").read_text()
+
+
+def test_class_weights_reach_both(data, tmp_path):
+    weighted = {**PROTOCOL, "settings": {"concat": PROTOCOL["settings"]["concat"]}, "class_weight": {"1": 20}}
+    weighted["training"] = {"epochs": 20, "device": "cpu"}
+    alone = compare(data, ["concat"], **weighted, out=tmp_path / "alone")
+    beside = compare(data, ["concat"], **weighted, out=tmp_path / "beside", side_by_side=True)
+    for key, result in results(beside).items():
+        assert result.about["side_by_side"] == 2
+        output = results(alone)[key].arrays["output/0"]
+        np.testing.assert_allclose(result.arrays["output/0"], output, atol=1e-5)
+    plain = compare(data, ["concat"], **{**weighted, "class_weight": None}, out=tmp_path / "plain")
+    shares = [np.mean([r.arrays["output/0"][:, 1].mean() for r in results(run).values()]) for run in (alone, plain)]
+    assert shares[0] > shares[1] + 0.05
+    again = load(alone.best)
+    assert again.get_params()["class_weight"] == {1: 20.0}
 
 
 def test_what_breaks_is_left_to_the_engine(data, tmp_path, monkeypatch, caplog):

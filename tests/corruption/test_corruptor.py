@@ -14,7 +14,7 @@ from consilience.corruption import (
     find_corruption,
     register_corruption,
 )
-from consilience.corruption.corruptions import CORRUPTIONS
+from consilience.corruption.corruptions import CORRUPTIONS, DEFAULT
 
 N = 23
 
@@ -60,7 +60,7 @@ def same(a, b):
 def names_for(corruption):
     """This corruption wherever it applies, the default elsewhere."""
     kinds = find_corruption(corruption).kinds
-    return {kind: corruption for kind in KINDS if kind in kinds}
+    return {kind: corruption if kind in kinds else DEFAULT[kind] for kind in KINDS}
 
 
 BUILT_IN = ("blank", "drop", "gaussian", "missing", "salt-and-pepper", "scaled", "structured-drop", "stuck", "swapped")
@@ -141,7 +141,7 @@ def test_who_is_hit_depends_on_neither_level_nor_corruption_nor_the_other_modali
         for corruption in ("gaussian", "scaled", "blank")
         for level in (0.1, 3, 12)
     ]
-    hits.append((corrupt(samples, {"b": "missing"}, 3, modalities="a")["a"] != samples["a"]).any(axis=1))
+    hits.append((corrupt(samples, {"a": "scaled", "b": "missing"}, 3, modalities="a")["a"] != samples["a"]).any(axis=1))
     hits.append((corrupt(samples.only(["a"]), level=3)["a"] != samples["a"]).any(axis=1))
     assert 0 < hits[0].sum() < 200
     for hit in hits:
@@ -158,13 +158,33 @@ def test_a_larger_probability_hits_the_same_and_more():
     same(samples, corrupt(samples, "missing", 10, probability=0))
 
 
-def test_defaults_follow_the_kind_and_a_mapping_overrides_them():
+def test_defaults_follow_the_kind():
     samples = everything()
-    default = corrupt(samples, level=3)
-    same(default, corrupt(samples, {"vector": "gaussian", "text": "blank"}, 3))
-    mixed = corrupt(samples, {"vector": "scaled"}, 3)
-    same(mixed.only(["image", "text"]), default.only(["image", "text"]))
-    same(mixed.only(["vector"]), corrupt(samples, "scaled", 3, modalities=["vector"]).only(["vector"]))
+    by_kind = {"vector": "gaussian", "image": "gaussian", "sequence": "gaussian", "tokens": "blank", "text": "blank"}
+    same(corrupt(samples, level=3), corrupt(samples, by_kind, 3))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.sampled_from(KINDS), min_size=1), st.sampled_from(["missing", "swapped"]), st.floats(0.1, 10))
+def test_a_mapping_corrupts_only_what_it_names(names, corruption, level):
+    samples = everything()
+    whole = corrupt(samples, corruption, level, probability=1)
+    some = corrupt(samples, dict.fromkeys(names, corruption), level, probability=1)
+    rest = [name for name in samples.names if name not in names]
+    same(some.only(sorted(names)), whole.only(sorted(names)))
+    for name in rest:
+        assert some[name] is samples[name]
+        np.testing.assert_array_equal(some.present_in(name), samples.present_in(name))
+
+
+def test_a_mapping_names_a_corruption_for_every_chosen_modality():
+    samples = everything()
+    pair = {"vector": "scaled", "image": "gaussian"}
+    same(corrupt(samples, pair, 3, modalities="vector"), corrupt(samples, {"vector": "scaled"}, 3))
+    with pytest.raises(InputError, match=r"'text' is to be corrupted, and .* only for 'vector', 'image': name one"):
+        corrupt(samples, pair, 3, modalities=["vector", "text"])
+    with pytest.raises(InputError, match="an empty mapping names no modality"):
+        corrupt(samples, {}, 3)
 
 
 def test_chosen_modalities_only():

@@ -11,7 +11,16 @@ from sklearn import metrics as sklearn_metrics
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from consilience.core.errors import InputError
-from consilience.evaluation import accuracy, balanced_accuracy, brier, ece, macro_f1, nll, reliability_bins
+from consilience.evaluation import (
+    accuracy,
+    balanced_accuracy,
+    brier,
+    brier_score_loss,
+    ece,
+    macro_f1,
+    nll,
+    reliability_bins,
+)
 from consilience.evaluation.classification import RunningScores
 
 ON_LABELS = {
@@ -50,6 +59,11 @@ def test_nll_and_brier_agree_with_scikit_learn(seed, weighted):
     assert nll(y, p, weight=weight) == pytest.approx(sklearn_metrics.log_loss(y, p, **more))
     score = sklearn_metrics.brier_score_loss(y, p, scale_by_half=False, **more)
     assert brier(y, p, weight=weight) == pytest.approx(score)
+    assert brier_score_loss(y, p, weight=weight) == pytest.approx(sklearn_metrics.brier_score_loss(y, p, **more))
+    two = p[:, :2] / p[:, :2].sum(axis=1, keepdims=True)
+    half = sklearn_metrics.brier_score_loss(y % 2, two[:, 1], sample_weight=weight)
+    assert brier_score_loss(y % 2, two, weight=weight) == pytest.approx(half)
+    assert brier(y % 2, two, weight=weight) == pytest.approx(2 * half)
 
 
 @pytest.mark.parametrize("bins", [1, 10, 15])

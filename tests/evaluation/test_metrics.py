@@ -5,6 +5,7 @@ import pytest
 
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.evaluation import METRICS, Metric, accuracy, evaluate, find_metric, nll
+from consilience.evaluation.metrics import ALSO_CALLED
 
 Y = np.array(["b", "a", "b", "a"])
 P = np.array([[0.1, 0.9], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
@@ -73,6 +74,14 @@ def test_a_metric_of_ones_own():
     assert evaluate("classification", Y, PREDICTION, metrics="accuracy") == {"accuracy": 0.75}
 
 
+def test_metrics_are_found_by_the_names_of_scikit_learn():
+    assert find_metric("roc_auc") is METRICS["auroc"]
+    assert all(name in METRICS for name in ALSO_CALLED.values())
+    assert not ALSO_CALLED.keys() & METRICS.keys()
+    measured = evaluate("classification", Y, PREDICTION, P, metrics=["log_loss", "macro_recall"], classes=["a", "b"])
+    assert list(measured) == ["nll", "balanced_accuracy"]
+
+
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(UnknownNameError, match="did you mean 'accuracy'"):
         evaluate("classification", Y, PREDICTION, metrics=["acuracy"])
@@ -99,7 +108,8 @@ def test_a_resampled_metric_is_the_metric_of_the_repeated_samples(name):
     resampled = metric.resampler(y, given)(counts.astype(float))
     by_hand = [metric.function(np.repeat(y, row), np.repeat(given, row, axis=0)) for row in counts]
     np.testing.assert_allclose(resampled, by_hand, rtol=1e-9)
-    assert metric.per_sample == (metric.combine is None)
+    assert metric.per_sample == (metric.combine is None and metric.resample is None)
+    assert not metric.called
     own = Metric(name, metric.task, metric.function, metric.needs_probabilities)
     np.testing.assert_allclose(own.resampler(y, given)(counts.astype(float)), by_hand, rtol=1e-9)
 

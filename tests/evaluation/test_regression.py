@@ -6,10 +6,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import pearsonr
-from sklearn.metrics import mean_absolute_error, mean_squared_error
+from sklearn.metrics import (
+    mean_absolute_error,
+    mean_absolute_percentage_error,
+    mean_pinball_loss,
+    mean_squared_error,
+    r2_score,
+)
 
 from consilience.core.errors import InputError, UnknownNameError
-from consilience.evaluation import acc2, acc7, mae, mse, pearson
+from consilience.evaluation import METRICS, acc2, acc7, mae, mape, mse, pearson, pinball, r2
 
 
 def draw(seed, n=50, targets=None):
@@ -25,6 +31,27 @@ def test_errors_agree_with_scikit_learn(seed, weighted, targets):
     weight = rng.uniform(0.1, 3, len(y)) if weighted else None
     assert mse(y, prediction, weight=weight) == pytest.approx(mean_squared_error(y, prediction, sample_weight=weight))
     assert mae(y, prediction, weight=weight) == pytest.approx(mean_absolute_error(y, prediction, sample_weight=weight))
+    relative = mean_absolute_percentage_error(y, prediction, sample_weight=weight)
+    assert mape(y, prediction, weight=weight) == pytest.approx(relative)
+    assert r2(y, prediction, weight=weight) == pytest.approx(r2_score(y, prediction, sample_weight=weight))
+    for quantile in (0.1, 0.5, 0.9):
+        expected = mean_pinball_loss(y, prediction, alpha=quantile, sample_weight=weight)
+        assert pinball(y, prediction, quantile=quantile, weight=weight) == pytest.approx(expected)
+
+
+def test_r2_of_a_constant_target_is_that_of_scikit_learn():
+    for y in ([0.3, 0.1 + 0.2, 0.3], [1e8, 1e8, 1e8]):
+        exact, wrong = np.array(y), np.array([0.3, 0.4, 0.3])
+        assert (r2(y, exact), r2(np.full(3, y[0]), wrong)) == (1, 0)
+        assert r2_score(np.full(3, y[0]), wrong) == 0
+    assert np.isnan(METRICS["r2"].resampler([1.0, 2.0], [1.0, 3.0])(np.zeros((1, 2)))).all()
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1e6]), st.sampled_from([1e-6, 1.0, 1e6]))
+@settings(max_examples=20, deadline=None)
+def test_r2_does_not_depend_on_units(seed, shift, scale):
+    _, y, prediction = draw(seed)
+    assert r2((y + shift) * scale, (prediction + shift) * scale) == pytest.approx(r2(y, prediction), rel=1e-6, abs=1e-6)
 
 
 @given(st.integers(0, 10**6), st.floats(-1e3, 1e3), st.sampled_from([1e-200, 1e-3, 1.0, 1e200]))

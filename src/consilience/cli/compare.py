@@ -40,8 +40,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         type=str,
         metavar="NAME",
-        help="corruptions of the test set, such as gaussian or image=gaussian,text=blank; if absent, noise (blanks in "
-        "text) and missing modalities",
+        help="corruptions of the test set, such as gaussian, or sound=missing to corrupt that modality only; if "
+        "absent, noise (blanks in text) and missing modalities",
     )
     add = partial(options.add_option, group)
     levels = [0.0, 5.0, 10.0]
@@ -67,6 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("tune", NonNegativeInt, "trials of random search per method; 0: no search", default=0)
     options.add_loading(parser)
     options.add_training(parser)
+    options.add_class_weight(parser)
     options.add_running(parser)
     options.add_worst(parser)
 
@@ -84,6 +85,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         settings=options.settings(chosen),
         encoders=options.encoders(chosen) or "auto",
         training=options.training(chosen),
+        class_weight=options.class_weight(chosen),
         command=shlex.join(command),
         refit=not chosen.no_refit,
         **{name: chosen[name] for name in _AS_GIVEN},

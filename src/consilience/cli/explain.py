@@ -23,7 +23,8 @@ USAGE = "MODEL DATA [--row N …] [options]"
 EXAMPLES = """  consilience explain model new.csv --row 17
   consilience explain model new.csv --row 17 18 --out explained.html
   consilience explain model new.csv --row 17 --value log-probability --of leak --out row17.png
-  consilience explain runs/sensors/best new.csv --out contributions.json"""
+  consilience explain runs/sensors/best new.csv --out contributions.json
+  consilience explain runs/sensors/best new.csv --permute --metric balanced_accuracy"""
 _VALUES = "probability, log-probability, accuracy, nll, output or mse"
 _ENDINGS = (".html", ".png", ".svg", ".json")
 
@@ -41,6 +42,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add_option(parser, "coverage", Share, "coverage of the conformal set", default=0.9, metavar="P")
     help = "largest number of rows for means; evenly spread over the file"
     options.add_option(parser, "samples", PositiveInt, help, default=500)
+    help = "permutation importance instead: of each modality, or of the groups named"
+    parser.add_argument("--permute", nargs="*", type=str, metavar="NAME=MODALITY[,MODALITY…]", help=help)
+    help = "metric of the permutation importance; accuracy, or mse for regression, if absent"
+    parser.add_argument("--metric", type=str, metavar="NAME", help=help)
+    options.add_option(parser, "repeats", PositiveInt, "how often each group is permuted", default=5)
     parser.add_argument("--out", type=str, metavar="FILE", help=".html page, .png or .svg picture, or .json")
     options.add_passed_encoders(parser)
 
@@ -55,6 +61,11 @@ def run(chosen: Namespace, command: list[str]) -> None:
     path = check_out(chosen)
     model = load_explained(chosen)
     samples = model.read(chosen.data)
+    if chosen.permute is not None:
+        permute(model, samples, chosen, path)
+        return
+    if chosen.metric is not None:
+        raise InputError("explain: --metric is that of --permute; --value says what else is explained")
     rows = list(dict.fromkeys(chosen.row)) if chosen.row else evenly_spread(len(samples), chosen.samples)
     if beyond := [row for row in rows if row >= len(samples)]:
         raise InputError(
@@ -77,6 +88,28 @@ def run(chosen: Namespace, command: list[str]) -> None:
         console.print(console_tables([mean_table(mean)]))
     if path is not None:
         write(path, found, rows if chosen.row else None, chosen, command)
+        print(f"written: {path}")
+
+
+def permute(model: Any, samples: Samples, chosen: Namespace, path: Path | None) -> None:
+    """Print the permutation importance of modalities, or of groups of them, and write it as JSON."""
+    from rich.console import Console
+
+    from consilience.evaluation import permutation_importance
+    from consilience.report.importance_table import importance_table
+    from consilience.report.text_table import console_tables
+
+    if chosen.row:
+        raise InputError("explain: --permute shuffles all rows; leave --row out")
+    if path is not None and path.suffix != ".json":
+        raise InputError(f"explain: --permute writes .json only, got {path.name!r}")
+    if samples.y is None:
+        raise InputError(f"explain: --permute needs the true targets, and {chosen.data} lacks the target column")
+    groups = options.columns("permute", chosen.permute, "explain: ") or None
+    found = permutation_importance(model, samples, groups=groups, metric=chosen.metric, repeats=chosen.repeats)
+    Console(highlight=False, markup=False).print(console_tables([importance_table(found)]))
+    if path is not None:
+        write_atomically(path, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
         print(f"written: {path}")
 
 

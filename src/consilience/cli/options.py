@@ -146,6 +146,31 @@ def add_training(parser: ArgumentParser) -> None:
         add_option(group, name, setting.annotation, f"{help} (default: {default})", **several)
 
 
+def add_class_weight(parser: ArgumentParser) -> None:
+    """Add the weights of classes."""
+    help = "weights of classes in training: balanced, or CLASS=WEIGHT for some classes, the others having weight 1"
+    parser.add_argument("--class-weight", nargs="+", type=str, metavar="WHAT", help=help)
+
+
+def class_weight(chosen: Namespace) -> dict[str, float] | str | None:
+    """Return class → weight, "balanced" or None."""
+    given = chosen.class_weight
+    if given is None or given == ["none"]:
+        return None
+    if given == ["balanced"]:
+        return "balanced"
+    weights: dict[str, float] = {}
+    for pair in given:
+        name, equals, value = pair.rpartition("=")  # a class may have "=" in its name
+        try:
+            weights[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise InputError(f"--class-weight must be balanced, or have the form CLASS=WEIGHT, got {pair!r}")
+    return weights
+
+
 def add_passed_encoders(parser: ArgumentParser) -> None:
     """Add the encoders that a saved model needs and does not hold."""
     encoder = "encoder that a saved model does not hold, such as text=frozen:FOLDER; repeatable"

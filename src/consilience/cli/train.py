@@ -29,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add_option(parser, "seed", NonNegativeInt, "seed of initial weights, batches and dropout", default=0)
     options.add_loading(parser)
     options.add_training(parser)
+    options.add_class_weight(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
@@ -39,6 +40,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """
     from consilience.data import load_data
     from consilience.estimators import FusionClassifier, FusionRegressor
+    from consilience.training.class_weights import match_classes
     from consilience.training.model_folder import check_replaceable
 
     options.check_out(Path(chosen.out))
@@ -50,6 +52,12 @@ def run(chosen: Namespace, command: list[str]) -> None:
     for method in settings:
         if method != name:
             raise InputError(f"train: --setting {method}.… is not a setting of {name}")
+    if (weights := options.class_weight(chosen)) is not None:
+        if data.task != "classification":
+            raise InputError(f"train: --class-weight is for classification, and {chosen.data} is a {data.task}")
+        further = {"class_weight": match_classes(weights, data.y)}
+    else:
+        further = {}
     estimator = kind(
         name,
         settings=settings.get(name),
@@ -58,6 +66,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         random_state=chosen.seed,
         verbose=1,
         **options.training(chosen),
+        **further,
     )
     with STOP.patiently():
         estimator.fit(data.train, data.train.y)

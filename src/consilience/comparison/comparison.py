@@ -89,6 +89,8 @@ class Comparison:
     def statistics(self, reference: str | None = None, methods: Iterable[str] | None = None) -> polars.DataFrame:
         """Return differences to the reference with intervals and corrected p-values, one row per condition.
 
+        A positive difference is better than the reference, also of a loss or an error, where smaller is better.
+
         Args:
             reference: Another than the comparison's own.
             methods: Only these are compared, so that the correction counts no others.
@@ -139,6 +141,7 @@ def compare(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     encoders: Mapping[str, Any] | Literal["auto"] | None = "auto",
     training: Mapping[str, Any] | None = None,
+    class_weight: Mapping[Any, float] | str | None = None,
     tune: NonNegativeInt = 0,
     choose_by: str | None = None,
     refit: bool = True,
@@ -157,8 +160,8 @@ def compare(
         data: A name, a path, a `DataSet`, or several of them.
         methods: Names. None: a few strong methods and baselines, those of `QUICK_METHODS` that serve the data.
             NAME@LABEL is a variant of a method, with the settings given for NAME@LABEL.
-        corruption: A name, a mapping modality → name, or several; by default noise on numbers and blanks in text, and
-            missing modalities.
+        corruption: A name, a mapping modality → name, which corrupts only what it names, or several; by default noise
+            on numbers and blanks in text, and missing modalities.
         levels: Of corruption; 0, the clean set, is always among them.
         seeds: How often each method is trained; by default 5 times, and 10 times if methods are named or thorough.
         repeats: Draws of the noise for every seed. On a small test set one draw may move an accuracy by more than
@@ -170,6 +173,7 @@ def compare(
         encoders: Modality → encoder. "auto": the encoder `auto` for vectors of a classification. None: the default of
             every kind.
         training: Settings of `Trainer`.
+        class_weight: "balanced" or class → weight, in the training of every method.
         tune: Trials of random search for every method.
         choose_by: The metric by which a method is chosen for `best/`: its mean over all seeds on validation samples,
             clean and corrupted. By default the log-loss (nll), or the squared error (mse) of a regression.
@@ -204,6 +208,7 @@ def compare(
         settings=settings or {},
         encoders=encoders or {},
         training=training or {},
+        class_weight=class_weight,
         tune=tune,
         choose_by=choose_by,
         refit=refit,

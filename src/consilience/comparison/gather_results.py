@@ -10,7 +10,9 @@ import numpy as np
 
 from consilience.comparison.choosing import choose_methods, stored_value, units_of
 from consilience.comparison.chosen_method import Choice
+from consilience.comparison.imbalance import imbalance_notes
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
+from consilience.comparison.modality_costs import cost_rows
 from consilience.comparison.plan import Job
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
@@ -56,6 +58,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         levels=asked["levels"],
         seeds=sorted({job.seed for job, _ in good}) or list(range(asked["seeds"])),
         **_measurements(good, plan),
+        costs=_table("costs", _costs(good, metric)),
         reliability=_table("reliability", _reliability(good, plan)),
         differences=differences,
         best=best,
@@ -81,6 +84,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         scores = {name: scores_of(findings, name) for name in findings.sets}
         findings.standings = standings(scores, metric.larger_is_better)
     findings.notes += split_notes(plan["sets"], asked["seeds"])
+    findings.notes += imbalance_notes(findings.sets, metric.name)
     findings.notes += still_learning(good) + misplaced_trust(good)
     if missing := len(plan["jobs"]) - len(finished):
         findings.notes.append(
@@ -122,7 +126,7 @@ def recompute_metric(metric: Metric, result: Result, condition: Mapping[str, Any
     def value(weights: np.ndarray) -> np.ndarray:  # the terms are computed here: all of them would fill the memory
         return sign * np.mean([metric.resampler(y, draw)(weights) for draw in draws], axis=0)
 
-    return Recomputed(value, np.moveaxis(draws, 0, 1), CALLED if metric.terms is None else RECOMPUTED)
+    return Recomputed(value, np.moveaxis(draws, 0, 1), CALLED if metric.called else RECOMPUTED)
 
 
 def _read_by(metric: Metric, output: np.ndarray) -> np.ndarray:
@@ -152,6 +156,11 @@ def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
             rows["hit_trust"] += [{**key, **measured} for measured in condition.get("hit_trust", ())]
             rows["diagnostics"] += [{**key, **measured} for measured in condition.get("diagnostics", ())]
     return {name: _table(name, found) for name, found in rows.items()}
+
+
+def _costs(good: Finished, metric: Metric) -> Iterator[dict[str, Any]]:
+    for job, result in good:
+        yield from cost_rows(_key(job), result.about.get("costs"), metric.name, metric.larger_is_better)
 
 
 def _reliability(good: Finished, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -7,13 +7,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from consilience.comparison.hit_trust import trust_when_hit
 from consilience.comparison.modality_contributions import measure_contributions
+from consilience.comparison.modality_costs import measure_costs
 from consilience.comparison.plan import Job, Plan, Refit, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
 from consilience.comparison.tuning import tune, validation_loss
@@ -155,8 +156,19 @@ def examine(
         "log": [row for log in model.logs for row in log.rows],
         "steps": found_steps(model.logs),
         "contributions": measure_contributions(model, data.test, plan.training.get("device", "auto")),
+        "costs": measure_costs(
+            model,
+            corruptor,
+            data.test,
+            partial(score, data, model),
+            partial(score_samples, data, model),
+            level=plan.levels[-1],
+            seed=job.seed,
+            device=plan.training.get("device", "auto"),
+        ),
         "misplaced_trust": {name: found.r for name, found in model.misplaced_trust.items()},
-        "device": device_name(next(model.method.parameters()).device),
+        # Trees have no parameters.
+        "device": device_name(next(chain(model.method.parameters(), model.method.buffers())).device),
     }
     trained_on = describe_training(job, ("train",), data.train, result.about["steps"], refitted=False)
     save_model(job, plan, store, data, model, trained_on, gives_weights=trust is not None)
@@ -203,6 +215,11 @@ def save_model(
     store.drop_models([job])  # of a folder that was copied in part
     with writing(store.folder):
         training = {**plan.training_of(job.method, data.modalities), **(chosen or {})}
+        if (weights := plan.class_weight_of(data.y)) is not None:
+            # Pairs, as the estimators save them: JSON would make strings of the labels.
+            training["class_weight"] = (
+                [[*pair] for pair in weights.items()] if isinstance(weights, Mapping) else weights
+            )
         model.save(store.model(job), {**_as_estimator(model, training, gives_weights), "trained_on": dict(trained_on)})
 
 
@@ -229,6 +246,7 @@ def fit_model(
             settings=plan.settings_of(job.method),
             encoders=plan.encoders_of(data.modalities),
             task=data.task,
+            class_weight=plan.class_weight_of(data.y),
             trainer=Trainer(**{**training, **fixed}),
         )
 

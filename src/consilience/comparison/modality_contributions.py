@@ -116,7 +116,7 @@ def _row(method: str, modalities: tuple[str, ...], table: Any, pairs: Any) -> Co
         for j, second in enumerate(modalities):
             for i, first in enumerate(modalities[:j]):
                 own = pairs.filter(first=first, second=second)
-                value, _, error = _mean_and_interval(own["interaction"], own["half_width"])
+                value, _, error = mean_and_interval(own["interaction"], own["half_width"])
                 interactions[i, j] = interactions[j, i] = value
                 interaction_errors[i, j] = interaction_errors[j, i] = error
     mean = MeanContributions(
@@ -138,12 +138,12 @@ def _over_seeds(
     found = []
     for name in names:
         own = table.filter(table[column] == name)
-        found.append(_mean_and_interval(own[value], own["half_width"]))
+        found.append(mean_and_interval(own[value], own["half_width"]))
     means, stds, errors = zip(*found)
     return np.array(means), list(stds), np.array(errors)
 
 
-def _mean_and_interval(values: Any, errors: Any) -> tuple[float, float | None, float]:
+def mean_and_interval(values: Any, errors: Any) -> tuple[float, float | None, float]:
     """Mean, standard deviation (None for one seed), and half the width of the 95 % interval of the mean over seeds."""
     from scipy.stats import t
 

@@ -44,12 +44,13 @@ class Plan:
     """What decides the numbers of a comparison; the arguments are those of `compare`.
 
     Attributes:
-        corruptions: Each a name, a mapping modality → name, or None for the default by kind.
+        corruptions: Each a name, a mapping modality → name of what is corrupted, or None for the default by kind.
         levels: 0, the clean set, is always among them.
         seeds: How many; a seed varies initial weights, shuffling, noise, and the split if the data have none.
         repeats: How often noise is drawn for each seed's model.
         settings: Method → its settings; settings of training among them, such as `augment`, are for this method only.
         training: Settings of `Trainer` for every method.
+        class_weight: Of every method's training, as `Model.fit` takes it.
         tune: Random draws of learning rate and optimizer.
         choose_by: The metric that a method is chosen by; None: log-loss, or squared error.
         refit: Whether the chosen method is trained once more, on everything but test samples.
@@ -70,6 +71,7 @@ class Plan:
     tune: int = 0
     choose_by: str | None = None
     refit: bool = True
+    class_weight: Mapping[Any, float] | str | None = None
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -103,6 +105,12 @@ class Plan:
             training["augment"] = within_modalities(training["augment"], modalities)
         return training
 
+    def class_weight_of(self, labels: np.ndarray) -> Mapping[Any, float] | str | None:
+        """Return the class weights by the labels of a set, as `Model.fit` takes them."""
+        from consilience.training.class_weights import match_classes
+
+        return None if self.class_weight is None else match_classes(self.class_weight, labels)
+
     @property
     def chosen_encoders(self) -> Mapping[str, Any]:
         """The encoders that the user chose, by modality."""
@@ -123,6 +131,8 @@ class Plan:
         described = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "sources"}
         if self.repeats == 1:
             del described["repeats"]  # as it was before there were any: folders and results keep their names
+        if self.class_weight is None:
+            del described["class_weight"]
         described["sources"] = {source.label: source.fingerprint() for source in self.sources}
         described["version"] = __version__
         described["registered"] = None
@@ -208,6 +218,10 @@ def jobs_of(plan: Plan, methods: Mapping[str, list[str]], fingerprints: Mapping[
     shared = {name: getattr(plan, name) for name in decisive} | {"version": __version__}
     if plan.repeats != 1:
         shared["repeats"] = plan.repeats
+    if plan.class_weight is not None:
+        shared["class_weight"] = plan.class_weight
+    if any(isinstance(corruption, Mapping) for corruption in plan.corruptions):
+        shared["named"] = "only"  # modalities that a mapping does not name were corrupted too, up to 0.1
     jobs = []
     for seed, (label, names) in product(range(plan.seeds), methods.items()):
         for method in names:
@@ -270,8 +284,10 @@ def resolve(plan: Plan, asked: Mapping[str, Any], command: str | None) -> dict[s
 def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
     """Refuse before the first training what would fail in every job: metric, corruption, training, encoders."""
     from consilience.comparison.job import label_of
+    from consilience.core.targets import Task
     from consilience.corruption import Corruptor
     from consilience.training import TrainingSettings
+    from consilience.training.class_weights import weigh_classes
     from consilience.training.devices import resolve_device
 
     tasks = {data.task for data in loaded.values()}
@@ -281,6 +297,8 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
         for metric in (plan.metric, plan.choose_by):
             if metric is not None:
                 find_metric(metric, data.task, targets=data.y[:1].size)
+        if (weights := plan.class_weight_of(data.y)) is not None:
+            weigh_classes(data.train, Task.of(data.y, data.task), weights)
         few = data.train[:2]
         for corruption in plan.corruptions:
             Corruptor(few).apply(few, corruption, 0.0, probability=plan.probability)

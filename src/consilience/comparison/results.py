@@ -34,6 +34,7 @@ _COLUMNS = {
     "timings": "set method seed training_seconds prediction_seconds parameters epochs device",
     "contributions": "set method seed metric modality contribution half_width none all samples",
     "interactions": "set method seed first second interaction half_width",
+    "costs": "set method seed metric modality corruption level cost half_width clean samples",
     "skipped": "set method reason",
     "failed": "set method seed error",
 }
@@ -82,6 +83,9 @@ class Findings:
     contributions  set, method, seed, metric, modality, contribution, half_width, none, all, samples
                  Shapley values of the metric on clean test samples; half_width: of the 95 % interval over samples
     interactions set, method, seed, first, second, interaction, half_width    of pairs of modalities
+    costs        set, method, seed, metric, modality, corruption, level, cost, half_width, clean, samples
+                 how much worse the main metric is on clean test samples if one modality is missing in all of them, or
+                 corrupted in all; positive: worse; half_width: of the 95 % interval over samples, where it has one
     skipped      set, method, reason            methods that cannot serve a set
     failed       set, method, seed, error       jobs that raised
 
@@ -114,6 +118,7 @@ class Findings:
     interactions: polars.DataFrame = field(default_factory=lambda: empty_table("interactions"))
     hit_trust: polars.DataFrame = field(default_factory=lambda: empty_table("hit_trust"))
     confusion: polars.DataFrame = field(default_factory=lambda: empty_table("confusion"))
+    costs: polars.DataFrame = field(default_factory=lambda: empty_table("costs"))
     best: dict[tuple[str, str, float], str] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)
     standings: list[Standing] = field(default_factory=list)

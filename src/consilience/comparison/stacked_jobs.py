@@ -15,6 +15,7 @@ from consilience.comparison.plan import Job, Plan, registered_name
 from consilience.comparison.store import Store
 from consilience.core.errors import TrainingError, TrustWarning, UnsupportedError
 from consilience.core.progress_lines import say_progress
+from consilience.core.samples import Samples
 from consilience.data import DataSet
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
     name = registered_name(jobs[0].method)
     settings: dict[str, Any] = {**plan.training_of(jobs[0].method, data[0].modalities), "on_interrupt": "raise"}
     trainer = Trainer(**settings)
-    parts = [(split.train, split.validation) for split in data]
+    parts = weighted_parts(data, plan)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # the report has it, once for all seeds
@@ -98,3 +99,21 @@ def fit(jobs: Sequence[Job], plan: Plan, data: Sequence[DataSet]) -> list[Model]
             )
     except (UnsupportedError, TrainingError) as error:
         return str(error)
+
+
+def weighted_parts(data: Sequence[DataSet], plan: Plan) -> list[tuple[Samples, Samples]]:
+    """Return the training samples of each split, with the weights of their classes, and its validation samples.
+
+    Splits that are the same object share their samples.
+    """
+    from consilience.core.targets import Task
+    from consilience.training.class_weights import weigh_classes
+
+    weighted: dict[int, Samples] = {}
+    for split in data:
+        if id(split) not in weighted:
+            weighted[id(split)] = train = split.train
+            if (weights := plan.class_weight_of(split.y)) is not None:
+                weight = weigh_classes(train, Task.of(split.y, split.task), weights)
+                weighted[id(split)] = Samples.of(train, weight=weight)
+    return [(weighted[id(split)], split.validation) for split in data]

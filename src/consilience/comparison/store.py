@@ -320,7 +320,8 @@ def _differences(existing: dict[str, Any], asked: dict[str, Any]) -> list[str]:
 
     Settings of a method that was not run before, such as a new variant, change no finished job.
     """
-    before, now = ({"repeats": 1} | described for described in (existing["asked"], asked))  # 1 repeat is not written
+    # 1 repeat and no class weights are not written.
+    before, now = ({"repeats": 1, "class_weight": None} | described for described in (existing["asked"], asked))
     ran = {job["method"] for job in existing["jobs"]}
     pairs = {name: (before.get(name), value) for name, value in now.items() if name not in (*EXTENDABLE, "settings")}
     for method in sorted(ran):

@@ -138,13 +138,14 @@ def corrupt(
     Args:
         X: `Samples`, or a mapping name → values. It is never changed. A memory-mapped modality that is hit is read
             into memory; to avoid that, corrupt batch by batch with `Corruptor`, which gives the same numbers.
-        corruption: One name for all modalities (`corruption_names()`), or a mapping modality → name. A modality that
-            is not named gets the default of its kind: gaussian on numbers, blank on text and tokens.
+        corruption: One name for all modalities (`corruption_names()`); a mapping modality → name, which corrupts only
+            the modalities that it names; or None for the default of each kind: gaussian on numbers, blank on text and
+            tokens.
         level: The strength, ≥ 0. Level 0 changes nothing. The meaning of a level depends on the corruption.
         probability: That a modality of a sample is hit, independently of all others: ½ in Zhang et al., "Provable
             Dynamic Fusion for Low-Quality Multimodal Data". The same samples are hit with the same random numbers at
             every level, so that curves over levels are paired.
-        modalities: Corrupt these only.
+        modalities: Corrupt these only; a mapping must name a corruption for each of them.
         reference: The training set, or its `Statistics` by modality. Its standard deviation, minimum and maximum set
             the scale, and its samples are swapped in. By default X itself, so give it if X is a batch or small.
         random_state: The seed. The noise of a sample depends on the seed, its index and the name of the modality, not
@@ -195,19 +196,27 @@ def _choose(
     modalities: Mapping[str, Modality], corruption: str | Mapping[str, str] | None, only: str | Iterable[str] | None
 ) -> dict[str, Corruption]:
     """The corruption of each modality that may be hit."""
-    names = list(modalities) if only is None else [only] if isinstance(only, str) else list(only)
+    named = corruption if isinstance(corruption, Mapping) else None
+    if named is not None and not named:
+        raise InputError("an empty mapping names no modality to corrupt; None is the default of each kind")
+    for name in named or ():
+        if name not in modalities:
+            raise unknown_name("modality", name, modalities, "A corruption was named for it")
+    every = list(modalities if named is None else named)
+    names = every if only is None else [only] if isinstance(only, str) else list(only)
     for name in names:
         if name not in modalities:
             raise unknown_name("modality", name, modalities, "It was to be corrupted")
-    named = corruption if isinstance(corruption, Mapping) else {}
-    for name in named:
-        if name not in modalities:
-            raise unknown_name("modality", name, modalities, "A corruption was named for it")
+        if named is not None and name not in named:
+            raise InputError(
+                f"modality {name!r} is to be corrupted, and the mapping names a corruption only for "
+                f"{', '.join(map(repr, named))}: name one for {name!r}, or leave it out of modalities=[…]"
+            )
     chosen = {}
-    for name in dict.fromkeys(names):
+    for name in (name for name in modalities if name in set(names)):
         modality = modalities[name]
         default = corruption if isinstance(corruption, str) else DEFAULT[modality.kind]
-        entry = find_corruption(named.get(name, default))
+        entry = find_corruption(default if named is None else named[name])
         if modality.kind not in entry.kinds:
             raise UnsupportedError(
                 f"the corruption {entry.name!r} does not apply to {modality.describe()}, only to "

@@ -70,12 +70,22 @@ def nll(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None) 
 def brier(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None) -> float:
     """The mean of Σ_k (p_k − 1[y = k])², summed over all classes: range 0 … 2, smaller is better.
 
-    This is Brier's own score; for two classes it is twice the one-column form.
+    This is Brier's own score; for two classes it is twice the one-column form, which `brier_score_loss` returns.
 
     >>> brier([0, 1], [[1.0, 0.0], [0.5, 0.5]])
     0.25
     """
     return average(squared_distance(y, probabilities, classes), weight)
+
+
+@checked
+def brier_score_loss(y: Any, probabilities: Any, *, classes: Any = None, weight: Any = None) -> float:
+    """The Brier score as scikit-learn defines it: half of `brier` for two classes, the same for more.
+
+    >>> brier_score_loss([0, 1], [[1.0, 0.0], [0.5, 0.5]])
+    0.125
+    """
+    return average(scaled_distance(y, probabilities, classes), weight)
 
 
 @checked
@@ -211,6 +221,12 @@ def squared_distance(y: Any, probabilities: Any, classes: Any = None) -> np.ndar
     truth = np.zeros_like(table)
     truth[np.arange(len(column)), column] = 1.0
     return ((table - truth) ** 2).sum(axis=1)
+
+
+def scaled_distance(y: Any, probabilities: Any, classes: Any = None) -> np.ndarray:
+    """`squared_distance`, halved for two classes, `[n]`: the terms of `brier_score_loss`."""
+    distance = squared_distance(y, probabilities, classes)
+    return distance / 2 if np.shape(probabilities)[1] == 2 else distance
 
 
 def calibration_terms(y: Any, probabilities: Any) -> np.ndarray:

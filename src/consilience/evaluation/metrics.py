@@ -1,6 +1,6 @@
 """Every metric by name: which task it serves, what it needs, which way is better; and `evaluate`, which computes them.
 
-To add a metric, write its function in `classification` or `regression` and register it below.
+To add a metric, write its function in `classification`, `ranking_metrics` or `regression` and register it below.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from consilience.core.registry import Registry
 from consilience.core.settings import PositiveInt, checked
 from consilience.core.targets import TaskKind
 from consilience.evaluation import classification as c
+from consilience.evaluation import ranking_metrics as k
 from consilience.evaluation import regression as r
 
 
@@ -37,8 +38,9 @@ class Metric:
         title: Its name in tables and sentences; by default `name` with spaces.
         percent: Whether tables show it in per cent.
         terms: What the metric sums over samples: `terms(y, prediction)` or `terms(y, probabilities)`, `[n, *term]`.
-            Without it, a bootstrap calls `function` once for each resample, which is slower.
+            Without it and `resample`, a bootstrap calls `function` once for each resample, which is slower.
         combine: The metric from the weighted sums of its terms `[*resample, *term]`; None for their weighted mean.
+        resample: For a metric that is no function of such sums, what `resampler` returns.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Metric:
     percent: bool = False
     terms: Callable[..., np.ndarray] | None = field(default=None, repr=False, compare=False)
     combine: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False, compare=False)
+    resample: Callable[..., Callable[[np.ndarray], np.ndarray]] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.per_sample and self.terms is None:
@@ -71,6 +74,11 @@ class Metric:
             raise InputError(f"metric {self.name!r} needs predictions [n], and none were given")
         return self.function(y, prediction, weight=weight)
 
+    @property
+    def called(self) -> bool:
+        """Whether a bootstrap calls `function` for every resample."""
+        return self.terms is None and self.resample is None
+
     def resampler(self, y: Any, given: Any) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function that computes the metric for many weightings of the samples at once.
 
@@ -82,6 +90,8 @@ class Metric:
             A function from weights `[resample, n]` (how often each sample was drawn) to values `[resample]`; nan where
             the metric does not exist.
         """
+        if self.resample is not None:
+            return self.resample(y, given)
         if self.terms is None:  # samples are repeated, since a user's function may ignore weights
             y, given = np.asarray(y), np.asarray(given)
             drawn = np.arange(len(y))
@@ -103,6 +113,20 @@ _numbers = partial(Metric, task="regression")
 _sentiment = partial(Metric, task="regression", usual=False, one_target=True, percent=True)
 _nonzero = partial(r.acc2, zeros="excluded")
 _error: dict[str, Any] = {"larger_is_better": False, "per_sample": True}
+_ranking = partial(Metric, task="classification", needs_probabilities=True, usual=False)
+
+
+def _pinball(quantile: float) -> Metric:
+    """The quantile loss; at the median it is half the absolute error."""
+    return _numbers(
+        f"pinball_{100 * quantile:.0f}",
+        function=partial(r.pinball, quantile=quantile),
+        terms=partial(r.quantile_loss, quantile=quantile),
+        title=f"quantile loss at {100 * quantile:.0f} %",
+        usual=False,
+        **_error,
+    )
+
 
 METRICS: Registry[Metric] = Registry("metric", group="consilience.metrics", separator="_", alphabetical=False)
 
@@ -122,9 +146,34 @@ for _metric in (
     _probabilities(
         "ece", function=c.ece, title="calibration error", terms=c.calibration_terms, combine=c.calibration_error
     ),
+    _probabilities(
+        "brier_score_loss",
+        function=c.brier_score_loss,
+        title="Brier score (scikit-learn)",
+        terms=c.scaled_distance,
+        per_sample=True,
+        usual=False,
+    ),
+    _ranking("auroc", function=k.auroc, title="AUROC", resample=k.resample_auroc),
+    _ranking("average_precision", function=k.average_precision, resample=k.resample_average_precision),
     _numbers("mse", function=r.mse, title="mean squared error", terms=r.squared_error, **_error),
     _numbers("mae", function=r.mae, title="mean absolute error", terms=r.absolute_error, **_error),
     _numbers("pearson", function=r.pearson, title="Pearson correlation", terms=r.moments, combine=r.from_moments),
+    _numbers("r2", function=r.r2, title="R²", terms=r.spread_terms, combine=r.explained_share, usual=False),
+    _numbers(
+        "mape",
+        function=r.mape,
+        title="mean absolute percentage error",
+        terms=r.relative_error,
+        percent=True,
+        usual=False,
+        **_error,
+    ),
+    _pinball(0.1),
+    _pinball(0.9),
+    _numbers(
+        "concordance", function=k.concordance, title="concordance index", resample=k.resample_concordance, usual=False
+    ),
     _sentiment("acc2", function=r.acc2, title="two-class accuracy", terms=r.same_sign, per_sample=True),
     _sentiment(
         "acc2_nonzero",
@@ -138,12 +187,30 @@ for _metric in (
     register_metric(_metric)
 
 
+# What metrics are called elsewhere, mostly in scikit-learn.
+ALSO_CALLED = {
+    "average_precision_score": "average_precision",
+    "concordance_index": "concordance",
+    "f1_macro": "macro_f1",
+    "log_loss": "nll",
+    "macro_recall": "balanced_accuracy",
+    "mean_absolute_error": "mae",
+    "mean_absolute_percentage_error": "mape",
+    "mean_squared_error": "mse",
+    "r2_score": "r2",
+    "recall_macro": "balanced_accuracy",
+    "roc_auc": "auroc",
+    "roc_auc_ovr": "auroc",
+    "roc_auc_score": "auroc",
+}
+
+
 @checked
 def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets: PositiveInt = 1) -> Metric:
     """Return a metric by name; a `Metric` is returned as it is.
 
     Args:
-        metric: A name in `METRICS`, or a `Metric`.
+        metric: A name in `METRICS`, or one that scikit-learn has for it (`ALSO_CALLED`), or a `Metric`.
         task_kind: The task it must serve, if any.
         targets: How many numbers per sample it must accept.
 
@@ -156,7 +223,7 @@ def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets
         False
     """
     if not isinstance(metric, Metric):
-        metric = METRICS.find(metric)
+        metric = METRICS.find(metric if metric in METRICS else ALSO_CALLED.get(metric, metric))
     if task_kind is not None and metric.task != task_kind:
         names = ", ".join(known.name for known in METRICS.values() if known.task == task_kind)
         raise UnsupportedError(f"metric {metric.name!r} serves {metric.task}, not {task_kind}; for that: {names}")

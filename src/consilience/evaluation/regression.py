@@ -1,4 +1,4 @@
-"""How good predicted numbers are: squared and absolute error, correlation, and the accuracies CMU-MOSI reports.
+"""How good predicted numbers are: errors, share of variance explained, correlation, the accuracies CMU-MOSI reports.
 
 As in `classification`, each metric also gives the terms that it sums over samples.
 """
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.settings import checked
+from consilience.core.settings import Fraction, checked
 from consilience.evaluation.metric_inputs import average, read_numbers, read_weight
 
 Zeros = Literal["positive", "excluded"]
@@ -34,6 +34,44 @@ def mae(y: Any, prediction: Any, *, weight: Any = None) -> float:
     1.0
     """
     return average(absolute_error(y, prediction), weight)
+
+
+@checked
+def mape(y: Any, prediction: Any, *, weight: Any = None) -> float:
+    """The mean absolute error relative to the size of y, `[n]` or `[n, target]`: smaller is better, 0.1 is 10 %.
+
+    As scikit-learn's, it divides by 2.2e-16 where y is 0, so it makes sense only for targets away from 0.
+
+    >>> mape([1.0, 2.0], [1.0, 4.0])
+    0.5
+    """
+    return average(relative_error(y, prediction), weight)
+
+
+@checked
+def pinball(y: Any, prediction: Any, *, quantile: Fraction = 0.5, weight: Any = None) -> float:
+    """The pinball (quantile) loss of numbers `[n]` or `[n, target]` (mean over targets): smaller is better.
+
+    For quantile q it is the mean of q·(y − p) where p is too low and of (1 − q)·(p − y) where it is too high; the
+    prediction that minimises it is the quantile. For q = ½ it is half the mean absolute error.
+
+    >>> pinball([1.0, 2.0], [0.0, 4.0], quantile=0.75)
+    0.625
+    """
+    return average(quantile_loss(y, prediction, quantile), weight)
+
+
+@checked
+def r2(y: Any, prediction: Any, *, weight: Any = None) -> float:
+    """The share of variance explained R², averaged over targets: at most 1, larger is better; 0 is the mean of y.
+
+    As scikit-learn's, it is 0 for a constant target that is not met exactly, and 1 for one that is.
+
+    >>> r2([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
+    0.5
+    """
+    terms = spread_terms(y, prediction)
+    return float(explained_share(np.tensordot(read_weight(weight, len(terms)), terms, axes=1)))
 
 
 @checked
@@ -95,6 +133,37 @@ def absolute_error(y: Any, prediction: Any) -> np.ndarray:
     """The absolute error of each sample `[n]`, mean over targets: the terms of `mae`."""
     true, predicted = read_numbers(y, prediction)
     return np.abs(predicted - true).mean(axis=1)
+
+
+def relative_error(y: Any, prediction: Any) -> np.ndarray:
+    """The error of each sample relative to |y| `[n]`, mean over targets: the terms of `mape`."""
+    true, predicted = read_numbers(y, prediction)
+    return (np.abs(predicted - true) / np.maximum(np.abs(true), np.finfo(np.float64).eps)).mean(axis=1)
+
+
+def quantile_loss(y: Any, prediction: Any, quantile: float = 0.5) -> np.ndarray:
+    """The pinball loss of each sample `[n]`, mean over targets: the terms of `pinball`."""
+    true, predicted = read_numbers(y, prediction)
+    short = true - predicted
+    return np.maximum(quantile * short, (quantile - 1) * short).mean(axis=1)
+
+
+def spread_terms(y: Any, prediction: Any) -> np.ndarray:
+    """`[n, 4, target]`: 1, y, y² and the squared error, of targets that are standardised first: the terms of `r2`."""
+    true, predicted = read_numbers(y, prediction)
+    scale = np.where(np.ptp(true, axis=0) > 0, true.std(axis=0), 1.0)
+    z = (true - true[:1] - (true - true[:1]).mean(axis=0)) / scale
+    return np.stack([np.ones_like(z), z, z * z, ((predicted - true) / scale) ** 2], axis=1)
+
+
+def explained_share(sums: np.ndarray) -> np.ndarray:
+    """R² from the sums of `spread_terms`, `[..., 4, target]`."""
+    total, z, zz, error = np.moveaxis(sums, -2, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = zz - z * z / total
+        share = 1 - error / np.where(spread > 1e-12 * total, spread, np.nan)  # of a constant only rounding is left
+    share = np.where(np.isnan(share), np.where(error > 0, 0.0, 1.0), share)
+    return np.where(total > 0, share, np.nan).mean(axis=-1)
 
 
 def same_seventh(y: Any, prediction: Any) -> np.ndarray:

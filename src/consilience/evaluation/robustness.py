@@ -11,10 +11,10 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.settings import Fraction, OwnCheck, PositiveInt, checked
-from consilience.core.targets import TaskKind
 from consilience.corruption import Corruptor
 from consilience.evaluation.metric_inputs import as_array
-from consilience.evaluation.metrics import Metric, find_metric
+from consilience.evaluation.metrics import Metric
+from consilience.evaluation.model_scores import score_model
 
 if TYPE_CHECKING:
     import polars
@@ -120,13 +120,7 @@ def robustness_curve(
     truth = X.y if y is None and isinstance(X, Samples) else y
     if truth is None:
         raise InputError("a robustness curve needs the targets y, and the samples carry none")
-    classifies = getattr(model, "classes_", None) is not None or hasattr(model, "predict_proba")
-    task: TaskKind = "classification" if classifies else "regression"
-    if metric is None:
-        metric = "accuracy" if classifies else "mse"
-    chosen = find_metric(metric, task)
-    if chosen.needs_probabilities and not hasattr(model, "predict_proba"):
-        raise InputError(f"metric {chosen.name!r} needs probabilities, but {type(model).__name__} has no predict_proba")
+    chosen, score = score_model(model, truth, metric)
     if reference is None:
         reference = getattr(model, "reference_", None)
     corruptor = Corruptor(X if reference is None else reference)
@@ -135,10 +129,7 @@ def robustness_curve(
         corrupted = corruptor.apply(
             X, corruption, level, probability=probability, modalities=modalities, random_state=seed, **options
         )
-        if chosen.needs_probabilities:
-            probabilities = model.predict_proba(corrupted)
-            return chosen(truth, probabilities=probabilities, classes=getattr(model, "classes_", None))
-        return chosen(truth, model.predict(corrupted))
+        return score(corrupted)
 
     def measure_all(level: float) -> list[float]:
         if level == 0:  # nothing is corrupted, so nothing differs between draws

@@ -17,7 +17,9 @@ from consilience.methods.spec import Spec
 
 METHODS: Registry[type[Method]] = Registry(
     "method",
-    packages=[f"consilience.methods.{package}" for package in ("fusion", "opinions", "progressive", "latent")],
+    packages=[
+        f"consilience.methods.{package}" for package in ("fusion", "opinions", "baselines", "progressive", "latent")
+    ],
     group="consilience.methods",
 )
 

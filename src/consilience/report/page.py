@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.comparison.modality_contributions import contributions_over_seeds
+from consilience.comparison.modality_costs import costs_over_seeds
 from consilience.comparison.results import Block, Findings
 from consilience.comparison.store import Store
 from consilience.comparison.summary import corruptions_of, fates_of, measured_trust, rows_by_result, summarise
@@ -22,6 +23,7 @@ from consilience.report.artist import Artist
 from consilience.report.chart_data import chart_data, chart_json
 from consilience.report.confusion_section import confusion_parts
 from consilience.report.contribution_section import contribution_part
+from consilience.report.cost_section import cost_part
 from consilience.report.drawing import SERIES, SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
 from consilience.report.recommendation import recommend
@@ -158,6 +160,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
                 (name, method, *fate) for name in findings.sets for method, fate in fates_of(findings, name).items()
             ],
             measured=[(block, trust_sentences(block), details(block)) for block in measured_trust(findings)],
+            costs=[cost_part(block) for block in costs_over_seeds(findings)],
             contributed=[contribution_part(block) for block in contributions_over_seeds(findings)],
             tested=say_test(findings),
             timings=_timing_rows(findings),

@@ -9,6 +9,7 @@ from consilience.comparison.modality_contributions import contributions_over_see
 from consilience.comparison.results import Block, Cell, Condition, Findings
 from consilience.comparison.summary import summarise
 from consilience.report.choice_words import say_choice, say_published
+from consilience.report.cost_section import cost_sentences
 from consilience.report.wording import Scale, capital, one_line, say_list, say_metric, say_number
 
 
@@ -44,6 +45,7 @@ def _recommend(findings: Findings, choice: Choice, block: Block) -> Recommendati
     points = [
         ("How sure", _say_sure(choice)),
         ("Each modality", _say_worth(findings, choice)),
+        ("Losing one", " ".join(cost_sentences(findings, choice.set))),
         ("Watch", _say_worst(findings, choice, block)),
         ("The file", say_published(findings, choice)),
     ]

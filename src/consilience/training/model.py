@@ -26,6 +26,8 @@ from consilience.methods import Method, Prediction, Spec, build, choose_encoders
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
+from consilience.training.class_weights import ClassWeight as ClassWeight
+from consilience.training.class_weights import weigh_classes as weigh_classes
 from consilience.training.devices import moved_to, resolve_device
 from consilience.training.model_folder import (
     EXTRA,
@@ -305,40 +307,6 @@ def check_finite_rows(what: str, values: Tensor) -> None:
             f"prediction: {what} is not finite in {rows}: the values of these samples, or the weights of the model, "
             "are too large or damaged"
         )
-
-
-def weigh_classes(train: Samples, task: Task, class_weight: Mapping[Any, float] | str) -> np.ndarray:
-    """Return sample weights `[n]` multiplied by the weights of their classes.
-
-    Args:
-        train: The samples.
-        task: The classification.
-        class_weight: Weight by class (1 for classes that are not named), or "balanced": the same total for every class.
-    """
-    if not task.classification:
-        raise InputError("class_weight is for classification; a regression has no classes")
-    assert task.classes is not None
-    assert train.y is not None
-    weight = np.ones(len(train)) if train.weight is None else train.weight
-    encoded = task.encode(train.y)
-    if class_weight == "balanced":
-        totals = np.bincount(encoded, weights=weight, minlength=task.outputs)
-        # A class whose samples all have weight 0 keeps it.
-        per_class = totals.sum() / (task.outputs * np.where(totals > 0, totals, 1.0))
-    else:
-        if not isinstance(class_weight, Mapping):
-            raise InputError(
-                f"class_weight must be 'balanced', a mapping class → weight, or None, got {class_weight!r}"
-            )
-        known = {label: position for position, label in enumerate(task.classes.tolist())}
-        per_class = np.ones(task.outputs)
-        for label, value in class_weight.items():
-            if label not in known:
-                raise InputError(f"class_weight names {label!r}, which is not a class; the classes are {list(known)}")
-            if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
-                raise InputError(f"class_weight of {label!r} must be a number ≥ 0, got {value!r}")
-            per_class[known[label]] = value
-    return weight * per_class[encoded]
 
 
 def misplaced_trust(model: Model, samples: Samples, *, device: str = "auto") -> dict[str, Correlation]:

@@ -124,8 +124,22 @@ def path_of_solutions(
         For each strength W `[class, feature]` and b `[class]`. A class that no sample has gets the log-odds of one
         sample among all.
     """
-    x, y, weight = training_table(train, modality, trainer)
-    strengths = STRENGTHS[: up_to + 1]
+    return logistic_path(*training_table(train, modality, trainer), classes, up_to + 1)
+
+
+def logistic_path(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray, classes: int, count: int = len(STRENGTHS)
+) -> list[Solution]:
+    """Solve a logistic regression for the first `count` of `STRENGTHS`, as `path_of_solutions` does.
+
+    Args:
+        x: Values `[n, feature]`.
+        y: Classes `[n]`.
+        weight: Weights of the samples `[n]`.
+        classes: Number of classes.
+        count: Number of penalties.
+    """
+    strengths = STRENGTHS[:count]
     # Methods of a comparison have such regressions in common.
     return once(["linear", x, y, weight, classes, strengths], partial(_solve, x, y, weight, classes, strengths))
 

@@ -96,17 +96,19 @@ class TreeEnsemble(Learned):
         self.learn(scale=torch.tensor(1.0))
         self.depth = 0
 
-    def read(self, model: Any) -> TreeEnsemble:
+    def read(self, model: Any, *, missing: bool = False) -> TreeEnsemble:
         """Take the trees of a fitted scikit-learn model.
 
         Args:
             model: `ExtraTrees…`, `RandomForest…` (the output is a class's share, or the number) or
                 `HistGradientBoosting…` (raw scores: one column for two classes), each Classifier or Regressor.
+            missing: Whether features may be NaN, for boosting. The input is then that of `send_missing`, which has
+                twice as many features as the model.
 
         Raises:
             InputError: If the model is another one, or has splits of a kind that are not read.
         """
-        return self.take(read_trees(model), show(model))
+        return self.take(read_trees(model, missing=missing), show(model))
 
     def take(self, table: TreeTable, origin: str = "a table") -> TreeEnsemble:
         """Take trees that were read before; origin: where they come from, for the message of an `InputError`."""
@@ -207,9 +209,9 @@ def _within(numbers: Tensor, size: int) -> bool:
     return not len(numbers) or (int(numbers.min()) >= 0 and int(numbers.max()) < size)
 
 
-def read_trees(model: Any) -> TreeTable:
+def read_trees(model: Any, *, missing: bool = False) -> TreeTable:
     """The trees of a fitted scikit-learn model, as `TreeEnsemble.read` takes them."""
-    return read_boosting(model) if hasattr(model, "_predictors") else read_forest(model)
+    return read_boosting(model, missing=missing) if hasattr(model, "_predictors") else read_forest(model)
 
 
 def read_forest(model: Any) -> TreeTable:
@@ -241,11 +243,23 @@ def read_forest(model: Any) -> TreeTable:
     return _joined(read, np.zeros(read[0].values.shape[1]), 1 / len(read))
 
 
-def read_boosting(model: Any) -> TreeTable:
+def send_missing(x: Tensor) -> Tensor:
+    """Each feature twice, `[batch, feature]` → `[batch, 2 · feature]`: with −∞ where it is NaN, then with +∞.
+
+    A split that sends missing values to the left compares the first, one that sends them to the right the second.
+    """
+    return torch.cat([x.nan_to_num(nan=end, posinf=torch.inf, neginf=-torch.inf) for end in (-torch.inf, torch.inf)], 1)
+
+
+def read_boosting(model: Any, *, missing: bool = False) -> TreeTable:
     """The trees of a fitted `HistGradientBoosting…`, whose sum with the baseline is the raw score of each class.
 
     `_predictors` and `_baseline_prediction` are private, and there is no public way to the trees. A test compares the
     scores with those of the installed scikit-learn, so that a change there is noticed.
+
+    Args:
+        model: The fitted model.
+        missing: Whether the trees will read what `send_missing` returns.
 
     Raises:
         InputError: If a split is categorical.
@@ -256,10 +270,14 @@ def read_boosting(model: Any) -> TreeTable:
         if nodes["is_categorical"].any():
             raise InputError(f"{show(model)} has categorical splits, which are not read: encode these features first")
         is_leaf = nodes["is_leaf"].astype(bool)
+        feature = nodes["feature_idx"].astype(np.int64)
+        if missing:
+            feature += np.where(nodes["missing_go_to_left"], 0, model.n_features_in_)
         read.append(
             _Tree(
-                nodes["feature_idx"],
-                nodes["num_threshold"],
+                feature,
+                # A split between numbers and NaN has the threshold ∞, which is not below the ∞ that stands for NaN.
+                np.minimum(nodes["num_threshold"], np.finfo(np.float32).max),
                 nodes["left"],
                 nodes["right"],
                 is_leaf,

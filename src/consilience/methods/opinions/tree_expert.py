@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,11 @@ from consilience.core.samples import Samples
 from consilience.encoders import Trees, build_encoder
 from consilience.encoders.trees import TreeKind
 from consilience.methods import Prediction, Spec
-from consilience.methods.opinions.tree_ensembles import TreeEnsemble, TreeTable, read_trees
+from consilience.methods.opinions.tree_ensembles import TreeEnsemble, TreeTable, read_trees, send_missing
 from consilience.methods.opinions.unimodal import Unimodal, samples_with
 from consilience.training import Trainer
-from consilience.training.augment_batch import Augmenter
-from consilience.training.batch_loader import BatchLoader
 from consilience.training.shared_training import once
+from consilience.training.whole_set import whole_batches
 
 # What the settings are where they are None, by kind: docs/guide.md says by which figures they were chosen.
 TREES: dict[TreeKind, int] = {"extra": 200, "boosted": 100}
@@ -34,8 +33,6 @@ FEATURES_OF_BOOSTING = 0.3
 _DEPTH = 64
 # Trees that know the class shares alone, for each class, by which the opinion of a forest is smoothed.
 _SMOOTHING = 2
-# Copies of the training samples, each with other noise, if the training is augmented.
-_COPIES = 2
 
 
 class TreeExpert(Unimodal):
@@ -84,6 +81,7 @@ class TreeOpinion(Learned):
     Args:
         features: Size of the input.
         classes: Number of classes.
+        missing: Whether features may be NaN, which boosted trees then have learned from.
     """
 
     log_prior: Tensor
@@ -91,9 +89,10 @@ class TreeOpinion(Learned):
     mixed: Tensor
     boosted: Tensor
 
-    def __init__(self, features: int, classes: int):
+    def __init__(self, features: int, classes: int, *, missing: bool = False):
         super().__init__()
-        self.trees = TreeEnsemble(features, classes)
+        self.missing = missing
+        self.trees = TreeEnsemble(2 * features if missing else features, classes)
         self.learn(log_prior=torch.full((classes,), -math.log(classes)), mixed=torch.tensor(1.0))
         self.learn(seen=torch.arange(classes), boosted=torch.tensor(False))
 
@@ -102,7 +101,7 @@ class TreeOpinion(Learned):
         log_prior = self.log_prior.to(precise_dtype(x))
         if not len(self.trees.root):
             return log_prior.expand(len(x), -1)
-        found = self.trees(x)
+        found = self.trees(send_missing(x) if self.missing else x)
         if self.boosted:
             scores = torch.cat([-found / 2, found / 2], dim=1) if found.shape[1] == 1 else found
             found = scores.softmax(dim=1)
@@ -125,7 +124,8 @@ class TreeOpinion(Learned):
             return self
         # Methods of a comparison have such trees in common.
         own = (settings.kind, settings.trees, settings.leaf, settings.features, settings.leaves, settings.rate)
-        table = once(["trees", *own, settings.l2, seed, x, y, weight], partial(_grow, x, y, weight, settings, seed))
+        grow = partial(_grow, x, y, weight, settings, seed, self.missing)
+        table = once(["trees", *own, settings.l2, seed, self.missing, x, y, weight], grow)
         if settings.kind == "boosted":
             self.learn(mixed=1 / (len(y) + 1))
         else:
@@ -143,17 +143,16 @@ class TreeOpinion(Learned):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def _grow(x: np.ndarray, y: np.ndarray, weight: np.ndarray, settings: Trees, seed: int) -> TreeTable:
+def _grow(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray, settings: Trees, seed: int, missing: bool = False
+) -> TreeTable:
     """Grow the trees of the settings from x `[n, feature]`, classes y `[n]` and weights `[n]`."""
     model = build_model(settings, len(y), seed)
     if settings.kind == "extra":
         model.fit(x, y, sample_weight=weight)
     else:
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
-
-        with threadpool_limits(1, user_api="openmp"):  # sums over threads would differ in the last bits
-            model.fit(x, y, sample_weight=weight)
-    return read_trees(model)
+        on_one_thread(model.fit, x, y, sample_weight=weight)
+    return read_trees(model, missing=missing)
 
 
 def reason_against(saved: Mapping[str, Tensor], classes: int) -> str | None:
@@ -178,18 +177,10 @@ def training_table(train: Samples, modality: str, trainer: Trainer) -> tuple[np.
 
     With augmentation they are noisy copies; samples whose modality it hides are left out of a copy.
     """
-    assert trainer.preparation is not None
     some = samples_with(train, modality)
     rows = train if some is None else some  # where no sample has it, trees of equal values know the class shares
-    loader = BatchLoader(rows, trainer.preparation, torch.device("cpu"), resident=True)
-    whole = loader.everything
-    assert whole is not None
-    augmenter = Augmenter.of(trainer.augment, loader, modality)
-    batches = [whole]
-    if augmenter is not None:
-        batches = [augmenter.in_epoch(trainer.seed + copy)(whole) for copy in range(_COPIES)]
     parts = []
-    for batch in batches:
+    for batch in whole_batches(rows, trainer, modality):
         assert batch.y is not None
         there = batch.present_in(modality) | (some is None)
         parts.append((batch[modality][there].numpy(), batch.y[there].numpy(), batch.weight[there].double().numpy()))
@@ -202,26 +193,38 @@ def build_model(settings: Trees, samples: int, seed: int) -> Any:
     from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 
     trees, leaf = settings.trees or TREES[settings.kind], settings.leaf or LEAF[settings.kind]
-    random_state = seed % 2**32
     if settings.kind == "extra":
         return ExtraTreesClassifier(
             trees,
             min_samples_leaf=leaf,
             max_features=settings.features or "sqrt",
             max_depth=_DEPTH,
-            random_state=random_state,
+            random_state=seed % 2**32,
             n_jobs=1,
         )
-    return HistGradientBoostingClassifier(
-        max_iter=trees,
-        learning_rate=settings.rate,
-        max_leaf_nodes=settings.leaves,
-        min_samples_leaf=leaf,
-        l2_regularization=settings.l2,
-        max_features=settings.features or FEATURES_OF_BOOSTING,
-        early_stopping=False,
-        random_state=random_state,
-    )
+    return HistGradientBoostingClassifier(**boosting_arguments(settings, seed))
+
+
+def boosting_arguments(settings: Trees, seed: int) -> dict[str, Any]:
+    """The arguments of scikit-learn's `HistGradientBoosting…` for the settings."""
+    return {
+        "max_iter": settings.trees or TREES["boosted"],
+        "learning_rate": settings.rate,
+        "max_leaf_nodes": settings.leaves,
+        "min_samples_leaf": settings.leaf or LEAF["boosted"],
+        "l2_regularization": settings.l2,
+        "max_features": settings.features or FEATURES_OF_BOOSTING,
+        "early_stopping": False,
+        "random_state": seed % 2**32,
+    }
+
+
+def on_one_thread(fit: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call the `fit` of gradient boosting on one thread: sums over threads would differ in the last bits."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
+
+    with threadpool_limits(1, user_api="openmp"):
+        return fit(*args, **kwargs)
 
 
 def training_seconds(kind: TreeKind, rows: int, features: int, classes: int, trees: int | None = None) -> float:
