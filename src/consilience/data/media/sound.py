@@ -55,10 +55,11 @@ class SoundDecoder:
         if settings.seconds is None:
             longest = max(lengths.values(), default=1.0) or 1.0
             settings = replace(settings, seconds=min(longest, _LONGEST_SECONDS))
-        longer = sum(seconds > settings.seconds + 0.5 / settings.rate for seconds in lengths.values())
+        kept = settings.seconds or 0.0
+        longer = sum(seconds > kept + 0.5 / settings.rate for seconds in lengths.values())
         if longer:
             warnings.warn(
-                f"modality {name!r}: {longer} of {len(files)} recordings are longer than {settings.seconds:g} s; only "
+                f"modality {name!r}: {longer} of {len(files)} recordings are longer than {kept:g} s; only "
                 f"their middle is read. media={{{name!r}: {{'seconds': …}}}} (--media {name}.seconds=…) changes this",
                 stacklevel=2,
             )
