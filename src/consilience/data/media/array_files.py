@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,7 +47,7 @@ class ArrayDecoder:
     family: ClassVar[Family] = "array"
 
     @classmethod
-    def learn(cls, name: str, kind: Kind | None, settings: ArraySettings, files: Sequence[Path]) -> ArrayDecoder:
+    def learn(cls, name: str, kind: Kind | None, settings: ArraySettings, files: Sequence[str]) -> ArrayDecoder:
         """Take kind and shape from the headers of all files; unreadable ones are skipped."""
         shapes = [shape for shape in map(_shape_of, files) if shape is not None]
         if not shapes:
@@ -109,11 +109,11 @@ class ArrayDecoder:
         return values, length
 
 
-def _shape_of(path: Path) -> tuple[int, ...] | None:
+def _shape_of(path: str) -> tuple[int, ...] | None:
     """The shape that a header states; None if the file cannot be read."""
     try:
-        with path.open("rb") as file:
-            check_array_header(file, path.name, path.stat().st_size)
+        with open(path, "rb") as file:
+            check_array_header(file, path, os.stat(path).st_size)
             file.seek(0)
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -174,7 +174,8 @@ def _is_text(column: polars.Series) -> bool:
 
 def ending_of(cell: str) -> str:
     """The ending of a path in small letters, with its dot."""
-    return os.path.splitext(cell)[1].lower()
+    dot = cell.rfind(".")
+    return cell[dot:].lower() if dot > cell.rfind("/") else ""
 
 
 def _cells(column: polars.Series) -> list[str | None]:
@@ -222,10 +223,10 @@ def _holds_paths(column: polars.Series, folder: Path) -> bool:
     return False
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is such a file; False for what cannot be a path."""
+def is_file(path: Path | str) -> bool:
+    """Whether there is such a file; False for a pipe, a device, and what cannot be a path."""
     try:
-        return path.is_file()
+        return os.path.isfile(path)
     except (OSError, ValueError):
         return False
 

@@ -7,13 +7,13 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from consilience.core.modalities import SCAN_BYTES, Kind, RowSource
 from consilience.core.row_cache import Place, RowCache, cache_folder
 from consilience.core.samples import MappedRows, Values
 from consilience.data.files.damaged_files import reason_of
+from consilience.data.media.content_keys import ContentKeys, digest_of
 from consilience.data.media.extras import MissingPackageError
 from consilience.data.media.settings import Family
 
@@ -30,6 +31,8 @@ IN_MEMORY_BYTES = 2**30
 _MOST_FILE_BYTES = 2**30
 _VERSION = 1  # of what decoders return; another one has other keys in the cache
 _THREADS = 8
+_AT_ONCE = 16  # files of one piece of work of a thread
+_Result = TypeVar("_Result")
 
 
 class Decoder(Protocol):
@@ -73,7 +76,7 @@ class Decoded:
     failures: dict[int, str]
 
 
-def decode_files(paths: Sequence[Path], decoder: Decoder) -> Decoded:
+def decode_files(paths: Sequence[str], decoder: Decoder) -> Decoded:
     """Decode files into memory or, if they take more than a gigabyte, into what is read when it is needed.
 
     With the environment variable CONSILIENCE_CACHE, decoded files are kept in that folder under a digest of their
@@ -88,7 +91,7 @@ def decode_files(paths: Sequence[Path], decoder: Decoder) -> Decoded:
     lengths, failures = np.zeros(len(paths), dtype=np.int64), dict[int, str]()
     values = np.empty((0 if large else len(paths), *decoder.shape), dtype=decoder.dtype)
     for rows in _pieces(len(paths), row_bytes):
-        for row, found in zip(rows, _run([partial(_decode, paths[row], decoder) for row in rows])):
+        for row, found in zip(rows, _run(partial(_decode, decoder=decoder), [paths[row] for row in rows])):
             if isinstance(found, str):
                 failures[row] = found
             else:
@@ -104,7 +107,7 @@ def decode_files(paths: Sequence[Path], decoder: Decoder) -> Decoded:
 class FilesOnDemand:
     """Files that are decoded when their rows are indexed: `[file, *shape]`."""
 
-    def __init__(self, paths: Sequence[Path], decoder: Decoder):
+    def __init__(self, paths: Sequence[str], decoder: Decoder):
         self.paths, self.decoder = tuple(paths), decoder
         self.shape, self.dtype = (len(self.paths), *decoder.shape), decoder.dtype
         self.ndim = len(self.shape)
@@ -112,8 +115,8 @@ class FilesOnDemand:
     def __getitem__(self, key: Any) -> np.ndarray:
         rows = np.arange(len(self.paths))[key]
         values = np.zeros((rows.size, *self.shape[1:]), dtype=self.dtype)
-        tasks = [partial(_decode, self.paths[row], self.decoder) for row in rows.flat]
-        for place, found in enumerate(_run(tasks)):
+        found_at = _run(partial(_decode, decoder=self.decoder), [self.paths[row] for row in rows.flat])
+        for place, found in enumerate(found_at):
             if not isinstance(found, str):  # of a file that could not be read from the start, nothing is used
                 values[place] = found[0]
         return values.reshape(*rows.shape, *self.shape[1:])
@@ -136,25 +139,24 @@ class CachedRows:
         return values.reshape(*piece.shape, *self.shape[1:])
 
 
-def _decode_into_cache(
-    paths: Sequence[Path], decoder: Decoder, cache: RowCache, large: bool, row_bytes: int
-) -> Decoded:
+def _decode_into_cache(paths: Sequence[str], decoder: Decoder, cache: RowCache, large: bool, row_bytes: int) -> Decoded:
     failures: dict[int, str] = {}
+    contents = ContentKeys(cache.folder.parent)
     places: list[Place | None] = [None] * len(paths)
     for rows in _pieces(len(paths), row_bytes):
         keys = dict[int, bytes]()
-        for row, found in zip(rows, _run([partial(_key, paths[row]) for row in rows])):
-            if isinstance(found, str):
-                failures[row] = found
+        digests = contents.find([paths[row] for row in rows], partial(_run, _digest))
+        for row, digest in zip(rows, digests):
+            if isinstance(digest, str):
+                failures[row] = digest
             else:
-                keys[row] = found
+                keys[row] = digest
         for row, place in zip(keys, cache.find(list(keys.values()))):
             places[row] = place
         new = {keys[row]: row for row in keys if places[row] is None}  # files of the same content once
         kept: dict[bytes, tuple[np.ndarray, int]] = {}
-        for (key, row), found in zip(
-            new.items(), _run([partial(_decode_and_key, paths[row], decoder) for row in new.values()])
-        ):
+        work = partial(_decode_with_digest, decoder=decoder)
+        for (key, row), found in zip(new.items(), _run(work, [paths[row] for row in new.values()])):
             if isinstance(found, str):
                 failures |= {other: found for other in keys if keys[other] == key}
             elif found[0] == key:  # it did not change in between
@@ -205,12 +207,13 @@ def _pieces(n: int, row_bytes: int) -> Iterator[range]:
         yield range(start, min(n, start + at_once))
 
 
-def _run(tasks: Sequence[Any]) -> list[Any]:
-    """The results of tasks, in threads; after Ctrl-C no further task starts."""
+def _run(work: Callable[[str], _Result], paths: Sequence[str]) -> list[_Result]:
+    """The results of work on files, in threads; after Ctrl-C no further work starts."""
+    groups = [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
     with _quiet(), ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        futures = [pool.submit(task) for task in tasks]
+        futures = [pool.submit(lambda group: [work(path) for path in group], group) for group in groups]
         try:
-            return [future.result() for future in futures]
+            return [result for future in futures for result in future.result()]
         finally:
             for future in futures:
                 future.cancel()
@@ -224,50 +227,47 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _decode(path: Path, decoder: Decoder) -> tuple[np.ndarray, int] | str:
+def _decode(path: str, decoder: Decoder) -> tuple[np.ndarray, int] | str:
     """A sample and its length, or why there is none."""
-    found = _decode_and_key(path, decoder, keyed=False)
+    found = _decode_with_digest(path, decoder, digest=False)
     return found if isinstance(found, str) else found[1:]
 
 
-def _decode_and_key(path: Path, decoder: Decoder, keyed: bool = True) -> tuple[bytes, np.ndarray, int] | str:
+def _decode_with_digest(path: str, decoder: Decoder, digest: bool = True) -> tuple[bytes, np.ndarray, int] | str:
     try:
         content = read_file(path)
         with np.errstate(all="ignore"):  # numbers that overflow are refused afterwards
-            sample, length = decoder(content, path.name)
-        return (_digest(content, path) if keyed else b""), sample, length
+            sample, length = decoder(content, os.path.basename(path))
+        return (digest_of(content, path) if digest else b""), sample, length
     except MissingPackageError:
         raise
     except Exception as error:  # damaged bytes fail wherever they lead a parser
         return _reason(error)
 
 
-def _key(path: Path) -> bytes | str:
+def _digest(path: str) -> bytes | str:
     try:
-        return _digest(read_file(path), path)
+        return digest_of(read_file(path), path)
     except Exception as error:  # a name may be one that no file can have
         return _reason(error)
 
 
-def _digest(content: bytes, path: Path) -> bytes:
-    digest = hashlib.blake2b(path.suffix.lower().encode("utf-8", "surrogateescape"), digest_size=16)
-    digest.update(content)
-    return digest.hexdigest().encode()
-
-
-def read_file(path: Path) -> bytes:
+def read_file(path: str) -> bytes:
     """The content of an ordinary file; a pipe or a device is refused, and so is a file above a gigabyte."""
-    about = path.stat()
+    about = os.stat(path)
     if not stat.S_ISREG(about.st_mode):
         raise InputError("it is no file")
     if about.st_size > _MOST_FILE_BYTES:
         raise InputError(f"it has {about.st_size} bytes, more than {_MOST_FILE_BYTES}")
-    return path.read_bytes()
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return "there is no such file"
+    if type(error).__name__ == "UnidentifiedImageError":  # its message is the address of an object
+        return "it is no picture that can be read"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return reason_of(error).rstrip(".")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,9 @@ _DEFLATED = b"1.2.840.10008.1.2.1.99"
 _MOST_PIXELS = 89_000_000
 
 
-def is_grey(path: Path) -> bool:
+def is_grey(content: bytes) -> bool:
     """Whether a file has one channel."""
-    return int(_parse(path.read_bytes(), pixels=False).SamplesPerPixel) == 1
+    return int(_parse(content, pixels=False).SamplesPerPixel) == 1
 
 
 def read_dicom(content: bytes) -> np.ndarray:

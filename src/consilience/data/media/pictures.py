@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -47,7 +48,7 @@ class PictureDecoder:
     family: ClassVar[Family] = "picture"
 
     @classmethod
-    def learn(cls, name: str, kind: Kind | None, settings: PictureSettings, files: Sequence[Path]) -> PictureDecoder:
+    def learn(cls, name: str, kind: Kind | None, settings: PictureSettings, files: Sequence[str]) -> PictureDecoder:
         """Decide what is "auto" by the headers of some files; unreadable ones are skipped."""
         if "auto" in (settings.colour, settings.values):
             looked = [look for look in map(_look_at, files) if look is not None]
@@ -85,7 +86,7 @@ class PictureDecoder:
 
     def __call__(self, content: bytes, name: str) -> tuple[np.ndarray, int]:
         """Decode the content of a file; the number is the length, which an image does not have."""
-        ending = Path(name).suffix.lower()
+        ending = os.path.splitext(name)[1].lower()
         if ending == ".npy":
             return self._fit(_as_picture(parse_array(content, name))), 0
         if ending in DICOM_ENDINGS:
@@ -143,16 +144,17 @@ def _resize(picture: Image.Image, settings: PictureSettings) -> Image.Image:
     return picture.resize(size, Image.Resampling.BICUBIC)
 
 
-def _look_at(path: Path) -> tuple[bool, bool] | None:
+def _look_at(path: str) -> tuple[bool, bool] | None:
     """Whether a picture is grey, and whether it has more than 8 bits; None if it cannot be read."""
     from PIL import Image
 
     try:
-        ending = path.suffix.lower()
+        ending = os.path.splitext(path)[1].lower()
         if ending in DICOM_ENDINGS:
             from consilience.data.media.dicom import is_grey
 
-            return is_grey(path), True
+            with open(path, "rb") as file:
+                return is_grey(file.read()), True
         if ending == ".npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             return array.ndim == 2 or 1 in (array.shape[0], array.shape[-1]), array.dtype != np.uint8

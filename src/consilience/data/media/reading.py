@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.modalities import Kind
 from consilience.core.samples import MappedRows, Values
 from consilience.data.media.array_files import ArrayDecoder
-from consilience.data.media.columns import FAMILIES, ColumnKind, FilePaths, ending_of, find_paths
+from consilience.data.media.columns import FAMILIES, ColumnKind, FilePaths, ending_of, find_paths, is_file
 from consilience.data.media.decoding import Decoder, decode_files
 from consilience.data.media.pictures import PictureDecoder
 from consilience.data.media.settings import Family, read_settings
@@ -116,9 +117,10 @@ def read_files(
     read = {}
     for name, paths in found.items():
         known = read_settings(paths.family, settings.get(name, {}), name)
-        files = list(dict.fromkeys(folder / cell for cell in paths.cells if cell is not None))
+        files = list(dict.fromkeys(os.path.join(folder, cell) for cell in paths.cells if cell is not None))
         # The layout of arrays and the length of recordings depend on all files, the colour of pictures on a few.
         looked = files[:_LOOKED_AT] if paths.family == "picture" else files
+        looked = [file for file in looked if is_file(file)]  # a pipe would wait for ever
         decoder = _DECODERS[paths.family].learn(name, paths.kind, known, looked)
         read[name] = _read(FileColumn(name, paths.column, decoder, broken), paths, folder)
     return read
@@ -155,7 +157,7 @@ def join_files(
 def _read(column: FileColumn, paths: FilePaths, folder: Path) -> FileValues:
     decoder, cells = column.decoder, paths.cells
     failures: dict[int, str] = {}
-    place: dict[Path, int] = {}
+    place: dict[str, int] = {}
     index = np.zeros(len(cells), dtype=np.int64)
     for row, cell in enumerate(cells):
         if cell is None:
@@ -163,7 +165,7 @@ def _read(column: FileColumn, paths: FilePaths, folder: Path) -> FileValues:
         if ending_of(cell) not in FAMILIES:
             failures[row] = f"its ending is none of {', '.join(FAMILIES)}"
             continue
-        index[row] = place.setdefault(folder / cell, len(place))
+        index[row] = place.setdefault(os.path.join(folder, cell), len(place))
     empty = np.array([cell is None for cell in cells], dtype=bool)
     named = ~empty
     named[list(failures)] = False

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ class SoundDecoder:
     family: ClassVar[Family] = "sound"
 
     @classmethod
-    def learn(cls, name: str, kind: Kind | None, settings: SoundSettings, files: Sequence[Path]) -> SoundDecoder:
+    def learn(cls, name: str, kind: Kind | None, settings: SoundSettings, files: Sequence[str]) -> SoundDecoder:
         """Take the length from the longest file if it is not given; unreadable ones are skipped."""
         lengths = {file: layout.seconds for file in files if (layout := _try_layout(file)) is not None}
         if settings.seconds is None:
@@ -164,7 +164,7 @@ class SoundDecoder:
 def read_sound(content: bytes, name: str) -> tuple[np.ndarray, int]:
     """The mean of the channels of a recording, `[time]` from −1 to 1 in float32, and its rate."""
     layout = _layout(io.BytesIO(content), name, len(content))
-    if Path(name).suffix.lower() in WAV_ENDINGS:
+    if os.path.splitext(name)[1].lower() in WAV_ENDINGS:
         from scipy.io import wavfile
 
         wave = _to_unit(wavfile.read(io.BytesIO(content))[1])
@@ -184,11 +184,11 @@ def _to_unit(wave: np.ndarray) -> np.ndarray:
     return (wave / 2.0 ** (8 * wave.dtype.itemsize - 1)).astype(np.float32)
 
 
-def _try_layout(path: Path) -> _Layout | None:
+def _try_layout(path: str) -> _Layout | None:
     """What the header says; None if the file cannot be read."""
     try:
-        with path.open("rb") as file:
-            return _layout(file, path.name, path.stat().st_size)
+        with open(path, "rb") as file:
+            return _layout(file, path, os.stat(path).st_size)
     except MissingPackageError:
         raise
     except Exception:  # it is named when it is decoded
@@ -197,7 +197,7 @@ def _try_layout(path: Path) -> _Layout | None:
 
 def _layout(file: IO[bytes], name: str, size: int) -> _Layout:
     """What the header says, checked before memory is taken for the samples."""
-    if Path(name).suffix.lower() in WAV_ENDINGS:
+    if os.path.splitext(name)[1].lower() in WAV_ENDINGS:
         rate, channels, samples = _wav_header(file, size)
     else:
         info = _soundfile().info(file)
