@@ -31,6 +31,11 @@ FAMILIES: dict[str, Family] = {
     **dict.fromkeys(SOUND_ENDINGS, "sound"),
     **dict.fromkeys(ARRAY_ENDINGS, "array"),
 }
+ENDINGS: dict[Family, tuple[str, ...]] = {
+    "picture": (*PICTURE_ENDINGS, *ARRAY_ENDINGS),
+    "sound": SOUND_ENDINGS,
+    "array": ARRAY_ENDINGS,
+}
 # A column holds paths if so many of its cells have the ending of a file that is read …
 _PATHS_SHARE = 0.8
 # … and one of so many first cells is a file.
@@ -142,7 +147,7 @@ def find_paths(
                 f"modality {name!r}: column {held[0]!r} holds paths of files, which make a modality of their own: "
                 f"modalities={{{held[0]!r}: {held[0]!r}}} (--modality {held[0]}={held[0]})"
             )
-        cells = _cells(frame[held[0]])
+        cells = path_cells(frame[held[0]])
         family = _family_of(name, held[0], cells)
         if kind is None or family == "array":
             found[name] = FilePaths(held[0], family, kind, cells)  # type: ignore[arg-type]
@@ -178,7 +183,7 @@ def ending_of(cell: str) -> str:
     return cell[dot:].lower() if dot > cell.rfind("/") else ""
 
 
-def _cells(column: polars.Series) -> list[str | None]:
+def path_cells(column: polars.Series) -> list[str | None]:
     """The paths of a column, None where a cell is empty."""
     import polars as pl
 
@@ -194,7 +199,7 @@ def _declared(name: str, kind: ColumnKind | None, column: polars.Series) -> File
             f"modality {name!r} of kind {kind}: column {column.name!r} holds {column.dtype.base_type()}, not paths of "
             "files"
         )
-    cells = _cells(column)
+    cells = path_cells(column)
     family = _family_of(name, column.name, cells)
     if kind == "image" and family == "array":
         family = "picture"
@@ -209,7 +214,7 @@ def _holds_paths(column: polars.Series, folder: Path) -> bool:
     """Whether most cells have the ending of a file that is read, and one of the first is a file."""
     if not is_string(column.dtype):
         return False
-    cells = [cell for cell in _cells(column) if cell is not None]
+    cells = [cell for cell in path_cells(column) if cell is not None]
     named = sum(ending_of(cell) in FAMILIES for cell in cells)
     if not named or named < _PATHS_SHARE * len(cells):
         return False

@@ -35,7 +35,8 @@ def named_files(table: Path, modalities: Any, kinds: Mapping[str, Any] | None = 
         if is_parquet(table):
             frame = pl.scan_parquet(table.absolute(), glob=False).select(columns)
             strings = [column for column, kind in frame.collect_schema().items() if kind == pl.String]
-            return frame.select(strings).head(rows or 2**62).collect()
+            frame = frame.select(strings)
+            return (frame if rows is None else frame.head(rows)).collect()
         options: dict[str, Any] = {"columns": columns, "n_rows": rows, "infer_schema": False, "glob": False}
         return pl.read_csv(plain_text(table), separator=separator(table), **options)
 

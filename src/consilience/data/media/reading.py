@@ -15,7 +15,7 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.modalities import Kind
 from consilience.core.samples import MappedRows, Values
 from consilience.data.media.array_files import ArrayDecoder
-from consilience.data.media.columns import FAMILIES, ColumnKind, FilePaths, ending_of, find_paths, is_file
+from consilience.data.media.columns import ENDINGS, ColumnKind, FilePaths, ending_of, find_paths, is_file, path_cells
 from consilience.data.media.decoding import Decoder, decode_files
 from consilience.data.media.pictures import PictureDecoder
 from consilience.data.media.settings import Family, read_settings
@@ -128,16 +128,10 @@ def read_files(
 
 def read_known_files(learned: Mapping[str, FileColumn], frame: polars.DataFrame, folder: Path) -> dict[str, FileValues]:
     """Read the files of new rows as those of training."""
-    import polars as pl
-
     read = {}
     for name, column in learned.items():
-        cells = frame[column.column]
-        if cells.dtype == pl.Null or not cells.cast(pl.String).drop_nulls().len():
-            paths = FilePaths(column.column, column.decoder.family, column.decoder.kind, [None] * len(cells))
-        else:
-            kind: Any = column.decoder.kind if column.decoder.family != "sound" else "sound"
-            paths = find_paths({name: [column.column]}, {name: kind}, frame, folder)[name]
+        decoder = column.decoder
+        paths = FilePaths(column.column, decoder.family, decoder.kind, path_cells(frame[column.column]))
         read[name] = _read(column, paths, folder)
     return read
 
@@ -159,11 +153,12 @@ def _read(column: FileColumn, paths: FilePaths, folder: Path) -> FileValues:
     failures: dict[int, str] = {}
     place: dict[str, int] = {}
     index = np.zeros(len(cells), dtype=np.int64)
+    endings = ENDINGS[decoder.family]
     for row, cell in enumerate(cells):
         if cell is None:
             continue
-        if ending_of(cell) not in FAMILIES:
-            failures[row] = f"its ending is none of {', '.join(FAMILIES)}"
+        if ending_of(cell) not in endings:
+            failures[row] = f"its ending is none of {', '.join(endings)}"
             continue
         index[row] = place.setdefault(os.path.join(folder, cell), len(place))
     empty = np.array([cell is None for cell in cells], dtype=bool)
@@ -177,8 +172,6 @@ def _read(column: FileColumn, paths: FilePaths, folder: Path) -> FileValues:
     present[list(failures)] = False
     if failures:
         _tell(column, cells, failures, folder)
-    if not present.any() and not column.broken == "missing":
-        raise InputError(f"modality {column.name!r}: column {column.column!r} is empty in every row")
     about = {"column": column.column, "endings": paths.endings, "empty": int(empty.sum()), "broken": len(failures)}
     lengths = None
     if decoder.kind in ("sequence", "tokens"):
