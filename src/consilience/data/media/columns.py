@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from consilience.core.errors import InputError, listed, unknown_name
+from consilience.core.errors import InputError, UnsupportedError, listed, unknown_name
 from consilience.core.modalities import Kind
 from consilience.data.files.column_reading import is_string
 from consilience.data.files.table_reading import EMPTY_WORDS
@@ -134,7 +134,7 @@ def find_paths(
         kind = kinds.get(name)
         if kind in FILE_KINDS:
             if len(columns) != 1:
-                raise InputError(
+                raise UnsupportedError(
                     f"modality {name!r} of kind {kind} must be one column of paths of files, got {listed(columns)}"
                 )
             found[name] = _declared(name, kind, frame[columns[0]])
