@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 USAGE = "list | describe DATA [options]"
 EXAMPLES = """  consilience data list
   consilience data describe digits
-  consilience data describe sensors.csv --target fault --modality temp=TS* --modality pressure=PS*"""
+  consilience data describe sensors.csv --target fault --modality temp=TS* --modality pressure=PS*
+  consilience data describe patients.csv --target outcome --modality photo=photo_path:image --media photo.size=32"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
