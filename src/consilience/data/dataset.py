@@ -20,7 +20,7 @@ from consilience.data.splits import PARTS, UNUSED, Split, redraw
 
 if TYPE_CHECKING:
     from consilience.data.files.cell_fills import Fill
-    from consilience.data.media.columns import ColumnKind
+    from consilience.data.media.columns import TableKind
     from consilience.data.media.reading import Broken
 
 
@@ -37,7 +37,7 @@ class FileOptions:
     """The options of `load_data` for files of the user's own; it says what they mean."""
 
     target: str | None = None
-    kinds: Mapping[str, ColumnKind] = field(default_factory=dict)
+    kinds: Mapping[str, TableKind] = field(default_factory=dict)
     split: str | None = None
     fill: Fill | None = None
     task: TaskKind | None = None

@@ -18,7 +18,7 @@ from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
 from consilience.data.files.cell_fills import Fill, restore_fills
 from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
-from consilience.data.media.columns import ColumnKind
+from consilience.data.media.columns import TableKind
 from consilience.data.media.reading import Broken, FileColumn
 from consilience.data.named_sets import DATA_SETS
 
@@ -36,7 +36,7 @@ def load_data(
     ] = None,
     data_dir: Annotated[str | os.PathLike[str] | None, "folder with the files of named data sets"] = None,
     kinds: Annotated[
-        Mapping[str, ColumnKind] | None, "kind of a modality where its shape does not show it, such as review=text"
+        Mapping[str, TableKind] | None, "kind of a modality where its shape does not show it, such as review=text"
     ] = None,
     split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
     fill: Annotated[Fill | None, "median, mean or zero: value of single empty cells"] = None,

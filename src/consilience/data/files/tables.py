@@ -35,7 +35,7 @@ from consilience.data.files.column_reading import (
 from consilience.data.files.split_columns import find_group_column, read_rule, read_with_candidates
 from consilience.data.files.table_reading import read_header, read_table, table_name
 from consilience.data.group_hints import candidate_columns
-from consilience.data.media.columns import ColumnKind, guess_texts, split_kinds
+from consilience.data.media.columns import TableKind, guess_texts, take_kinds
 from consilience.data.media.reading import FileColumn, FileValues, join_files, read_files, read_known_files
 from consilience.data.splits import settle_split
 
@@ -67,7 +67,7 @@ def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> Data
     if order is not None and order in (target, split):
         raise InputError(f"column {order!r} cannot be the group or the time, since it is the target or the split")
     reserved = list(dict.fromkeys(column for column in called.values() if column is not None))
-    modalities, kinds = split_kinds(header, modalities, options.kinds)
+    modalities, kinds = take_kinds(header, modalities, options.kinds)
     chosen = choose_columns(header, modalities, reserved)
     texts = _find_texts(chosen, kinds)
     wanted = [*reserved, *(column for columns in chosen.values() for column in columns)]
@@ -96,7 +96,7 @@ def folder_of(table: Path | Any) -> Path:
     return table.absolute().parent if isinstance(table, Path) else Path.cwd()
 
 
-def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, ColumnKind]) -> list[str]:
+def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, TableKind]) -> list[str]:
     for name, kind in kinds.items():
         if name not in chosen:
             raise unknown_name("modality", name, chosen, "It was given in kinds")

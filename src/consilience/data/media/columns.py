@@ -22,8 +22,8 @@ from consilience.data.media.sound import SOUND_ENDINGS
 if TYPE_CHECKING:
     import polars
 
-ColumnKind = Literal["vector", "image", "sequence", "tokens", "text", "sound", "array"]
-COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
+TableKind = Literal["vector", "image", "sequence", "tokens", "text", "sound", "array"]
+TABLE_KINDS: tuple[TableKind, ...] = get_args(TableKind)
 # Of these kinds, the only column of a modality holds paths.
 FILE_KINDS = ("image", "sequence", "tokens", "sound", "array")
 FAMILIES: dict[str, Family] = {
@@ -68,9 +68,9 @@ class FilePaths:
         return dict(Counter(ending_of(cell) for cell in self.cells if cell is not None).most_common())
 
 
-def split_kinds(
-    header: Sequence[str], modalities: Any, kinds: Mapping[str, ColumnKind] | None
-) -> tuple[Any, dict[str, ColumnKind]]:
+def take_kinds(
+    header: Sequence[str], modalities: Any, kinds: Mapping[str, TableKind] | None
+) -> tuple[Any, dict[str, TableKind]]:
     """Take the kinds out of "COLUMN:KIND"; a column whose whole name is that is meant first.
 
     Args:
@@ -82,10 +82,10 @@ def split_kinds(
         Modality → names and globs without kinds, and modality → kind.
 
     Example:
-        >>> split_kinds(["photo", "a:image"], {"x": "photo:image", "y": "a:image", "z": "a:image:text"}, {})
+        >>> take_kinds(["photo", "a:image"], {"x": "photo:image", "y": "a:image", "z": "a:image:text"}, {})
         ({'x': 'photo', 'y': 'a:image', 'z': 'a:image'}, {'x': 'image', 'z': 'text'})
     """
-    found: dict[str, ColumnKind] = dict(kinds or {})
+    found: dict[str, TableKind] = dict(kinds or {})
     if not isinstance(modalities, Mapping):
         return modalities, found
     without: dict[str, Any] = {}
@@ -104,19 +104,19 @@ def split_kinds(
     return without, found
 
 
-def _split_kind(name: str, pattern: str, header: Sequence[str]) -> tuple[str, ColumnKind | None]:
+def _split_kind(name: str, pattern: str, header: Sequence[str]) -> tuple[str, TableKind | None]:
     column, colon, kind = pattern.rpartition(":")
     if not colon or not column or pattern in header:
         return pattern, None
-    if kind in COLUMN_KINDS:
+    if kind in TABLE_KINDS:
         return column, kind
     if column in header:
-        raise unknown_name("kind", kind, COLUMN_KINDS, f"It was given for column {column!r} of modality {name!r}")
+        raise unknown_name("kind", kind, TABLE_KINDS, f"It was given for column {column!r} of modality {name!r}")
     return pattern, None
 
 
 def find_paths(
-    chosen: Mapping[str, Sequence[str]], kinds: Mapping[str, ColumnKind], frame: polars.DataFrame, folder: Path
+    chosen: Mapping[str, Sequence[str]], kinds: Mapping[str, TableKind], frame: polars.DataFrame, folder: Path
 ) -> dict[str, FilePaths]:
     """The modalities that are a column of paths: those of such a kind, and those whose cells are paths of files.
 
@@ -155,7 +155,7 @@ def find_paths(
 
 
 def guess_texts(
-    chosen: Mapping[str, Sequence[str]], kinds: Mapping[str, ColumnKind], frame: polars.DataFrame
+    chosen: Mapping[str, Sequence[str]], kinds: Mapping[str, TableKind], frame: polars.DataFrame
 ) -> list[str]:
     """The modalities without a kind whose only column holds sentences, too many different ones for categories."""
     return [
@@ -191,7 +191,7 @@ def path_cells(column: polars.Series) -> list[str | None]:
     return [None if not cell or cell in EMPTY_WORDS else cell for cell in cells]
 
 
-def _declared(name: str, kind: ColumnKind | None, column: polars.Series) -> FilePaths:
+def _declared(name: str, kind: TableKind | None, column: polars.Series) -> FilePaths:
     import polars as pl
 
     if not is_string(column.dtype) and column.dtype != pl.Null:

@@ -10,7 +10,7 @@ from typing import Any
 from consilience.data.files.csv_text import plain_text, separator
 from consilience.data.files.table_reading import format_of, is_parquet, read_header, reading
 from consilience.data.files.tables import choose_columns, folder_of
-from consilience.data.media.columns import FAMILIES, FILE_KINDS, ending_of, is_file, split_kinds
+from consilience.data.media.columns import FAMILIES, FILE_KINDS, ending_of, is_file, take_kinds
 
 _FIRST_ROWS = 200  # a column none of whose first cells is a file is not searched for others
 
@@ -28,7 +28,7 @@ def named_files(table: Path, modalities: Any, kinds: Mapping[str, Any] | None = 
     if format_of(table) != "table" or not isinstance(modalities, Mapping):
         return []
     header, folder = read_header(table), str(folder_of(table))
-    without, known = split_kinds(header, modalities, kinds)
+    without, known = take_kinds(header, modalities, kinds)
     chosen = choose_columns(header, without, ())
 
     def cells(columns: list[str], rows: int | None = None) -> pl.DataFrame:

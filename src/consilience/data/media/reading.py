@@ -15,7 +15,7 @@ from consilience.core.errors import InputError, unknown_name
 from consilience.core.modalities import Kind
 from consilience.core.samples import MappedRows, Values
 from consilience.data.media.array_files import ArrayDecoder
-from consilience.data.media.columns import ENDINGS, ColumnKind, FilePaths, ending_of, find_paths, is_file, path_cells
+from consilience.data.media.columns import ENDINGS, FilePaths, TableKind, ending_of, find_paths, is_file, path_cells
 from consilience.data.media.decoding import Decoder, decode_files
 from consilience.data.media.pictures import PictureDecoder
 from consilience.data.media.settings import Family, read_settings
@@ -89,7 +89,7 @@ class FileValues:
 
 def read_files(
     chosen: Mapping[str, Sequence[str]],
-    kinds: Mapping[str, ColumnKind],
+    kinds: Mapping[str, TableKind],
     frame: polars.DataFrame,
     folder: Path,
     settings: Mapping[str, Mapping[str, Any]],
