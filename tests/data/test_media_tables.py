@@ -21,7 +21,7 @@ from consilience.core.errors import ConsilienceError, InputError, SavedModelErro
 from consilience.core.samples import MappedRows
 from consilience.data import load_data, read_with_recipe
 from consilience.data.files.idx import read_idx
-from consilience.data.media import content_keys, decoding
+from consilience.data.media import content_keys, decoding, reading
 from consilience.data.media.named_files import named_files
 from consilience.data.media.recordings import read_recordings
 from consilience.data.media.spectrograms import log_mel, mel_bands
@@ -202,6 +202,17 @@ def test_every_kind_of_table(folder, monkeypatch, ending):
     source = frame if ending in ("pandas", "polars") else folder / f"t.{ending}"
     data = load_data(source, target="y", modalities={"photo": "photo"}, media=SMALL)
     np.testing.assert_array_equal(data.samples["photo"][:, 0], [picture(row) for row in range(N)])
+
+
+def test_few_files_in_many_rows(folder, monkeypatch):
+    table(folder, photo=[f"photos/{row % 3}.png" for row in range(N)]).write_csv(folder / "table.csv")
+    held = load(folder, {"photo": "photo"}, media=SMALL).samples["photo"]
+    assert isinstance(held, np.ndarray)
+    monkeypatch.setattr(reading, "IN_MEMORY_BYTES", 64 * (N - 1))
+    shared_rows = load(folder, {"photo": "photo"}, media=SMALL).samples["photo"]
+    assert shared_rows.base.shape == (3, 1, 8, 8)
+    np.testing.assert_array_equal(np.asarray(shared_rows), held)
+    np.testing.assert_array_equal(held[:, 0], [picture(row % 3) for row in range(N)])
 
 
 class TestMissing:
@@ -388,6 +399,19 @@ class TestCache:
             np.testing.assert_array_equal(data.test.read("photo"), held.test["photo"])
             again = pickle.loads(pickle.dumps(data.samples["photo"]))
             np.testing.assert_array_equal(np.asarray(again), held.samples["photo"])
+
+    def test_a_file_that_changes_while_it_is_read(self, folder, cache, monkeypatch):
+        decode = decoding._decode_with_digest
+
+        def late(path, decoder, digest=True):
+            if path.endswith("/4.png"):
+                Image.fromarray(255 - picture(3)).save(path)
+            return decode(path, decoder, digest)
+
+        shutil.copy(folder / "photos/3.png", folder / "photos/4.png")  # of the same content until then
+        monkeypatch.setattr(decoding, "_decode_with_digest", late)
+        with pytest.raises(InputError, match=r"row 3, .*it changed while it was read"):
+            load(folder, {"photo": "photo"}, media=SMALL)
 
     def test_several_pieces(self, folder, cache, monkeypatch):
         expected = load(folder, {"photo": "photo"}, media={"photo": {"size": 7}}).samples["photo"]

@@ -155,19 +155,20 @@ def _decode_into_cache(paths: Sequence[str], decoder: Decoder, cache: RowCache, 
             places[row] = place
         new = {keys[row]: row for row in keys if places[row] is None}  # files of the same content once
         kept: dict[bytes, tuple[np.ndarray, int]] = {}
+        reasons: dict[bytes, str] = {}
         work = partial(_decode_with_digest, decoder=decoder)
-        for (key, row), found in zip(new.items(), _run(work, [paths[row] for row in new.values()])):
+        for key, found in zip(new, _run(work, [paths[row] for row in new.values()])):
             if isinstance(found, str):
-                failures |= {other: found for other in keys if keys[other] == key}
+                reasons[key] = found
             elif found[0] == key:  # it did not change in between
                 kept[key] = found[1:]
-            else:
-                failures[row] = "it changed while it was read"
         if kept:
             samples, lengths = zip(*kept.values())
             cache.keep(list(kept), {"values": np.stack(samples), "lengths": np.array(lengths)})
             for row, place in zip(keys, cache.find(list(keys.values()))):
                 places[row] = place
+        lost = [row for row in keys if places[row] is None]
+        failures |= {row: reasons.get(keys[row], "it changed while it was read") for row in lost}
     return _collect(places, failures, decoder, cache, large)
 
 

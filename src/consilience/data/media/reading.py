@@ -16,7 +16,7 @@ from consilience.core.modalities import Kind
 from consilience.core.samples import MappedRows, Values
 from consilience.data.media.array_files import ArrayDecoder
 from consilience.data.media.columns import ENDINGS, FilePaths, TableKind, ending_of, find_paths, is_file, path_cells
-from consilience.data.media.decoding import Decoder, decode_files
+from consilience.data.media.decoding import IN_MEMORY_BYTES, Decoder, decode_files
 from consilience.data.media.pictures import PictureDecoder
 from consilience.data.media.settings import Family, read_settings
 from consilience.data.media.sound import SoundDecoder
@@ -181,11 +181,13 @@ def _read(column: FileColumn, paths: FilePaths, folder: Path) -> FileValues:
 
 
 def _by_row(values: Values, index: np.ndarray, present: np.ndarray, decoder: Decoder) -> Values:
-    """The values of the files of each row; zeros where there are none, unless the values stay on disk."""
+    """The values of the files of each row; zeros where there are none, unless values are read when they are needed."""
     if isinstance(values, MappedRows):
         return MappedRows(values.base, values.rows[index])
     if present.all() and len(values) == len(index) and (index == np.arange(len(index))).all():
         return values
+    if len(index) * values[:1].nbytes > IN_MEMORY_BYTES:  # few files stand in many rows
+        return MappedRows(values, index)
     placed = np.zeros((len(index), *decoder.shape), dtype=decoder.dtype)
     placed[present] = values[index[present]]
     return placed
