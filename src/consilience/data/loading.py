@@ -236,10 +236,7 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
         from consilience.data.files.tables import read_new_table
 
         with _parsing():
-            encodings = {
-                entry["name"]: FileColumn.from_json(entry) if "media" in entry else Encoding.from_json(entry)
-                for entry in recipe["modalities"]
-            }
+            encodings = _columns_of(recipe)
             column, strings = recipe["target"]["name"], recipe["target"]["type"] == "string"
         return read_new_table(path, encodings, column, strings)
     with _parsing():
@@ -257,7 +254,7 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
     return read_new_arrays(path, modalities, fills, target)
 
 
-def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding]:
+def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding | FileColumn]:
     """Return modality → the columns of a table that a recipe reads, and how they become features.
 
     Raises:
@@ -268,7 +265,14 @@ def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding]:
             "rows of a table are given, and training did not read a table: give a file like that of training"
         )
     with _parsing():
-        return {entry["name"]: Encoding.from_json(entry) for entry in recipe["modalities"]}
+        return _columns_of(recipe)
+
+
+def _columns_of(recipe: Mapping[str, Any]) -> dict[str, Encoding | FileColumn]:
+    return {
+        entry["name"]: FileColumn.from_json(entry) if "media" in entry else Encoding.from_json(entry)
+        for entry in recipe["modalities"]
+    }
 
 
 @contextmanager

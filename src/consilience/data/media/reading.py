@@ -52,6 +52,16 @@ class FileColumn:
         """Every column it reads."""
         return [self.column]
 
+    @property
+    def string_columns(self) -> list[str]:
+        """The same, since paths are strings."""
+        return [self.column]
+
+    @property
+    def numbers(self) -> list[str]:
+        """None of them holds numbers."""
+        return []
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         decoder = self.decoder
