@@ -22,7 +22,10 @@ from consilience.data.media.columns import TableKind
 from consilience.data.media.reading import Broken, FileColumn
 from consilience.data.named_sets import DATA_SETS
 
-_FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "media", "broken", "seed", "group", "time", "folds")
+_FILE_OPTIONS = (
+    *("target", "modalities", "kinds", "split", "fill", "task", "media", "broken", "seed"),
+    *("group", "time", "folds"),
+)
 
 
 @checked
