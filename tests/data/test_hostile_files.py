@@ -21,12 +21,14 @@ from consilience.core.errors import InputError
 from consilience.data import load_data
 from consilience.data.files import parquet_trial, size_limits, table_reading
 from consilience.data.files.arrays import read_folder, read_npz
+from consilience.data.files.idx import read_idx
 from consilience.data.files.json_lines import read_json_lines
 from consilience.data.files.mat_arrays import read_mat
-from consilience.data.files.media import read_idx, read_image, read_recordings
 from consilience.data.files.opinion_labels import open_labels
 from consilience.data.files.r_data import read_r_data
 from consilience.data.files.table_reading import read_header, read_table, reading
+from consilience.data.media.picture_folders import read_image
+from consilience.data.media.recordings import read_recordings
 from r_files import flags, integers, pairs, saved, sized, text
 
 

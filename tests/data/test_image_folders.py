@@ -10,8 +10,8 @@ from PIL import Image
 from consilience.comparison.plan import Source
 from consilience.core.errors import InputError, MissingDataError
 from consilience.data import load_data
-from consilience.data.files import media as images
-from consilience.data.files.media import ImageFiles, load_images, read_image
+from consilience.data.media import picture_folders as images
+from consilience.data.media.picture_folders import ImageFiles, load_images, read_image
 
 rng = np.random.default_rng(0)
 

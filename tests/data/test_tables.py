@@ -128,15 +128,19 @@ def test_categories_follow_a_new_split(save):
     assert np.array_equal(copy.samples["m"], data.resplit(3).samples["m"])
 
 
-def test_text_is_declared(save):
+def test_text_is_declared_or_guessed(save):
     frame = with_cells(table(), review={3: None})
     path = save(frame)
     data = load_data(path, target="label", modalities={"review": "review", "t": "TS1"}, kinds={"review": "text"})
     assert data.modalities["review"].kind == "text"
     assert data.samples["review"][4] == "this is number 4"
     assert not data.samples.present_in("review")[3]
+    # Too many different ones for categories, of several words each.
+    guessed = load_data(path, target="label", modalities={"review": "review"})
+    assert guessed.samples["review"].tolist() == data.samples["review"].tolist()
+    words = save(frame.with_columns(pl.Series("review", [f"word{n}" for n in range(N)])))
     with pytest.raises(InputError, match="too many for categories"):
-        load_data(path, target="label", modalities={"review": "review"})
+        load_data(words, target="label", modalities={"review": "review"})
 
 
 def test_text_that_looks_like_numbers_stays_text(save_csv):
@@ -208,7 +212,7 @@ def test_task_is_inferred_or_given(save):
         ),
         ({"modalities": {"a": []}}, InputError, "must name columns"),
         ({"kinds": {"video": "text"}}, UnknownNameError, "modality 'video'"),
-        ({"kinds": {"audio": "image"}}, UnsupportedError, "vector and text"),
+        ({"kinds": {"audio": "image"}}, UnsupportedError, "must be one column of paths"),
         ({"kinds": {"audio": "text"}}, InputError, "must be one column"),
         ({"fill": "mode"}, UnknownNameError, "fill 'mode'"),
         ({"task": "classification", "target": "TS1", "modalities": {"a": "mfcc_*"}}, InputError, "continuous"),

@@ -10,9 +10,10 @@ import torch
 from consilience import FusionClassifier, corrupt, load
 from consilience.cli.main import main
 from consilience.core.errors import InputError, SavedModelError, UnknownNameError
+from consilience.core.row_cache import cache_folder
 from consilience.core.samples import Modality, Samples
 from consilience.encoders import Frozen, build_encoder, features, seen_by_encoder
-from consilience.encoders.feature_cache import DiskCache, MemoryCache, cache_folder, row_keys
+from consilience.encoders.feature_cache import DiskCache, MemoryCache, row_keys
 from consilience.encoders.frozen import BATCH, FrozenFeatures
 from consilience.encoders.frozen import _body as body
 from tiny_models import describe_images, tiny_bert, tiny_resnet

@@ -117,7 +117,7 @@ def _read_json_lines(folder: Path) -> None:
 
 def _read_picture(name: str) -> Callable[[Path], None]:
     def read(folder: Path) -> None:
-        from consilience.data.files.media import load_images
+        from consilience.data.media.picture_folders import load_images
 
         for crop in (False, True):
             images = load_images([folder / name, None], 8, parts=2, crop=crop)
@@ -128,7 +128,7 @@ def _read_picture(name: str) -> Callable[[Path], None]:
 
 
 def _read_recordings(path: Path) -> None:
-    from consilience.data.files.media import read_recordings
+    from consilience.data.media.recordings import read_recordings
 
     for values, rate in read_recordings(path).values():
         assert values.dtype == np.int16
@@ -137,7 +137,7 @@ def _read_recordings(path: Path) -> None:
 
 
 def _read_idx(folder: Path) -> None:
-    from consilience.data.files.media import read_idx
+    from consilience.data.files.idx import read_idx
 
     assert read_idx(folder / "images.gz", 3).ndim == 3
 

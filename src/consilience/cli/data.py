@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 USAGE = "list | describe DATA [options]"
 EXAMPLES = """  consilience data list
   consilience data describe digits
-  consilience data describe sensors.csv --target fault --modality 'temp=TS*' --modality 'pressure=PS*'"""
+  consilience data describe sensors.csv --target fault --modality 'temp=TS*' --modality 'pressure=PS*'
+  consilience data describe patients.csv --target outcome --modality photo=photo_path:image --media photo.size=32"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -62,6 +63,8 @@ def in_words(described: dict[str, Any]) -> str:
     for modality in described["modalities"]:
         shape = "×".join(map(str, modality["shape"]))
         lines.append(f"  {modality['name']:20} {modality['kind']:9} {shape:12} {modality['missing']:6.1%} missing")
+        if "files" in modality:
+            lines[-1] += f"  {_files_in_words(modality['files'])}"
     lines += [
         f"  class {label['class']!r:14} {label['samples']:7} samples {label['share']:6.1%}"
         for label in described.get("classes", ())
@@ -71,3 +74,10 @@ def in_words(described: dict[str, Any]) -> str:
         for target in described.get("targets", ())
     ]
     return "\n".join(lines)
+
+
+def _files_in_words(files: Mapping[str, Any]) -> str:
+    """Return which files a column of paths names."""
+    endings = ", ".join(f"{count} {ending}" for ending, count in files["endings"].items())
+    broken = f", {files['broken']} unreadable" if files["broken"] else ""
+    return f"files of {files['column']}: {endings}{broken}"

@@ -116,8 +116,11 @@ def add_loading(parser: ArgumentParser) -> None:
     add_option(group, "folds", declared["folds"].annotation, declared["folds"].help, metavar="K")
     group.add_argument("--data-dir", type=str, metavar="FOLDER", help=declared["data_dir"].help)
     columns = f"{declared['modalities'].help}; repeatable"
-    group.add_argument("--modality", **_REPEATABLE, metavar="NAME=GLOB[,GLOB…]", help=columns)
+    group.add_argument("--modality", **_REPEATABLE, metavar="NAME=GLOB[,GLOB…][:KIND]", help=columns)
     group.add_argument("--kind", **_REPEATABLE, metavar="NAME=KIND", help=f"{declared['kinds'].help}; repeatable")
+    media = f"{declared['media'].help}; repeatable"
+    group.add_argument("--media", **_REPEATABLE, metavar="NAME.SETTING=VALUE", help=media)
+    group.add_argument("--broken", type=str, metavar="HOW", help=declared["broken"].help)
     group.add_argument("--option", **_REPEATABLE, metavar="NAME=VALUE", help="option of a named data set; repeatable")
 
 
@@ -229,6 +232,8 @@ def loading(chosen: Namespace) -> dict[str, Any]:
         "group": chosen.group,
         "time": chosen.time,
         "folds": chosen.folds,
+        "media": named_settings("media", chosen.media) or None,
+        "broken": chosen.broken,
         "data_dir": chosen.data_dir,
         **{name: value_of(text) for name, text in each_pair("option", chosen.option)},
     }
@@ -271,13 +276,22 @@ def encoders(chosen: Namespace) -> dict[str, Any]:
 
 def settings(chosen: Namespace) -> dict[str, dict[str, Any]]:
     """Return method → its settings."""
-    by_method: dict[str, dict[str, Any]] = {}
-    for place, text in each_pair("setting", chosen.setting):
-        method, dot, name = place.rpartition(".")
+    return named_settings("setting", chosen.setting, "METHOD")
+
+
+def named_settings(option: str, given: Sequence[str] | None, owner: str = "MODALITY") -> dict[str, dict[str, Any]]:
+    """Return method or modality → its settings, of every OWNER.NAME=VALUE.
+
+    >>> named_settings("media", ["photo.size=64", "photo.colour=grey"])
+    {'photo': {'size': 64, 'colour': 'grey'}}
+    """
+    by_owner: dict[str, dict[str, Any]] = {}
+    for place, text in each_pair(option, given):
+        name, dot, setting = place.rpartition(".")
         if not dot:
-            raise InputError(f"--setting must have the form METHOD.NAME=VALUE, got {place}={text}")
-        by_method.setdefault(method, {})[name] = value_of(text)
-    return by_method
+            raise InputError(f"--{option} must have the form {owner}.NAME=VALUE, got {place}={text}")
+        by_owner.setdefault(name, {})[setting] = value_of(text)
+    return by_owner
 
 
 def each_pair(option: str, given: Sequence[str] | None) -> list[tuple[str, str]]:

@@ -77,11 +77,20 @@ class Source:
             folder = find_folder(named.files, self.options.get("data_dir"))
             files = [file for name in named.files.names for file in _files_below(folder / name)]
         elif named is None and path.exists():
-            files = _files_below(path)
+            files = [*_files_below(path), *self._named_files()]
         contents = [[file.name, digest_of_file(file)] for file in files if file.is_file()]
         # The folder is not part of the content.
         options = {name: value for name, value in self.options.items() if name != "data_dir"}
         return digest({"name": self.label, "options": options, "files": contents})
+
+    def _named_files(self) -> list[Path]:
+        """The files that the cells of a table name; none where the table cannot be read, which `load` says."""
+        from consilience.data.media.named_files import named_files
+
+        try:
+            return named_files(Path(self.name), self.options.get("modalities"), self.options.get("kinds"))
+        except InputError:
+            return []
 
 
 def tell_apart(sources: Sequence[Source]) -> tuple[Source, ...]:

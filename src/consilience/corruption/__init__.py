@@ -5,6 +5,7 @@ Where to look:
 - `additive_noise`: Gaussian noise, salt and pepper, a wrong scale.
 - `missing_values`: blanked, dropped and missing values; `text_corruption` for the words of a text.
 - `sensor_faults`: stuck sensors and swapped samples.
+- `image_moves`: images moved and mirrored.
 - `published_noise`: the noise of published tables.
 - `seeded_noise`: the random numbers of all of these.
 - `corruptor`: `corrupt`, which draws the samples to hit and applies a corruption to them.
@@ -14,7 +15,7 @@ Where to look:
 - `corruptions`: what a corruption is, and their registry. `mapping_output`: results in the form of the input.
 """
 
-from consilience.corruption import additive_noise, missing_values, published_noise, sensor_faults  # noqa: F401  (they register themselves)
+from consilience.corruption import additive_noise, image_moves, missing_values, published_noise, sensor_faults  # noqa: F401  (they register themselves)
 from consilience.corruption.corruptions import (
     Corruption,
     Portion,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
-from consilience.core.samples import Kind, Modality, Samples
+from consilience.core.samples import Modality, Samples
 from consilience.core.settings import Interval, NonNegativeInt, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.data.group_hints import GroupHint
@@ -20,6 +20,8 @@ from consilience.data.splits import PARTS, UNUSED, Split, redraw
 
 if TYPE_CHECKING:
     from consilience.data.files.cell_fills import Fill
+    from consilience.data.media.columns import TableKind
+    from consilience.data.media.reading import Broken
 
 
 class SplitFields(NamedTuple):
@@ -35,7 +37,7 @@ class FileOptions:
     """The options of `load_data` for files of the user's own; it says what they mean."""
 
     target: str | None = None
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, TableKind] = field(default_factory=dict)
     split: str | None = None
     fill: Fill | None = None
     task: TaskKind | None = None
@@ -43,6 +45,8 @@ class FileOptions:
     group: str | None = None
     time: str | None = None
     folds: int | None = None
+    media: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    broken: Broken = "error"
 
 
 # Makes these fields for another split, if values depend on it (fill values, categories).
@@ -259,6 +263,7 @@ class DataSet:
             >>> load_data("digits").describe()["modalities"][0]
             {'name': 'top_left', 'kind': 'vector', 'shape': [16], 'missing': 0.0}
         """
+        files = self.extra.get("files", {})
         described: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
@@ -276,6 +281,7 @@ class DataSet:
                     "kind": modality.kind,
                     "shape": list(modality.shape),
                     "missing": float(1 - self.samples.present_in(modality.name).mean()),
+                    **({"files": dict(files[modality.name])} if modality.name in files else {}),
                 }
                 for modality in self.modalities.values()
             ],

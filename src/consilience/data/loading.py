@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from consilience.core.errors import InputError, SavedModelError, SplitWarning, listed, unknown_name
-from consilience.core.samples import Kind, Modality, Samples
+from consilience.core.samples import Modality, Samples
 from consilience.core.settings import Interval, NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
 from consilience.data.files.cell_fills import Fill, restore_fills
 from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
+from consilience.data.media.columns import TableKind
+from consilience.data.media.reading import Broken, FileColumn
 from consilience.data.named_sets import DATA_SETS
 
-_FILE_OPTIONS = ("target", "modalities", "kinds", "split", "fill", "task", "seed", "group", "time", "folds")
+_FILE_OPTIONS = (
+    *("target", "modalities", "kinds", "split", "fill", "task", "media", "broken", "seed"),
+    *("group", "time", "folds"),
+)
 
 
 @checked
@@ -34,11 +39,15 @@ def load_data(
     ] = None,
     data_dir: Annotated[str | os.PathLike[str] | None, "folder with the files of named data sets"] = None,
     kinds: Annotated[
-        Mapping[str, Kind] | None, "kind of a modality where its shape does not show it, such as review=text"
+        Mapping[str, TableKind] | None, "kind of a modality where its shape does not show it, such as review=text"
     ] = None,
     split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
     fill: Annotated[Fill | None, "median, mean or zero: value of single empty cells"] = None,
     task: Annotated[TaskKind | None, "classification or regression, where the target does not show it"] = None,
+    media: Annotated[
+        Mapping[str, Mapping[str, Any]] | None, "settings of the files of a modality, such as photo.size=128"
+    ] = None,
+    broken: Annotated[Broken | None, "missing: treat files that cannot be read as missing, instead of an error"] = None,
     seed: Annotated[NonNegativeInt | None, "of the split, and of data sets that are generated"] = None,
     group: Annotated[str | None, "column of groups, such as patients: no group is in two parts"] = None,
     time: Annotated[
@@ -54,7 +63,8 @@ def load_data(
 
     - `.csv`, `.tsv` (also `.gz`) or `.parquet`, and pandas or polars DataFrames: a `target` column and `modalities`, a
       mapping of name → column names or globs. Strings are one-hot encoded, booleans become 0 and 1. A row whose cells
-      of a modality are all empty lacks that modality.
+      of a modality are all empty lacks that modality. A column of paths of pictures, recordings or arrays is read from
+      these files; `"photo": "path:image"` names its kind. Relative paths start from the folder of the table.
     - `.npz`, or a folder of `.npy` files, which stay on disk: one array per modality with the samples first, `y`,
       optionally `split` and `<modality>_lengths`.
     - `.mat`, as multi-view sets are published: `x1_train`, `x1_test`, …, `gt_train`, `gt_test`.
@@ -69,6 +79,8 @@ def load_data(
             drawn with `seed`, stratified by class. If it names no validation rows, they are drawn from train.
         fill: "median", "mean" or "zero" for single empty cells, learned from the train rows.
         task: "classification" or "regression", where it does not follow from the targets.
+        media: Modality whose cells are paths of files → settings, such as {"photo": {"size": 128}}.
+        broken: "missing" if files that are missing or cannot be read are no error.
         seed: Of whatever is drawn.
         group: The column (or array) of groups. Rows of a group are never in two parts, nor in two folds of a
             cross-fitting.
@@ -85,7 +97,15 @@ def load_data(
         >>> load_data("gaussians", n=300, dependence=0.5).sizes
         {'train': 180, 'validation': 60, 'test': 60}
     """
-    of_files = {"target": target, "kinds": kinds, "split": split, "fill": fill, "task": task}
+    of_files = {
+        "target": target,
+        "kinds": kinds,
+        "split": split,
+        "fill": fill,
+        "task": task,
+        "media": media,
+        "broken": broken,
+    }
     ordering = {option: value for option, value in (("group", group), ("time", time)) if value is not None}
     given: dict[str, Any] = {option: value for option, value in of_files.items() if value is not None}
     if isinstance(name_or_path, str) and name_or_path in DATA_SETS:
@@ -147,6 +167,8 @@ def _load(source: Path | Any, modalities: Any, options: FileOptions, given: Coll
         for option in set(given) - {"task"}:
             raise InputError(f"{option} does not apply to {source.name!r}: the file determines it")
         return _keep(load_matlab(source, options), modalities)
+    for option in {"media", "broken"} & set(given):
+        raise InputError(f"{option} is for tables with paths of files; {source.name!r} holds arrays")
     from consilience.data.files.arrays import load_arrays
 
     return load_arrays(source, _names(modalities), options)
@@ -217,7 +239,7 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
         from consilience.data.files.tables import read_new_table
 
         with _parsing():
-            encodings = {entry["name"]: Encoding.from_json(entry) for entry in recipe["modalities"]}
+            encodings = _columns_of(recipe)
             column, strings = recipe["target"]["name"], recipe["target"]["type"] == "string"
         return read_new_table(path, encodings, column, strings)
     with _parsing():
@@ -235,7 +257,7 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
     return read_new_arrays(path, modalities, fills, target)
 
 
-def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding]:
+def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding | FileColumn]:
     """Return modality → the columns of a table that a recipe reads, and how they become features.
 
     Raises:
@@ -246,7 +268,14 @@ def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding]:
             "rows of a table are given, and training did not read a table: give a file like that of training"
         )
     with _parsing():
-        return {entry["name"]: Encoding.from_json(entry) for entry in recipe["modalities"]}
+        return _columns_of(recipe)
+
+
+def _columns_of(recipe: Mapping[str, Any]) -> dict[str, Encoding | FileColumn]:
+    return {
+        entry["name"]: FileColumn.from_json(entry) if "media" in entry else Encoding.from_json(entry)
+        for entry in recipe["modalities"]
+    }
 
 
 @contextmanager

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from consilience.core.errors import InputError, SavedModelError, unknown_name
+from consilience.core.row_cache import cache_folder
 from consilience.core.samples import Kind, Modality, Samples
 from consilience.core.seeding import seeded
 from consilience.core.settings import PositiveInt, Rate
 from consilience.corruption import Statistics
 from consilience.encoders.choice import register_encoder
-from consilience.encoders.feature_cache import DiskCache, MemoryCache, cache_folder, row_keys
+from consilience.encoders.feature_cache import DiskCache, MemoryCache, row_keys
 from consilience.encoders.foreign_files import passed_settings
 from consilience.encoders.mlp import Mlp
 from consilience.encoders.pretrained import Pooling, Pretrained

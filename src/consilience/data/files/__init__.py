@@ -1,1 +1,1 @@
-"""Readers of file formats: arrays, tables, MATLAB files and MNIST's idx."""
+"""Readers of file formats: arrays, tables, MATLAB files, and the idx files of MNIST."""

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from consilience.core.errors import InputError, UnknownNameError, UnsupportedError, listed, name_rows, unknown_name
-from consilience.core.samples import Kind, Samples
+from consilience.core.errors import InputError, UnknownNameError, listed, name_rows, unknown_name
+from consilience.core.samples import Samples
 from consilience.core.targets import check_no_trailing_nulls, infer_task_kind
 from consilience.data.dataset import DataSet, FileOptions, SplitFields
 from consilience.data.files.cell_fills import Fill
@@ -35,11 +35,14 @@ from consilience.data.files.column_reading import (
 from consilience.data.files.split_columns import find_group_column, read_rule, read_with_candidates
 from consilience.data.files.table_reading import read_header, read_table, table_name
 from consilience.data.group_hints import candidate_columns
+from consilience.data.media.columns import TableKind, guess_texts, take_kinds
+from consilience.data.media.reading import FileColumn, FileValues, join_files, read_files, read_known_files
 from consilience.data.splits import settle_split
 
 if TYPE_CHECKING:
     import polars
 
+_Known = TypeVar("_Known", bound=Encoding | FileColumn)
 _ADVICE = "fill single cells with fill='median', 'mean' or 'zero' (--fill median), or drop the rows"
 _NEW_ADVICE = "complete the cells, drop the rows, or train with fill='median' (--fill median), which fills new rows too"
 
@@ -64,19 +67,23 @@ def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> Data
     if order is not None and order in (target, split):
         raise InputError(f"column {order!r} cannot be the group or the time, since it is the target or the split")
     reserved = list(dict.fromkeys(column for column in called.values() if column is not None))
+    modalities, kinds = take_kinds(header, modalities, options.kinds)
     chosen = choose_columns(header, modalities, reserved)
-    texts = _find_texts(chosen, options.kinds)
+    texts = _find_texts(chosen, kinds)
     wanted = [*reserved, *(column for columns in chosen.values() for column in columns)]
     strings = [*(chosen[name][0] for name in texts), *([options.group] if options.group else [])]
     candidates = [] if split or order else candidate_columns(header, wanted)
     frame = read_with_candidates(table, wanted, strings, candidates)
+    texts += guess_texts(chosen, kinds, frame)
+    files = read_files(chosen, kinds, frame, folder_of(table), options.media, options.broken)
     y = read_target(frame[target])
     task = options.task or infer_task_kind(y)
     parts = None if split is None else frame[split].to_list()
     rule = read_rule({name: frame[name] for name in (options.group, options.time) if name is not None}, options)
     drawn = settle_split(parts, y, task, seed=options.seed, where=f"split column {split!r}", rule=rule)
-    read = {name: read_columns(name, frame.select(columns), name in texts) for name, columns in chosen.items()}
-    make = partial(_make_samples, target, read, y, options.fill)
+    cells = {name: columns for name, columns in chosen.items() if name not in files}
+    read = {name: read_columns(name, frame.select(columns), name in texts) for name, columns in cells.items()}
+    make = partial(_make_samples, target, read, y, options.fill, list(chosen), files)
     made = make(drawn.parts)
     remake = make if any(depends_on_split(columns, options.fill) for columns in read.values()) else None
     name = table.name.removesuffix(".gz").rpartition(".")[0] if isinstance(table, Path) else "table"
@@ -84,36 +91,51 @@ def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> Data
     return data if split or order else replace(data, hint=find_group_column(frame, chosen, data, beside=wanted))
 
 
-def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> list[str]:
+def folder_of(table: Path | Any) -> Path:
+    """What relative paths in the cells start from: the folder of the table, for a DataFrame the current one."""
+    return table.absolute().parent if isinstance(table, Path) else Path.cwd()
+
+
+def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, TableKind]) -> list[str]:
     for name, kind in kinds.items():
         if name not in chosen:
             raise unknown_name("modality", name, chosen, "It was given in kinds")
-        if kind not in ("vector", "text"):
-            raise UnsupportedError(f"modality {name!r}: a table holds kinds vector and text, got kind {kind!r}")
         if kind == "text" and len(chosen[name]) != 1:
             raise InputError(f"modality {name!r} of kind text must be one column, got {listed(chosen[name])}")
     return [name for name in chosen if kinds.get(name) == "text"]
 
 
 def _make_samples(
-    target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: Fill | None, split: np.ndarray
+    target: str,
+    modalities: Mapping[str, Columns],
+    y: np.ndarray,
+    fill: Fill | None,
+    order: Sequence[str],
+    files: Mapping[str, FileValues],
+    split: np.ndarray,
 ) -> SplitFields:
     """Samples, the names of the features of each modality as `extra["columns"]`, and the encodings."""
     train = split == "train"
     encodings = {name: learn_encoding(columns, train, fill) for name, columns in modalities.items()}
     values = {name: encodings[name].encode(columns, _ADVICE) for name, columns in modalities.items()}
-    samples = Samples.of(values, y, kinds={name: columns.kind for name, columns in modalities.items()})
+    kinds = {name: columns.kind for name, columns in modalities.items()}
+    samples = Samples.of(**join_files(order, values, kinds, files), y=y)
     features = {name: [name] if known.kind == "text" else known.features for name, known in encodings.items()}
+    features |= {name: [name] for name in files}
+    learned = encodings | {name: read.learned for name, read in files.items()}
     reading = {
         "format": "table",
         "target": {"name": target, "type": "string" if y.dtype.kind == "U" else "number"},
-        "modalities": {name: known.to_json() for name, known in encodings.items()},
+        "modalities": {name: learned[name].to_json() for name in order},
     }
-    return SplitFields(samples, {"columns": features}, reading)
+    about = {"files": {name: read.about for name, read in files.items()}} if files else {}
+    return SplitFields(samples, {"columns": {name: features[name] for name in order}, **about}, reading)
 
 
-def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target: str, strings: bool) -> Samples:
-    """Samples of every row of a new table, encoded as in training.
+def read_new_table(
+    table: Path | Any, encodings: Mapping[str, Encoding | FileColumn], target: str, strings: bool
+) -> Samples:
+    """Samples of every row of a new table, encoded as in training; files are decoded with the settings of training.
 
     A modality without any of its columns is left out. A category that training did not have is all zeros, with a
     warning. The target column is read if the table has it; `strings` is whether training had strings there.
@@ -121,12 +143,17 @@ def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target:
     header = read_header(table)
     there = {target: strings} if target in header else {}
     kept = find_modalities(table, encodings, header)
-    values, frame = encode_columns(table, kept, there, _NEW_ADVICE)
+    cells = {name: known for name, known in kept.items() if isinstance(known, Encoding)}
+    files = {name: known for name, known in kept.items() if isinstance(known, FileColumn)}
+    others = there | {column: True for known in files.values() for column in known.columns}
+    values, frame = encode_columns(table, cells, others, _NEW_ADVICE)
     y = read_known_target(frame[target], strings) if there else None
-    return Samples.of(values, y, kinds={name: encoding.kind for name, encoding in kept.items()})
+    kinds = {name: encoding.kind for name, encoding in cells.items()}
+    read = read_known_files(files, frame, folder_of(table))
+    return Samples.of(**join_files(list(kept), values, kinds, read), y=y)
 
 
-def find_modalities(table: Path | Any, encodings: Mapping[str, Encoding], header: Sequence[str]) -> dict[str, Encoding]:
+def find_modalities(table: Path | Any, encodings: Mapping[str, _Known], header: Sequence[str]) -> dict[str, _Known]:
     """The modalities whose columns a table has.
 
     Raises:

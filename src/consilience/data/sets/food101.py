@@ -17,7 +17,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Interval
 from consilience.data.dataset import DataSet
 from consilience.data.files.json_lines import read_json_lines
-from consilience.data.files.media import load_images
+from consilience.data.media.picture_folders import load_images
 from consilience.data.named_sets import register, source_files
 from consilience.data.splits import given_split
 

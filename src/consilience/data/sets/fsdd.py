@@ -11,7 +11,8 @@ from consilience.core.errors import InputError, name_rows
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
-from consilience.data.files.media import read_recordings
+from consilience.data.media.recordings import read_recordings
+from consilience.data.media.spectrograms import power_spectra
 from consilience.data.named_sets import register, source_files
 from consilience.data.splits import given_split
 
@@ -68,12 +69,10 @@ def spectrograms(waves: np.ndarray) -> np.ndarray:
     Power of the lowest 112 bins (0 to 3.5 kHz) under a Hann window, in decibels below each recording's loudest bin,
     from −80 (0) to 0 (255). Computed in float64 and rounded to bytes, so that other machines get the same.
     """
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
     images = np.empty((len(waves), SIDE, SIDE), dtype=np.uint8)
     for first in range(0, len(waves), 256):  # 256 recordings at a time: the spectra are eight times as large
         some = waves[first : first + 256].astype(np.float64)
-        windows = np.lib.stride_tricks.sliding_window_view(some, WINDOW, axis=1)[:, ::HOP]
-        power = np.abs(np.fft.rfft(windows * hann, axis=2)[..., :SIDE]) ** 2
+        power = power_spectra(some, WINDOW, HOP)[..., :SIDE]
         loudest = power.max(axis=(1, 2), keepdims=True)
         decibels = 10 * np.log10(np.maximum(power / np.where(loudest > 0, loudest, 1), 10 ** (-_DECIBELS / 10)))
         images[first : first + 256] = np.rint(255 * (1 + decibels / _DECIBELS)).transpose(0, 2, 1)[:, ::-1]

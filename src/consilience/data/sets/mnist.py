@@ -11,7 +11,7 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt
 from consilience.data.dataset import DataSet
-from consilience.data.files.media import read_idx
+from consilience.data.files.idx import read_idx
 from consilience.data.named_sets import register, source_files
 from consilience.data.sets.digits import cut_quadrants
 from consilience.data.splits import given_split

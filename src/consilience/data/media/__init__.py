@@ -1,0 +1,6 @@
+"""Pictures, sound and arrays in files of their own, named by the cells of a table.
+
+`columns` says which columns of a table hold paths, and `reading` makes a modality of one. There is a decoder for each
+family of files (`pictures`, `sound`, `array_files`), with settings in `settings`. `decoding` runs it over many files,
+in threads, and `cache` keeps the result on disk.
+"""
