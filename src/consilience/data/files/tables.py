@@ -8,22 +8,23 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError, listed, name_rows, unknown_name
 from consilience.core.samples import Kind, Samples
-from consilience.core.targets import check_no_trailing_nulls, infer_task_kind
+from consilience.core.targets import check_no_trailing_nulls, guess_task
 from consilience.data.dataset import DataSet, FileOptions, SplitFields
+from consilience.data.files.calendar_features import find_layout, is_time
 from consilience.data.files.cell_fills import Fill
 from consilience.data.files.column_encoding import Encoding, depends_on_split, learn_encoding
 from consilience.data.files.column_reading import (
+    ColumnKind,
     Columns,
     is_128_bits,
     is_string,
@@ -31,6 +32,12 @@ from consilience.data.files.column_reading import (
     read_known_columns,
     read_known_numbers,
     read_known_strings,
+)
+from consilience.data.files.column_warnings import (
+    warn_of_gaps,
+    warn_of_left_out,
+    warn_of_unseen,
+    warn_of_unseen_in_parts,
 )
 from consilience.data.files.split_columns import find_group_column, read_rule, read_with_candidates
 from consilience.data.files.table_reading import read_header, read_table, table_name
@@ -40,48 +47,66 @@ from consilience.data.splits import settle_split
 if TYPE_CHECKING:
     import polars
 
-_ADVICE = "fill single cells with fill='median', 'mean' or 'zero' (--fill median), or drop the rows"
-_NEW_ADVICE = "complete the cells, drop the rows, or train with fill='median' (--fill median), which fills new rows too"
+_ADVICE = "leave fill='none' (--fill none) out, so that single cells are filled, or drop the rows"
+_NEW_ADVICE = (
+    "complete the cells, drop the rows, or train again without fill='none' (--fill none), to fill new rows too"
+)
+_DEFAULT_FILL: Fill = "indicator"
 
 
 def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> DataSet:
     """A data set of a table, a path or a DataFrame; the options are those of `load_data`.
 
     Categories and fill values are learned from the train rows. The target and the split column never enter a modality,
-    whatever the globs match.
+    whatever the globs match. Without a target the set serves models that are trained without one.
     """
     header, target, split = read_header(table), options.target, options.split
     order = options.group or options.time
-    if target is None:
-        raise InputError(f"a table needs target= (--target), the column to predict; the columns are {listed(header)}")
     called = {"target": target, "split": split, "group": options.group, "time": options.time}
     for what, column in called.items():
         if column is not None and column not in header:
             known = nearest(column, header) or header[:20]
             raise unknown_name(f"{what} column", column, known, f"It was looked for in {table_name(table)}")
-    if target == split:
+    if target is not None and target == split:
         raise InputError(f"column {target!r} cannot be both the target and the split")
     if order is not None and order in (target, split):
         raise InputError(f"column {order!r} cannot be the group or the time, since it is the target or the split")
     reserved = list(dict.fromkeys(column for column in called.values() if column is not None))
     chosen = choose_columns(header, modalities, reserved)
-    texts = _find_texts(chosen, options.kinds)
+    kinds, column_kinds = split_kinds(chosen, options.kinds)
+    texts = _find_texts(chosen, kinds)
     wanted = [*reserved, *(column for columns in chosen.values() for column in columns)]
     strings = [*(chosen[name][0] for name in texts), *([options.group] if options.group else [])]
-    candidates = [] if split or order else candidate_columns(header, wanted)
+    candidates = [] if split or order or target is None else candidate_columns(header, wanted)
     frame = read_with_candidates(table, wanted, strings, candidates)
-    y = read_target(frame[target])
-    task = options.task or infer_task_kind(y)
+    y = None if target is None else read_target(frame[target], words=options.task == "classification")
+    task = None if y is None else options.task or guess_task(y, f"target column {target!r}")
     parts = None if split is None else frame[split].to_list()
     rule = read_rule({name: frame[name] for name in (options.group, options.time) if name is not None}, options)
-    drawn = settle_split(parts, y, task, seed=options.seed, where=f"split column {split!r}", rule=rule)
-    read = {name: read_columns(name, frame.select(columns), name in texts) for name, columns in chosen.items()}
-    make = partial(_make_samples, target, read, y, options.fill)
+    # Without targets there are no classes to stratify by.
+    labels = np.zeros(len(frame)) if y is None else y
+    where = f"split column {split!r}"
+    drawn = settle_split(parts, labels, task or "regression", seed=options.seed, where=where, rule=rule)
+    read = {
+        name: read_columns(name, frame.select(columns), name in texts, kinds=column_kinds)
+        for name, columns in chosen.items()
+    }
+    warn_of_left_out(table, read)
+    fill = options.fill or _DEFAULT_FILL
+    make = partial(_make_samples, target, read, y, fill)
     made = make(drawn.parts)
-    remake = make if any(depends_on_split(columns, options.fill) for columns in read.values()) else None
+    if options.fill is None:
+        warn_of_gaps(table, read, _encodings_of(made.reading), "fill='none' (--fill none) refuses such rows")
+    warn_of_unseen_in_parts(table, read, _encodings_of(made.reading))
+    remake = make if any(depends_on_split(columns, fill) for columns in read.values()) else None
     name = table.name.removesuffix(".gz").rpartition(".")[0] if isinstance(table, Path) else "table"
-    data = DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading, rule=rule)
-    return data if split or order else replace(data, hint=find_group_column(frame, chosen, data, beside=wanted))
+    extra = made.extra
+    if target is None:  # for the error of whatever needs one
+        extra = {**extra, "unread": [column for column in header if column not in wanted]}
+    data = DataSet(name, made.samples, task, *drawn, extra=extra, remake=remake, reading=made.reading, rule=rule)
+    if split or order or target is None:
+        return data
+    return replace(data, hint=find_group_column(frame, chosen, data, beside=wanted))
 
 
 def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> list[str]:
@@ -96,7 +121,7 @@ def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, Kind]) -> l
 
 
 def _make_samples(
-    target: str, modalities: Mapping[str, Columns], y: np.ndarray, fill: Fill | None, split: np.ndarray
+    target: str | None, modalities: Mapping[str, Columns], y: np.ndarray | None, fill: Fill, split: np.ndarray
 ) -> SplitFields:
     """Samples, the names of the features of each modality as `extra["columns"]`, and the encodings."""
     train = split == "train"
@@ -106,23 +131,61 @@ def _make_samples(
     features = {name: [name] if known.kind == "text" else known.features for name, known in encodings.items()}
     reading = {
         "format": "table",
-        "target": {"name": target, "type": "string" if y.dtype.kind == "U" else "number"},
+        "target": {"name": target, "type": "string" if y is not None and y.dtype.kind == "U" else "number"},
         "modalities": {name: known.to_json() for name, known in encodings.items()},
     }
     return SplitFields(samples, {"columns": features}, reading)
 
 
-def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target: str, strings: bool) -> Samples:
+def _encodings_of(reading: Mapping[str, Any]) -> dict[str, Encoding]:
+    return {name: Encoding.from_json(described) for name, described in reading["modalities"].items()}
+
+
+def split_kinds(
+    chosen: Mapping[str, Sequence[str]], kinds: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, ColumnKind]]:
+    """The kinds of modalities, and those of columns: what becomes of a column of times or of categories.
+
+    A modality of one column stands for that column.
+
+    >>> split_kinds({"visit": ["day", "ward"], "note": ["remark"]}, {"day": "calendar", "note": "text"})
+    ({'note': 'text'}, {'day': 'calendar'})
+    """
+    columns = {column for own in chosen.values() for column in own}
+    of_columns: dict[str, ColumnKind] = {}
+    of_modalities = {}
+    for name, kind in kinds.items():
+        if kind not in get_args(ColumnKind):
+            if name not in chosen and name in columns:
+                raise InputError(
+                    f"kinds: {name!r} is a column, which may be {' or '.join(get_args(ColumnKind))}, got {kind!r}. Of "
+                    f"another kind it must be a modality of its own, such as modalities={{{name!r}: {name!r}}}"
+                )
+            of_modalities[name] = kind
+        elif name not in chosen and name not in columns:
+            raise unknown_name("modality or column", name, [*chosen, *columns], "It was given in kinds")
+        elif name in columns:
+            of_columns[name] = kind
+        elif len(chosen[name]) == 1:
+            of_columns[chosen[name][0]] = kind
+        else:
+            raise InputError(f"kinds: of {kind!r} are columns; name those of modality {name!r}, {listed(chosen[name])}")
+    return of_modalities, of_columns
+
+
+def read_new_table(table: Path | Any, encodings: Mapping[str, Encoding], target: str | None, strings: bool) -> Samples:
     """Samples of every row of a new table, encoded as in training.
 
     A modality without any of its columns is left out. A category that training did not have is all zeros, with a
     warning. The target column is read if the table has it; `strings` is whether training had strings there.
     """
     header = read_header(table)
-    there = {target: strings} if target in header else {}
+    there = {} if target is None or target not in header else {target: strings}
     kept = find_modalities(table, encodings, header)
     values, frame = encode_columns(table, kept, there, _NEW_ADVICE)
-    y = read_known_target(frame[target], strings) if there else None
+    y = None
+    for column in there:
+        y = read_known_target(frame[column], strings)
     return Samples.of(values, y, kinds={name: encoding.kind for name, encoding in kept.items()})
 
 
@@ -175,23 +238,15 @@ def encode_columns(
     for name, encoding in encodings.items():
         columns = read_known_columns(name, frame, encoding, as_stored)
         values[name] = encoding.encode(columns, advice)
-        _warn_of_unseen(table, encoding, columns)
+        warn_of_unseen(table, encoding, columns, "training")
     return values, frame
 
 
-def _warn_of_unseen(table: Path | Any, encoding: Encoding, columns: Columns) -> None:
-    for column, rows in encoding.unseen(columns).items():
-        unseen = sorted(set(columns.strings[column][rows].tolist()))
-        known = listed(encoding.categories[column].tolist())
-        warnings.warn(
-            f"{table_name(table)}: column {column!r} of modality {columns.name!r} holds {listed(unseen)} in "
-            f"{name_rows(np.flatnonzero(rows))}, which training did not have: encoded as none of {known}",
-            stacklevel=2,
-        )
+def read_target(column: polars.Series, advice: str = "drop these rows", words: bool = False) -> np.ndarray:
+    """Targets `[n]` of the type the column has: numbers, booleans or strings. An empty cell is an error.
 
-
-def read_target(column: polars.Series, advice: str = "drop these rows") -> np.ndarray:
-    """Targets `[n]` of the type the column has: numbers, booleans or strings. An empty cell is an error."""
+    Times are refused, as strings too unless `words` says that they are names of classes.
+    """
     import polars as pl
 
     empty = _is_empty(column)
@@ -204,10 +259,17 @@ def read_target(column: polars.Series, advice: str = "drop these rows") -> np.nd
         return _narrowed(column)
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return column.to_numpy()
-    if is_string(column.dtype):
+    if is_string(column.dtype) and (words or find_layout(column) is None):
         cells = column.cast(pl.String)
         check_no_trailing_nulls(f"target column {column.name!r}", cells.to_list())
         return np.array(cells.to_list())
+    if is_string(column.dtype) or is_time(column.dtype):
+        names = "; task='classification' (--task classification) takes the strings as names of classes"
+        raise InputError(
+            f"target column {column.name!r} holds times such as '{column[0]}', which are neither classes nor numbers. "
+            "Add a column of what is to be predicted, such as days since a fixed date, or the weekday, and name that "
+            f"as the target{names if is_string(column.dtype) else ''}"
+        )
     raise InputError(
         f"target column {column.name!r} holds {column.dtype.base_type()}: use numbers, strings or booleans"
     )
@@ -237,10 +299,14 @@ def read_known_target(column: polars.Series, strings: bool) -> np.ndarray | None
         return None
     if strings:
         column = pl.Series(column.name, read_known_strings(column, "target column").tolist(), dtype=pl.String)
-    return read_target(column, advice="complete the column, or leave it out")
+    return read_target(column, advice="complete the column, or leave it out", words=True)
 
 
 def _is_empty(column: polars.Series) -> polars.Series:
+    import polars as pl
+
+    if column.dtype == pl.String:
+        return column.is_null() | (column == "").fill_null(True)
     return column.is_null() | column.is_nan().fill_null(True) if column.dtype.is_float() else column.is_null()
 
 
