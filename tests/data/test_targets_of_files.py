@@ -10,7 +10,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.utils.multiclass import type_of_target
 
 from consilience import FusionClassifier, MultimodalVAE
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, TableWarning
 from consilience.core.targets import guess_task
 from consilience.data import DataSet, load_data, read_with_recipe
 
@@ -66,7 +66,7 @@ def test_the_guess_may_be_changed(tmp_path, kind):
     with pytest.warns(UserWarning, match="50 different whole numbers in 200 rows, which are taken for amounts"):
         assert load_data(source, **options).task == "regression"
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", TableWarning)
         assert load_data(source, **options, task="classification").task == "classification"
         assert load_data(source, **options, task="regression").task == "regression"
 
