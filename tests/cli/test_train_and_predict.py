@@ -174,3 +174,41 @@ def test_the_model_remembers_what_it_was_given(model):
     saved = json.loads((model / "model.json").read_text())
     assert saved["method"] == "late"
     assert [one["name"] for one in saved["recipe"]["modalities"]] == ["vibration", "heat"]
+
+
+LATENT = ("--modality", "vibration=vibration_*", "--modality", "heat=heat_*", "--method", "m2vae", "--epochs", "2")
+
+
+def test_a_latent_model_is_trained_without_a_target(run, table, tmp_path):
+    done = run("train", table, *LATENT, "--setting", "m2vae.latent=3", "--out", tmp_path / "latent")
+    assert done.code == 0
+    assert done.out.endswith(f"model: {tmp_path / 'latent'}\n")
+    model = load(tmp_path / "latent")
+    assert model.latent == 3
+    data = load_data(table, modalities={"vibration": "vibration_*", "heat": "heat_*"})
+    error = model.generation_errors(data.test, ["heat"], ["vibration"])["heat"]
+    assert (
+        f"error of heat: {model.generation_errors(data.test, ['heat'])['heat']:.4f} given all, {error:.4f}" in done.out
+    )
+    new = tmp_path / "new.csv"
+    machines(7, seed=2).drop("heat_0", "heat_1", strict=False).select(pl.selectors.starts_with("vibration")).write_csv(
+        new
+    )
+    given = ("--given", "vibration", "--of", "heat", "--data", new, "--out", tmp_path / "generated")
+    assert run("generate", tmp_path / "latent", *given).code == 0
+    assert len(np.load(tmp_path / "generated" / "generated.npz")["heat"]) == 7
+
+
+@pytest.mark.parametrize("words", [(), ("--method", "concat")])
+def test_another_method_without_a_target_is_refused(run, table, tmp_path, words):
+    done = run("train", table, *LATENT[:4], *words, "--out", tmp_path / "m")
+    assert done.code == 2
+    assert "was read without a target: name the column to predict with --target, or train a latent model" in done.err
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_comparison_without_a_target_is_refused(run, table, tmp_path):
+    done = run("compare", table, *LATENT[:4], "--methods", "concat", "--out", tmp_path / "runs")
+    assert done.code == 2
+    assert "name the column to predict with target= (--target); of no modality are" in done.err
+    assert "'fault'" in done.err

@@ -130,8 +130,6 @@ def test_a_drawn_split_and_a_new_one_are_the_same():
 @pytest.mark.parametrize(
     ("cells", "kind"),
     [
-        (pl.Series([datetime.date(2020, 1, 1)] * 6), "Date"),
-        (pl.Series([datetime.datetime(2020, 1, 1)] * 6), "Datetime"),
         (pl.Series([datetime.timedelta(1)] * 6), "Duration"),
         (pl.Series([[1, 2]] * 6), "List"),
         (pl.Series([b"x"] * 6), "Binary"),
@@ -141,11 +139,22 @@ def test_a_drawn_split_and_a_new_one_are_the_same():
 def test_other_types_are_refused_with_the_same_message(tmp_path, cells, kind):
     frame = pl.DataFrame({"a": cells, "y": [0, 1] * 3})
     frame.write_parquet(tmp_path / "table.parquet")
-    expected = f"modality 'm': column 'a' holds {kind}; numbers, booleans and strings are allowed"
+    expected = f"modality 'm': column 'a' holds {kind}; numbers, booleans, strings and dates are allowed"
     for table in (tmp_path / "table.parquet", frame, pandas.DataFrame(frame.to_dict(as_series=False))):
         assert load_or_error(table, target="y", modalities={"m": "a"}) == expected
         refused = load_or_error(table, target="a", modalities={"m": "y"})
         assert refused == f"target column 'a' holds {kind}: use numbers, strings or booleans"
+
+
+@pytest.mark.parametrize("time", [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 12)], ids=str)
+def test_times_are_refused_with_the_same_message(tmp_path, time):
+    frame = pl.DataFrame({"a": [time] * 6, "y": [0, 1] * 3})
+    frame.write_parquet(tmp_path / "table.parquet")
+    for table in (tmp_path / "table.parquet", frame, pandas.DataFrame(frame.to_dict(as_series=False))):
+        alone = load_or_error(table, target="y", modalities={"m": "a"})
+        assert alone.startswith(f"modality 'm': column 'a' holds times such as '{time}'. For calendar features")
+        refused = load_or_error(table, target="a", modalities={"m": "y"})
+        assert refused.startswith(f"target column 'a' holds times such as '{time}', which are neither classes nor")
 
 
 @pytest.mark.parametrize(

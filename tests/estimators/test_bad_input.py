@@ -92,7 +92,7 @@ def test_modalities_that_cannot_be(given, message):
 def test_nan_in_part_of_a_table_names_modality_and_row():
     table = changed(TABLE, (7, 4), np.nan)
     with pytest.raises(InputError, match=r"modality 'audio' .* in part of row 7"):
-        FusionClassifier(columns=COLUMNS, epochs=1).fit(table, Y)
+        FusionClassifier(columns=COLUMNS, epochs=1, fill="none").fit(table, Y)
 
 
 @pytest.mark.parametrize(

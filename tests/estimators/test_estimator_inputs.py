@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.core.errors import InputError, UnknownNameError
-from consilience.estimators.estimator_inputs import split_columns
+from consilience.estimators.column_choice import split_columns
 from consilience.estimators.saving import describe_columns, restore_columns
 
 HEADER = ["mfcc_0", "mfcc_1", "mfcc_2", "age", "x[0]"]

@@ -169,9 +169,9 @@ def test_a_single_column_of_strings_may_be_categories(toy, classifier, frame):
 def test_single_empty_cells_and_dates_are_refused_by_column(toy, classifier, frame):
     gap = [None, *places(toy)["city"][1:]]
     with pytest.raises(InputError, match="'place' has empty cells in part of row 0, the first in column 'city'"):
-        classifier(columns=PLACES).fit(frame(**places(toy) | {"city": gap}), toy.y)
-    with pytest.raises(InputError, match="modality 'a': column 'day' holds Date; numbers, booleans and strings"):
-        classifier(columns={"a": ["pitch", "day"]}).fit(frame(day=[datetime.date(2020, 1, 1)] * 80), toy.y)
+        classifier(columns=PLACES, fill="none").fit(frame(**places(toy) | {"city": gap}), toy.y)
+    with pytest.raises(InputError, match="modality 'a': column 'day' holds times such as '2020-01-01'"):
+        classifier(columns={"a": ["day"]}).fit(frame(day=[datetime.date(2020, 1, 1)] * 80), toy.y)
 
 
 def test_tokens_stay_whole_numbers(toy, classifier, frame):

@@ -58,7 +58,7 @@ def in_words(described: dict[str, Any]) -> str:
     lines = [
         f"{described['name']}: {described['description'] or 'data of your own'}",
         *([f"licence: {described['licence']}"] if described["licence"] else []),
-        f"{described['samples']} samples ({sizes}; {drawn}), {described['task']}",
+        f"{described['samples']} samples ({sizes}; {drawn}), {described['task'] or 'no targets'}",
     ]
     for modality in described["modalities"]:
         shape = "×".join(map(str, modality["shape"]))

@@ -122,7 +122,7 @@ def read(model: Any, trained: TrainedLatent, data: str | None) -> Samples:
     from consilience.data import load_data
     from consilience.data.named_sets import DATA_SETS
 
-    recipe = getattr(getattr(model, "model_", None), "recipe", None) or {}
+    recipe = getattr(getattr(model, "model_", None), "recipe", None) or getattr(model, "recipe_", None) or {}
     name = data or recipe.get("data")
     if name is not None and name in DATA_SETS:
         samples = load_data(name).test

@@ -1,4 +1,4 @@
-"""Train one method, print its scores on the test part, and save it."""
+"""Train one method, print its scores on the test part, and save it; without targets, a latent model."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 USAGE = "DATA --out FOLDER [options]"
 EXAMPLES = """  consilience train digits --method late --out model
+  consilience train patients.csv --modality 'labs=lab_*' --modality ward=ward,age --method m2vae --out latent
   consilience train sensors.csv --target fault --modality 'temp=TS*' --modality 'oil=PS*' --method late --out model"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add data, method and output folder."""
     parser.add_argument("data", type=str, help="name of a data set, or a file")
-    method = "fusion method; `consilience methods` lists them (default: auto, for numbers concat)"
+    method = (
+        "fusion method; `consilience methods` lists them (default: auto, for numbers concat). Of a file without "
+        "--target: the objective of a latent model, such as m2vae"
+    )
     parser.add_argument("--method", type=str, metavar="NAME", help=method)
     parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="folder of the saved model")
     options.add_option(parser, "seed", NonNegativeInt, "seed of initial weights, batches and dropout", default=0)
@@ -46,6 +50,9 @@ def run(chosen: Namespace, command: list[str]) -> None:
     options.check_out(Path(chosen.out))
     check_replaceable(Path(chosen.out))  # saving checks it too, but only after training
     data = load_data(chosen.data, **options.loading(chosen))
+    if data.task is None:
+        train_latent(chosen, data)
+        return
     kind: Any = FusionClassifier if data.task == "classification" else FusionRegressor
     name = chosen.method or kind().method
     settings = options.settings(chosen)
@@ -78,10 +85,52 @@ def run(chosen: Namespace, command: list[str]) -> None:
         raise KeyboardInterrupt
 
 
+def train_latent(chosen: Namespace, data: DataSet) -> None:
+    """Fit a latent model on data without targets, print how well it generates the test part, and save it."""
+    from consilience.estimators import MultimodalVAE
+    from consilience.methods.latent.objectives.objective import OBJECTIVES
+
+    name = chosen.method
+    if name not in OBJECTIVES.names():
+        raise InputError(
+            f"train: {chosen.data} was read without a target: name the column to predict with --target, or train a "
+            f"latent model with --method, one of {', '.join(OBJECTIVES.names())}"
+            + (f"; got --method {name}" if name else "")
+        )
+    settings = options.settings(chosen)
+    for method in settings:
+        if method != name:
+            raise InputError(f"train: --setting {method}.… is not a setting of {name}")
+    given = settings.get(name, {})
+    own = {key: value for key, value in given.items() if key in ("latent", "bound", "subsets", "subset_encoder")}
+    model = MultimodalVAE(
+        name,
+        **own,
+        settings={key: value for key, value in given.items() if key not in own} or None,
+        encoders=options.encoders(chosen) or None,
+        validation=data.validation,
+        random_state=chosen.seed,
+        verbose=1,
+        **options.training(chosen),
+    )
+    with STOP.patiently():
+        model.fit(data.train)
+        for part in data.modalities:
+            others = [other for other in data.modalities if other != part]
+            print(f"error of {part}: {model.generation_errors(data.test, [part])[part]:.4f} given all", end="")
+            found = model.generation_errors(data.test, [part], others)[part] if others else None
+            print("" if found is None else f", {found:.4f} given the others")
+        saved = model.save(chosen.out)
+    print(f"\nmodel: {saved}")
+    if any(log.interrupted for log in model.trained_.logs):
+        raise KeyboardInterrupt
+
+
 def score_and_save(estimator: Any, data: DataSet, out: str) -> tuple[dict[str, float], Path]:
     """Return the scores on the test part and the folder of the saved model."""
     from consilience.evaluation import evaluate
 
+    assert data.task is not None
     probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None
     classes = getattr(estimator, "classes_", None)
     figures = evaluate(data.task, data.test.y, estimator.predict(data.test), probabilities, classes=classes)

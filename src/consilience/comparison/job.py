@@ -18,7 +18,7 @@ from consilience.comparison.modality_costs import measure_costs
 from consilience.comparison.plan import Job, Plan, Refit, registered_name
 from consilience.comparison.store import Result, Store, store_error, writing
 from consilience.comparison.tuning import tune, validation_loss
-from consilience.core.errors import SplitWarning, TrustWarning, WriteError
+from consilience.core.errors import SplitWarning, TableWarning, TrustWarning, WriteError
 from consilience.core.files import full_disk
 from consilience.core.modalities import Modality
 from consilience.core.samples import Samples
@@ -313,6 +313,7 @@ def mean_of(repeats: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:
     """Every metric of the task that can judge as many targets, the mean over repeats."""
     known = known_metrics(data, model)
+    assert data.task is not None
     # Not of all repeats at once: of ten times as many samples a calibration error, for one, is smaller.
     found = [
         evaluate(
@@ -388,6 +389,7 @@ def load(plan: Plan, job: Job) -> DataSet:
         source = next(source for source in plan.sources if source.label == job.source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SplitWarning)  # the report has it
+            warnings.simplefilter("ignore", TableWarning)  # the plan has said it, once for all jobs
             _LOADED[job.data] = source.load()
     return _LOADED[job.data]
 

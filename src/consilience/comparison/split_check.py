@@ -77,6 +77,7 @@ def check_groups(data: DataSet) -> dict[str, Any] | None:
     samples = data.samples.select(rows)
     x, group = _numbers(samples), group[rows]
     assert samples.y is not None
+    assert data.task is not None
     classes = class_numbers(samples.y, data.task)
     if not x.shape[1] or len(np.unique(group)) < 2 * _FOLDS or samples.y.ndim > 1:
         return None

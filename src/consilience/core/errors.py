@@ -61,6 +61,10 @@ class TrainingError(ConsilienceError, RuntimeError):
     """Training failed: a loss is not finite, or memory is exhausted."""
 
 
+class TableWarning(UserWarning):
+    """Cells of a table are filled, columns are left out, or a task is guessed; the message says what to do."""
+
+
 class TrustWarning(UserWarning):
     """A trained method trusts a modality more when it is wrong; the message names it and says what to do."""
 

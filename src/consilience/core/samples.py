@@ -46,6 +46,7 @@ class Samples:
         group: Number of each sample's group `[n]`, such as a patient or a device, or None. Samples of a group stay
             together wherever samples are held out.
         time: Rank of each sample in time `[n]`, or None. Samples are held out in blocks of successive ones.
+        recipe: How the file or DataFrame that they are of was read, `DataSet.recipe()`; None for other samples.
 
     Example:
         >>> samples = Samples.of({"image": np.zeros((4, 1, 8, 8)), "audio": np.ones((4, 3))}, y=[0, 1, 0, 1])
@@ -64,13 +65,14 @@ class Samples:
         index: np.ndarray,
         group: np.ndarray | None = None,
         time: np.ndarray | None = None,
+        recipe: Mapping[str, Any] | None = None,
     ):
         self.modalities = dict(modalities)
         self.values = dict(values)
         self.present = present
         self.lengths = dict(lengths)
         self.y, self.weight, self.index = y, weight, index
-        self.group, self.time = group, time
+        self.group, self.time, self.recipe = group, time, recipe
 
     @classmethod
     @checked
@@ -221,6 +223,10 @@ class Samples:
     def without_targets(self) -> Samples:
         """Return the samples without y and weights."""
         return self if self.y is None and self.weight is None else self._copy(y=None, weight=None)
+
+    def with_recipe(self, recipe: Mapping[str, Any] | None) -> Samples:
+        """Return the samples with how they were read, so that a model trained on them reads new rows that way."""
+        return self._copy(recipe=recipe)
 
     def _copy(self, **changed: Any) -> Samples:
         """The samples with some attributes changed."""

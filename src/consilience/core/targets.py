@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, SavedModelError, listed, name_rows
+from consilience.core.errors import InputError, SavedModelError, TableWarning, listed, name_rows
 from consilience.core.modalities import is_missing, to_numpy
 
 TaskKind = Literal["classification", "regression"]
@@ -182,6 +183,38 @@ def infer_task_kind(y: np.ndarray) -> TaskKind:
     return "classification"
 
 
+def guess_task(y: np.ndarray, what: str) -> TaskKind:
+    """Infer the kind of task from the targets of a file, where whole numbers may be classes or amounts.
+
+    Whole numbers are amounts if a value has few rows, as in AutoGluon: if there are more than 0.1 values a row (0.05
+    beyond 1000 rows), or more than 1000 values. Up to 20 values are always classes, which small sets of few classes
+    need. Beyond 20 a warning states the guess, since either may be wrong. `what` names the targets.
+
+    >>> guess_task(np.arange(50) % 3, "target column 'stage'")
+    'classification'
+    """
+    values = np.asarray(y)
+    if infer_task_kind(values) == "regression" or values.dtype.kind not in "iuf" or values.ndim != 1:
+        return infer_task_kind(values)
+    different = len(np.unique(values))
+    if different <= _FEW_VALUES:
+        return "classification"
+    share = _VALUES_PER_ROW if len(values) <= _MANY_ROWS else _VALUES_PER_ROW / 2
+    amounts = different > min(share * len(values), _MOST_CLASSES)
+    guess, other = ("amounts, a regression", "classification") if amounts else ("classes", "regression")
+    warnings.warn(
+        f"{what} holds {different} different whole numbers in {len(values)} rows, which are taken for {guess}; "
+        f"task={other!r} (--task {other}) if they are not",
+        TableWarning,
+        stacklevel=3,
+    )
+    return "regression" if amounts else "classification"
+
+
+# Of `guess_task`.
+_FEW_VALUES, _MOST_CLASSES, _MANY_ROWS, _VALUES_PER_ROW = 20, 1000, 1000, 0.1
+
+
 def check_labels(y: np.ndarray) -> np.ndarray:
     """Check labels `[n]`: integers, strings, booleans or whole-numbered floats."""
     if isinstance(y, list | tuple):
@@ -210,7 +243,8 @@ def check_labels(y: np.ndarray) -> np.ndarray:
                 f"{labels[labels != np.round(labels)][0]}. Use a regressor, or turn the targets into classes"
             )
     if labels.dtype.kind not in "biufUS":
-        raise InputError(f"targets of type {labels.dtype} are not labels: use integers, strings or booleans")
+        times = f"; {_NO_TIMES}" if labels.dtype.kind in "mM" else ""
+        raise InputError(f"targets of type {labels.dtype} are not labels: use integers, strings or booleans{times}")
     return labels
 
 
@@ -249,7 +283,8 @@ def check_numbers(y: np.ndarray) -> np.ndarray:
                 raise TypeError
             values = values.astype(np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"regression targets must be numbers, got values of type {values.dtype}") from None
+            advice = f": {_NO_TIMES}" if values.dtype.kind in "mM" else ""
+            raise InputError(f"regression targets must be numbers, got values of type {values.dtype}{advice}") from None
     if values.ndim not in (1, 2):
         raise InputError(f"regression targets must have shape [n] or [n, target], got {list(values.shape)}")
     if not values.size:
@@ -263,6 +298,7 @@ def check_numbers(y: np.ndarray) -> np.ndarray:
     return numbers
 
 
+_NO_TIMES = "in place of a time, predict a number such as the days or hours since a fixed one"
 _ONE_LABEL = "multi-label targets are not supported: train one classifier per label"
 
 

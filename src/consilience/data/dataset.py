@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows
+from consilience.core.errors import InputError, listed, name_rows
 from consilience.core.samples import Modality, Samples
 from consilience.core.settings import Interval, NonNegativeInt, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
@@ -20,7 +20,6 @@ from consilience.data.splits import PARTS, UNUSED, Split, redraw
 
 if TYPE_CHECKING:
     from consilience.data.files.cell_fills import Fill
-    from consilience.data.media.columns import TableKind
     from consilience.data.media.reading import Broken
 
 
@@ -37,7 +36,7 @@ class FileOptions:
     """The options of `load_data` for files of the user's own; it says what they mean."""
 
     target: str | None = None
-    kinds: Mapping[str, TableKind] = field(default_factory=dict)
+    kinds: Mapping[str, Any] = field(default_factory=dict)
     split: str | None = None
     fill: Fill | None = None
     task: TaskKind | None = None
@@ -62,7 +61,7 @@ class DataSet:
     Attributes:
         name: Of the set.
         samples: All rows; `samples.index` numbers them over the whole set.
-        task: "classification" or "regression".
+        task: "classification" or "regression"; None without targets.
         split: `[n]` of "train", "validation", "test".
         official_split: Whether the test part came with the data.
         drawn_validation: Whether the validation part was drawn here.
@@ -82,7 +81,7 @@ class DataSet:
 
     name: str
     samples: Samples
-    task: TaskKind
+    task: TaskKind | None
     split: np.ndarray
     official_split: bool = False
     drawn_validation: bool = True
@@ -103,8 +102,9 @@ class DataSet:
             object.__setattr__(self, "samples", ordered)
         if self.split.dtype.kind not in "UO" or self.split.ndim != 1:
             raise InputError(f"data set {self.name!r}: split must be an array [n] of {', '.join(PARTS)}")
-        if self.samples.y is None:
-            raise InputError(f"data set {self.name!r} has no targets")
+        if (self.samples.y is None) != (self.task is None):
+            problem = "a task but no targets" if self.task else "targets but no task"
+            raise InputError(f"data set {self.name!r} has {problem}")
         if len(self.split) != len(self.samples):
             raise InputError(
                 f"data set {self.name!r} has {len(self.samples)} samples, its split {len(self.split)} rows"
@@ -114,8 +114,8 @@ class DataSet:
                 raise InputError(f"data set {self.name!r} has {len(self.samples)} samples, none of them for {part}")
         if self.task == "classification":
             self._check_classes()
-        else:
-            check_numbers(self.samples.y)
+        elif self.task == "regression":
+            check_numbers(self.y)
 
     def _check_classes(self) -> None:
         labels = check_labels(self.y)
@@ -145,7 +145,7 @@ class DataSet:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{count} {part}" for part, count in self.sizes.items())
-        about = f"{len(self.classes)} classes" if self.classes is not None else "regression"
+        about = f"{len(self.classes)} classes" if self.classes is not None else self.task or "no targets"
         modalities = f"{len(self.modalities)} modalit{'ies' if len(self.modalities) > 1 else 'y'}"
         return f"DataSet {self.name}: {len(self)} samples ({sizes}), {modalities}, {about}"
 
@@ -155,8 +155,16 @@ class DataSet:
     @property
     def y(self) -> np.ndarray:
         """All targets: `[n]`, or `[n, target]`."""
-        assert self.samples.y is not None
+        if self.samples.y is None:
+            raise InputError(
+                f"data set {self.name!r} was loaded without targets, as a model without a target takes it: name the "
+                f"column to predict with target= (--target){self._unread()}"
+            )
         return self.samples.y
+
+    def _unread(self) -> str:
+        columns = self.extra.get("unread")
+        return f"; of no modality are {listed(columns)}" if columns else ""
 
     @property
     def modalities(self) -> dict[str, Modality]:
@@ -170,7 +178,7 @@ class DataSet:
 
     @cached_property
     def classes(self) -> np.ndarray | None:
-        """The classes in order, or None for a regression."""
+        """The classes in order, or None for a regression and without targets."""
         return np.unique(check_labels(self.y)) if self.task == "classification" else None
 
     @cached_property
@@ -191,7 +199,7 @@ class DataSet:
     @checked
     def part(self, name: Part) -> Samples:
         """The samples of one part; memory-mapped modalities stay on disk."""
-        return self.samples.select(self.split == name)
+        return self.samples.select(self.split == name).with_recipe(self.recipe())
 
     @checked
     def resplit(self, seed: NonNegativeInt) -> DataSet:
@@ -212,7 +220,8 @@ class DataSet:
     def draw_parts(self, seed: int) -> np.ndarray:
         """Return the part of each row `[n]` that `resplit` gives it with a seed."""
         split = Split(self.split, self.official_split, self.drawn_validation)
-        return redraw(split, self.y, self.task, seed, self.rule).parts
+        y = np.zeros(len(self)) if self.task is None else self.y  # without targets, nothing to stratify by
+        return redraw(split, y, self.task or "regression", seed, self.rule).parts
 
     def lacking_classes(self, parts: np.ndarray | None = None) -> dict[str, list[Any]]:
         """Return part → the classes that it lacks, for parts `[n]` of a classification that lack any."""
@@ -292,7 +301,7 @@ class DataSet:
                 {"class": name.item(), "samples": int((labels == name).sum()), "share": float((labels == name).mean())}
                 for name in self.classes
             ]
-        else:
+        elif self.task is not None:
             described["targets"] = [
                 {"mean": float(y.mean()), "std": float(y.std()), "min": float(y.min()), "max": float(y.max())}
                 for y in check_numbers(self.y).T

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
 from consilience.core.errors import InputError, SavedModelError, SplitWarning, listed, unknown_name
 from consilience.core.samples import Modality, Samples
 from consilience.core.settings import Interval, NonNegativeInt, checked
@@ -17,6 +19,7 @@ from consilience.core.targets import TaskKind
 from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
 from consilience.data.files.cell_fills import Fill, restore_fills
 from consilience.data.files.column_encoding import Encoding
+from consilience.data.files.column_reading import ColumnKind
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
 from consilience.data.media.columns import TableKind
 from consilience.data.media.reading import Broken, FileColumn
@@ -39,10 +42,15 @@ def load_data(
     ] = None,
     data_dir: Annotated[str | os.PathLike[str] | None, "folder with the files of named data sets"] = None,
     kinds: Annotated[
-        Mapping[str, TableKind] | None, "kind of a modality where its shape does not show it, such as review=text"
+        Mapping[str, TableKind | ColumnKind] | None,
+        "kind of a modality where its shape does not show it, such as review=text; of a column calendar or category",
     ] = None,
     split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
-    fill: Annotated[Fill | None, "median, mean or zero: value of single empty cells"] = None,
+    fill: Annotated[
+        Fill | None,
+        "value of single empty cells: median, mean, zero, indicator (median, and a feature that says where; default "
+        "for tables) or none (an error)",
+    ] = None,
     task: Annotated[TaskKind | None, "classification or regression, where the target does not show it"] = None,
     media: Annotated[
         Mapping[str, Mapping[str, Any]] | None, "settings of the files of a modality, such as photo.size=128"
@@ -63,8 +71,10 @@ def load_data(
 
     - `.csv`, `.tsv` (also `.gz`) or `.parquet`, and pandas or polars DataFrames: a `target` column and `modalities`, a
       mapping of name → column names or globs. Strings are one-hot encoded, booleans become 0 and 1. A row whose cells
-      of a modality are all empty lacks that modality. A column of paths of pictures, recordings or arrays is read from
-      these files; `"photo": "path:image"` names its kind. Relative paths start from the folder of the table.
+      of a modality are all empty lacks that modality; single empty cells are filled. Times and identifiers are left
+      out, with a warning. A column of paths of pictures, recordings or arrays is read from these files;
+      `"photo": "path:image"` names its kind. Relative paths start from the folder of the table. Without a target the
+      set serves models that are trained without one.
     - `.npz`, or a folder of `.npy` files, which stay on disk: one array per modality with the samples first, `y`,
       optionally `split` and `<modality>_lengths`.
     - `.mat`, as multi-view sets are published: `x1_train`, `x1_test`, …, `gt_train`, `gt_test`.
@@ -74,11 +84,15 @@ def load_data(
         target: The column (or array, by default "y") to predict.
         modalities: For tables, modality → column names or globs; otherwise the names of the modalities to keep.
         data_dir: The folder of the files of named sets, by default the environment variable CONSILIENCE_DATA.
-        kinds: Modality → kind, where it does not follow from the shape; "text" for a column of sentences.
+        kinds: Modality → kind, where it does not follow from the shape; "text" for a column of sentences. For a table
+            also column → "calendar" (features of year, day of the year, weekday and hour) or "category" (one-hot).
         split: The column (or array, by default "split") that says train, validation or test. Without one, 70/15/15 is
             drawn with `seed`, stratified by class. If it names no validation rows, they are drawn from train.
-        fill: "median", "mean" or "zero" for single empty cells, learned from the train rows.
-        task: "classification" or "regression", where it does not follow from the targets.
+        fill: What single empty cells become, learned from the train rows: "median", "mean", "zero", "indicator" (the
+            median, and for each column with gaps in the train rows a feature that says where) or "none" (an error).
+            None: "indicator" for tables, "none" for arrays.
+        task: "classification" or "regression", where it does not follow from the targets. Whole numbers with many
+            values are taken for amounts, with a warning.
         media: Modality whose cells are paths of files → settings, such as {"photo": {"size": 128}}.
         broken: "missing" if files that are missing or cannot be read are no error.
         seed: Of whatever is drawn.
@@ -246,6 +260,7 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
         entries = {entry["name"]: entry for entry in recipe["modalities"]}
         modalities = {name: Modality(name, entry["kind"], tuple(entry["shape"])) for name, entry in entries.items()}
         fills = {name: restore_fills(entry["fills"]) for name, entry in entries.items() if "fills" in entry}
+        flagged = {name: np.array(entry["flagged"]) for name, entry in entries.items() if "flagged" in entry}
         target = recipe["target"]["name"]
     if found == "table":
         raise InputError(
@@ -254,7 +269,7 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
         )
     from consilience.data.files.arrays import read_new_arrays
 
-    return read_new_arrays(path, modalities, fills, target)
+    return read_new_arrays(path, modalities, fills, target, flagged)
 
 
 def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding | FileColumn]:

@@ -1,31 +1,44 @@
-"""The inputs of every estimator: mappings, arrays and tables become samples, and its parameters become a trainer.
+"""The inputs of every estimator: mappings, arrays, tables and rows become samples, its parameters become a trainer.
 
-A 2-D table is several modalities: `columns` says which columns belong to which.
+A 2-D table is several modalities: `columns` says which columns belong to which. Arrays in a mapping are the modalities
+as they are; a DataFrame in it is read by the names of its columns.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
-from consilience.core.errors import InputError, show, unknown_name
+from consilience.core.errors import InputError, SavedModelError, unknown_name
 from consilience.core.modalities import Modality, to_numpy
-from consilience.core.samples import Kind, Samples
-from consilience.data.files.column_encoding import Encoding, learn_encoding
-from consilience.data.files.column_reading import is_string, read_columns
-from consilience.data.files.table_reading import is_frame, read_header, read_table
-from consilience.data.files.tables import choose_columns, encode_columns, find_modalities
+from consilience.core.samples import Samples
+from consilience.core.settings import checked
+from consilience.data.files.cell_fills import Fill
+from consilience.data.files.column_encoding import Encoding
+from consilience.data.files.column_reading import ColumnKind
+from consilience.data.files.table_reading import is_frame, read_header
+from consilience.data.files.tables import encode_columns, find_modalities
+from consilience.data.loading import read_with_recipe
+from consilience.estimators.column_choice import split_columns
+from consilience.estimators.frame_inputs import (
+    ADVICE,
+    encode_array,
+    learn_array,
+    learn_frame,
+    number_encodings,
+    rename_columns,
+    without_empty_strings,
+)
+from consilience.estimators.row_inputs import as_rows, rows_to_frame, rows_to_modalities
 from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters
 from consilience.training import Callback, Trainer
 from consilience.training.callbacks import check_callbacks
-
-_ADVICE = "fill single cells beforehand (DataFrame.fillna, fill_null), or drop the rows"
-Columns = Mapping[str, slice | int | str | Sequence[int] | Sequence[str]]
 
 
 class ReadsSamples(DeclaredParameters):
@@ -35,12 +48,13 @@ class ReadsSamples(DeclaredParameters):
 
     columns: Mapping[str, Any] | None = None
     kinds: Mapping[str, Any] | None = None
+    fill: Fill = "indicator"
     training: Mapping[str, Any] | None = None
     callbacks: Callback | Sequence[Callback] | None = None
     random_state: Any = 0
     device: str  # one of the settings of training
     modalities_: tuple[str, ...]
-    encodings_: dict[str, Encoding]  # of a DataFrame's columns
+    encodings_: dict[str, Encoding]  # of the columns of a table
 
     def _trainer(self, seed: int) -> Trainer:
         """The trainer that the parameters describe."""
@@ -63,24 +77,103 @@ class ReadsSamples(DeclaredParameters):
     def _read(
         self, X: Any, present: Any = None, weight: Any = None, known: Mapping[str, Modality] | None = None
     ) -> Samples:
-        """Read `Samples`, a mapping of arrays, or one table with `columns`.
+        """Read `Samples`, a mapping of arrays or DataFrames, one table with `columns`, or rows.
 
         known: the modalities of training, which set the kinds; None when fitting.
         """
+        if (rows := as_rows(X)) is not None:
+            if self._reads_by_name(known):
+                X = rows_to_modalities(rows, self.modalities_)
+            else:
+                X = rows_to_frame(rows)
+                names = self._feature_names() if known is not None and self.columns is None else []
+                # Keys have no order; of a DataFrame that is one modality, scikit-learn requires it.
+                X = X.select(names) if names and set(names) <= set(X.columns) else X
         # A sparse matrix may be a mapping too; the error of validate_data explains how to make it dense.
         named = isinstance(X, Samples) or (isinstance(X, Mapping) and not issparse(X))
         if named and known is None and self.columns is not None:
             raise InputError("columns= is for one 2-D array or DataFrame; a mapping has the modalities as its keys")
-        values = X if named else self._read_table(X, known)
-        kinds = self.kinds
+        if known is not None and is_frame(X) and self._learned_columns() is None and self._recipe():
+            values: Any = read_with_recipe(self._recipe(), X).without_targets()
+            _warn_of_absent(known, values)
+        elif isinstance(X, Samples):
+            values = X
+        else:
+            values = self._read_mapping(X, known) if named else self._read_table(X, known)
+        kinds = self._kinds_of_modalities()
         if known is not None:
             # The values alone may look different: token lists of equal length, or texts that are all missing.
-            kinds = None if isinstance(X, Samples) else {name: known[name].kind for name in values if name in known}
+            kinds = {name: known[name].kind for name in values if name in known}
+        if isinstance(values, Samples) and known is not None:
+            kinds = None
         return Samples.of(values, kinds=kinds, present=present, weight=weight)
+
+    @checked
+    def read(self, path: str | Path) -> Samples:
+        """Read new samples from a file with the layout of the training file."""
+        if (recipe := getattr(self, "recipe_", None)) is None:
+            raise SavedModelError(
+                "reading a file: the model was not trained on samples that load_data read, so the format of a file is "
+                "unknown. Give a mapping of arrays"
+            )
+        return read_with_recipe(recipe, path)
+
+    def _kinds_of_modalities(self) -> Mapping[str, Any] | None:
+        """`kinds` without those that say what becomes of a column of a table."""
+        if not isinstance(self.kinds, Mapping) or not hasattr(self, "encodings_"):
+            return self.kinds
+        return {name: kind for name, kind in self.kinds.items() if kind not in get_args(ColumnKind)} or None
+
+    def _recipe(self) -> Mapping[str, Any]:
+        """How the file or DataFrame of training was read, if `load_data` did it, and it was a table."""
+        recipe = getattr(self, "recipe_", None) or getattr(getattr(self, "model_", None), "recipe", None) or {}
+        return recipe if recipe.get("format") == "table" else {}
+
+    def _learned_columns(self) -> dict[str, Encoding] | None:
+        """The encodings of the columns of training, of one table or of DataFrames in a mapping."""
+        if self.columns or hasattr(self, "n_features_in_"):
+            return getattr(self, "encodings_", {})
+        return getattr(self, "encodings_", None) or None
+
+    def _reads_by_name(self, known: Mapping[str, Modality] | None) -> bool:
+        """Whether a row has one value for each modality, instead of one for each column."""
+        return known is not None and self._learned_columns() is None and not self._recipe()
+
+    def _read_mapping(self, X: Mapping[str, Any], known: Mapping[str, Modality] | None) -> dict[str, Any]:
+        """The modalities of a mapping, of which DataFrames are encoded; their columns are found by name."""
+        values = {name: without_empty_strings(value) for name, value in X.items()}
+        frames = {name: frame for name, frame in X.items() if isinstance(name, str) and is_frame(frame)}
+        if known is None:
+            learned: dict[str, Encoding] = {}
+            kinds = self.kinds or {}
+            headers = {name: read_header(frame) for name, frame in frames.items()}
+            columns = [*frames, *(column for header in headers.values() for column in header)]
+            for key, kind in kinds.items():
+                if kind in get_args(ColumnKind) and key not in columns:
+                    raise unknown_name("modality or column", key, columns, "It was given in kinds")
+            for name, frame in frames.items():
+                own = {key: kind for key, kind in kinds.items() if key == name or key in headers[name]}
+                encodings, read = learn_frame(frame, {name: slice(None)}, (), own, self.fill)
+                learned, values = learned | encodings, values | read
+            if learned:
+                self.encodings_ = learned
+            return values
+        encodings = {} if self.columns else getattr(self, "encodings_", {})
+        for name, frame in frames.items():
+            if name in encodings:
+                find_modalities(frame, {name: encodings[name]}, read_header(frame))
+                values |= encode_columns(frame, {name: encodings[name]}, {}, ADVICE, as_stored=True)[0]
+            elif name in known and all(isinstance(column, str) for column in frame.columns):
+                warnings.warn(
+                    f"modality {name!r} is a DataFrame, but the model was fitted on an array of it: its columns are "
+                    "taken by position, whatever their names",
+                    stacklevel=2,
+                )
+        return values
 
     def _read_table(self, X: Any, known: Mapping[str, Modality] | None) -> dict[str, np.ndarray]:
         """The modalities of a table; NaN is allowed, since a row of a modality that is all NaN is missing."""
-        if known is not None and not (self.columns or hasattr(self, "n_features_in_")):
+        if known is not None and self._learned_columns() is None:
             names = ", ".join(self.modalities_)
             raise InputError(f"the model was fitted on modalities by name ({names}): give a mapping or Samples of them")
         if is_frame(X):
@@ -90,18 +183,30 @@ class ReadsSamples(DeclaredParameters):
                 f"the model was fitted on a DataFrame with columns of strings ({', '.join(map(repr, strings))}): give "
                 "a DataFrame with the same column names"
             )
+        if known is not None and not (self.columns or hasattr(self, "n_features_in_")):
+            raise InputError("the model was fitted on DataFrames by name: give a mapping of them, or one DataFrame")
+        return self._read_array(X, fitting=known is None)
+
+    def _read_array(self, X: Any, fitting: bool) -> dict[str, np.ndarray]:
         X = to_numpy("X", X) if hasattr(X, "detach") else X
-        fitting = known is None
         X = validate_data(self, X, reset=fitting, ensure_all_finite=False, ensure_min_samples=2 if fitting else 1)
-        split = split_columns(self.columns, X.shape[1], self._feature_names())
-        return {name: X[:, positions] for name, positions in split.items()}
+        header = self._feature_names()
+        places = split_columns(self.columns, X.shape[1], header)
+        split = {name: X[:, positions] for name, positions in places.items()}
+        known = header or list(map(str, range(X.shape[1])))
+        names = {name: [known[position] for position in positions] for name, positions in places.items()}
+        if fitting and self.fill != "none":
+            self.encodings_, split = learn_array(split, names, self.kinds or {}, self.fill)
+        elif not fitting and hasattr(self, "encodings_"):
+            split = encode_array(split, names, self.encodings_)
+        return split
 
     def _learn_frame(self, X: Any) -> dict[str, np.ndarray]:
         # Only the columns in use must be numbers, booleans or strings.
         validate_data(self, X, reset=True, skip_check_array=True)
         names = self._feature_names()
         frame = X if names else rename_columns(X)
-        self.encodings_, values = learn_frame(frame, self.columns, names, self.kinds or {})
+        self.encodings_, values = learn_frame(frame, self.columns, names, self.kinds or {}, self.fill)
         return values
 
     def _encode_frame(self, X: Any, known: Mapping[str, Modality]) -> dict[str, np.ndarray]:
@@ -111,18 +216,18 @@ class ReadsSamples(DeclaredParameters):
         same order. If the model or the DataFrame has no names of columns, they go by position.
         """
         names = self._feature_names()
-        by_name = names and all(isinstance(column, str) for column in X.columns)
-        if not by_name or (self.columns is None and not self._string_columns()):
+        of_mapping = not (self.columns or hasattr(self, "n_features_in_"))
+        by_name = of_mapping or (names and all(isinstance(column, str) for column in X.columns))
+        if not by_name or (self.columns is None and not of_mapping and not self._string_columns()):
             validate_data(self, X, reset=False, skip_check_array=True)
         frame = X if by_name else rename_columns(X, names)
         encodings = getattr(self, "encodings_", None)
-        if encodings is None:  # fitted on an array, or saved by a release that did not save encodings
+        if encodings is None:  # fitted on an array with fill="none", or saved by a release without encodings
             texts = [name for name, modality in known.items() if modality.kind == "text"]
             encodings = number_encodings(self.columns, names or list(map(str, range(X.shape[1]))), texts)
         there = find_modalities(frame, encodings, read_header(frame))
-        values, _ = encode_columns(frame, there, {}, _ADVICE, as_stored=True)
-        if missing := [repr(name) for name in encodings if name not in values]:
-            warnings.warn(f"the table has no columns of {', '.join(missing)}: missing for every sample", stacklevel=2)
+        values, _ = encode_columns(frame, there, {}, ADVICE, as_stored=True)
+        _warn_of_absent(encodings, values)
         return values
 
     def _feature_names(self) -> list[str]:
@@ -130,102 +235,22 @@ class ReadsSamples(DeclaredParameters):
 
     def _string_columns(self) -> list[str]:
         encodings = getattr(self, "encodings_", {})
-        return [column for encoding in encodings.values() for column in encoding.categories]
+        return [column for encoding in encodings.values() for column in (*encoding.categories, *encoding.calendars)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.fill != "none"
+        return tags
 
 
-def split_columns(columns: Columns | None, width: int, header: Sequence[str] = ()) -> dict[str, list[int]]:
-    """Return modality → positions of its columns; without `columns` the table is one modality, "x".
-
-    >>> split_columns({"audio": slice(0, 2), "rest": [2, -1]}, width=4)
-    {'audio': [0, 1], 'rest': [2, 3]}
-    >>> split_columns({"audio": "mfcc_*"}, width=3, header=["mfcc_0", "mfcc_1", "age"])
-    {'audio': [0, 1]}
-    """
-    if columns is None:
-        return {"x": list(range(width))}
-    if not isinstance(columns, Mapping) or not columns:
-        raise InputError(f"columns must be a mapping of modality → columns, got {show(columns)}")
-    split: dict[str, list[int]] = {}
-    owner: dict[int, str] = {}
-    for modality, chosen in columns.items():
-        split[modality] = _positions(modality, chosen, width, header)
-        for position in split[modality]:
-            if position in owner:
-                column = repr(header[position]) if header else position
-                problem = (
-                    f"is twice in modality {modality!r}"
-                    if owner[position] == modality
-                    else f"is in two modalities, {owner[position]!r} and {modality!r}"
-                )
-                raise InputError(f"columns: column {column} {problem}")
-            owner[position] = modality
-    return split
+def _warn_of_absent(modalities: Iterable[str], values: Container[str]) -> None:
+    if missing := [repr(name) for name in modalities if name not in values]:
+        warnings.warn(f"the table has no columns of {', '.join(missing)}: missing for every sample", stacklevel=3)
 
 
-def learn_frame(
-    frame: Any, columns: Columns | None, header: Sequence[str], kinds: Mapping[str, Kind]
-) -> tuple[dict[str, Encoding], dict[str, np.ndarray]]:
-    """How the columns of each modality of a DataFrame become features, and these features.
-
-    Columns are encoded as `load_data` encodes those of a table, with two differences: numbers keep their precision, and
-    a single column of strings is text unless `kinds` says "vector". `header` is empty if the columns have no names.
-    """
-    names = read_header(frame)
-    encodings, values = {}, {}
-    for name, positions in split_columns(columns, len(names), header).items():
-        part = read_table(frame, [names[position] for position in positions])
-        text = kinds.get(name) == "text" or (name not in kinds and len(positions) == 1 and is_string(part.dtypes[0]))
-        if text and len(positions) > 1:
-            raise InputError(f"modality {name!r} of kind text must be one column, got {len(positions)}")
-        read = read_columns(name, part, text, as_stored=True)
-        encodings[name] = learn_encoding(read, np.ones(len(part), dtype=bool), fill=None)
-        values[name] = encodings[name].encode(read, _ADVICE)
-    return encodings, values
-
-
-def rename_columns(frame: Any, names: Sequence[str] = ()) -> Any:
-    """A DataFrame with other column names, by default "0", "1", …"""
-    names = names or [str(position) for position in range(len(frame.columns))]
-    if hasattr(frame, "set_axis"):  # pandas
-        return frame.set_axis(names, axis=1)
-    return frame.rename(dict(zip(frame.columns, names)))
-
-
-def number_encodings(columns: Columns | None, header: Sequence[str], texts: Collection[str]) -> dict[str, Encoding]:
-    """The encodings of columns of numbers, and of one column of text for each modality in `texts`."""
-    encodings = {}
-    for name, positions in split_columns(columns, len(header), header).items():
-        own = [header[position] for position in positions]
-        encodings[name] = Encoding(own[0], [], None, {}) if name in texts else Encoding(None, own, None, {})
-    return encodings
-
-
-def _positions(modality: str, chosen: Any, width: int, header: Sequence[str]) -> list[int]:
-    what = f"columns of modality {modality!r}"
-    if isinstance(chosen, slice):
-        positions = list(range(width))[chosen]
-    else:
-        wanted = np.atleast_1d(np.asarray(chosen))
-        if any(isinstance(entry, str) for entry in wanted.flat):
-            return _named(what, modality, chosen, header)
-        if wanted.dtype.kind == "b" and wanted.shape == (width,):
-            wanted = np.flatnonzero(wanted)
-        if wanted.size and (wanted.dtype.kind not in "iu" or wanted.ndim != 1):
-            raise InputError(
-                f"{what} must be a slice, positions, a mask of all {width} columns, names or globs, got {chosen!r} "
-                f"(n_features = {width})"
-            )
-        beyond = wanted[(wanted < -width) | (wanted >= width)]
-        if beyond.size:
-            raise InputError(f"{what}: no column {beyond[0]} (n_features = {width})")
-        positions = [int(position) % width for position in wanted]
-    if not positions:
-        raise InputError(f"{what}: {chosen!r} selects no column (n_features = {width})")
-    return positions
-
-
-def _named(what: str, modality: str, chosen: Any, header: Sequence[str]) -> list[int]:
-    if not header:
-        raise InputError(f"{what} are names ({chosen!r}), but the table has none: give a DataFrame, or positions")
-    places = {name: position for position, name in enumerate(header)}
-    return [places[name] for name in choose_columns(header, {modality: chosen}, reserved=())[modality]]
+def recipe_of(train: Samples) -> dict[str, Any] | None:
+    """How the training samples were read, without modalities that are not among them."""
+    if train.recipe is None:
+        return None
+    entries = [entry for entry in train.recipe["modalities"] if entry["name"] in train]
+    return {**train.recipe, "modalities": entries}

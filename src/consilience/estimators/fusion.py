@@ -19,7 +19,7 @@ from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import OwnCheck, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.encoders import EncoderChoice
-from consilience.estimators.estimator_inputs import ReadsSamples
+from consilience.estimators.estimator_inputs import ReadsSamples, recipe_of
 from consilience.estimators.fusion_calibration import Calibration
 from consilience.estimators.fusion_prediction import PredictsClasses, PredictsFusion
 from consilience.estimators.hold_out import hold_out_rows
@@ -96,6 +96,7 @@ class _FusionEstimator(PredictsFusion, ReadsSamples):
         if model.rows > len(train):  # the method needs no validation samples, and has learned from them
             assert whole is not None
             observed = (whole, None)
+        model.recipe = recipe_of(observed[0])
         self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
         if not any(log.interrupted for log in model.logs):
             self._calibrate_fitted(*observed, seed, class_weight)
@@ -202,7 +203,10 @@ class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
             "auto": the encoder `auto` for vectors, which suits small tables. None: the default of every kind.
         columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob. Columns of strings in a
             DataFrame are one-hot encoded; a single one is text unless `kinds` says "vector".
-        kinds: Modality → kind, where the shape does not show it.
+        kinds: Modality → kind, where the shape does not show it. Of a DataFrame also column → "calendar" (features of
+            its times) or "category" (one-hot).
+        fill: What single empty cells of a table become, as in `load_data`; "none": an error. Arrays in a mapping are
+            not filled.
         validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y). A
             method that cross-fits its parts in lockstep, such as `auto`, learns from that share too.
         class_weight: "balanced" or class → weight.

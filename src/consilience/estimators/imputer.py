@@ -15,7 +15,7 @@ from consilience.methods.latent.trained_latent_model import TrainedLatent
 # only the method hides modalities.
 _SHARED_WITH_IMPUTER = ("training", *(name for name in TRAINING if name not in ("modality_dropout", "augment")))
 # Parameters of an imputer that the samples and the estimator set.
-_NOT_OF_IMPUTE = ("columns", "kinds", "validation", "random_state", "callbacks", "encoders", "decoders")
+_NOT_OF_IMPUTE = ("columns", "kinds", "fill", "validation", "random_state", "callbacks", "encoders", "decoders")
 
 
 def fit_imputer(

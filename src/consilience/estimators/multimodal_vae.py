@@ -13,6 +13,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from consilience.encoders import EncoderChoice
 from consilience.estimators.answer_types import like_input
+from consilience.estimators.estimator_inputs import recipe_of
 from consilience.estimators.hold_out import hold_out_unlabelled
 from consilience.estimators.latent_likelihoods import LatentLikelihoods
 from consilience.estimators.saving import write_encoder, write_latent
@@ -50,6 +51,7 @@ class MultimodalVAE(LatentLikelihoods):
         beta_warmup: Epochs over which the factor rises from 0 to `beta`.
         columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
         kinds: Modality → kind, where the shape does not show it.
+        fill: What single empty cells of a table become, as in `load_data`; "none": an error.
         validation: Share of the samples for early stopping; or None, or samples.
         training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
         callbacks: `consilience.training.callbacks.Callback` objects. They are not saved with the model.
@@ -117,6 +119,7 @@ class MultimodalVAE(LatentLikelihoods):
             warmup=self.beta_warmup,
         )
         self.modalities_ = self.trained_.names
+        self.recipe_ = recipe_of(train)
         self.n_iter_ = max(1, sum(len(log.rows) for log in self.trained_.logs))
         return self
 

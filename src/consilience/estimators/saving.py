@@ -262,7 +262,8 @@ def _is_of_scikit_learn(name: str) -> bool:
 def write_latent(path: Path, model: MultimodalVAE) -> Path:
     """Write the folder that `read_latent` reads. The user's own encoders and decoders must be passed when loading."""
     tensors, described = model.trained_.state()
-    return write_folder(path, Folder({**describe_fitted(model), "estimator": LATENT, "latent": described}, tensors))
+    own = {"estimator": LATENT, "latent": described, "recipe": getattr(model, "recipe_", None)}
+    return write_folder(path, Folder({**describe_fitted(model), **own}, tensors))
 
 
 def read_latent(
@@ -281,6 +282,7 @@ def read_latent(
         described["settings"] = settings
         trained = TrainedLatent.from_state(folder.tensors, described)
     learned["trained_"], learned["modalities_"] = trained, trained.names
+    learned["recipe_"] = folder.described.get("recipe")
     return {**parameters, "encoders": trained.encoders or None, "decoders": settings["decoders"]}, learned
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.core.samples import Modality, Samples
-from consilience.core.targets import infer_task_kind
+from consilience.core.targets import guess_task
 from consilience.data.dataset import DataSet, FileOptions, SplitFields
 from consilience.data.files.cell_fills import fill_gaps, learn_fills, plain_fills
 from consilience.data.files.damaged_files import reading_as
@@ -56,15 +56,15 @@ def load_arrays(path: Path, modalities: Sequence[str] | None, options: FileOptio
     for name, value in (*kept.items(), (target, y)):
         if value.ndim == 0:
             raise InputError(f"{path.name}: {name!r} is a single value; the first dimension must be the samples")
-    task = options.task or infer_task_kind(y)
+    task = options.task or guess_task(y, f"array {target!r}")
     rule = read_rule(ordering, options)
     drawn = settle_split(parts, y, task, seed=options.seed, where=f"the split of {path.name}", rule=rule)
-    if options.fill is not None and path.is_dir():
+    if options.fill not in (None, "none") and path.is_dir():
         raise InputError("fill does not apply to a folder of .npy files, which stay on disk: fill them beforehand")
     own_lengths = {name: lengths[name] for name in kept if name in lengths}
     make = partial(_make_samples, target, kept, y, own_lengths, options)
     made = make(drawn.parts)
-    remake = None if options.fill is None else make
+    remake = None if options.fill in (None, "none") else make
     name = path.resolve().name.removesuffix(".npz")
     return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading, rule=rule)
 
@@ -78,24 +78,35 @@ def _make_samples(
     split: np.ndarray,
 ) -> SplitFields:
     """Samples, with the gaps of vectors filled if `fill` is given."""
+    fill, train = options.fill, split == "train"
+    vectors = {
+        name: value
+        for name, value in values.items()
+        if value.dtype.kind in "biuf" and value.ndim == 2 and options.kinds.get(name, "vector") == "vector"
+    }
     fills = {}
-    if options.fill is not None:
-        fills = {
-            name: learn_fills(value, options.fill, split == "train")
-            for name, value in values.items()
-            if value.dtype.kind in "biuf" and value.ndim == 2 and options.kinds.get(name, "vector") == "vector"
-        }
-    samples = Samples.of(fill_vectors(values, fills), y, kinds=options.kinds, lengths=lengths)
-    own = {name: {"fills": plain_fills(known)} for name, known in fills.items()}
+    if fill is not None and fill != "none":
+        fills = {name: learn_fills(value, fill, train) for name, value in vectors.items()}
+    flagged = {name: np.flatnonzero(find_gaps(vectors[name][train]).any(axis=0)) for name in fills}
+    flagged = {name: columns for name, columns in flagged.items() if fill == "indicator" and len(columns)}
+    samples = Samples.of(fill_vectors(values, fills, flagged), y, kinds=options.kinds, lengths=lengths)
+    own: dict[str, dict[str, object]] = {name: {"fills": plain_fills(known)} for name, known in fills.items()}
+    for name, columns in flagged.items():
+        own[name]["flagged"] = columns.tolist()
     return SplitFields(samples, {}, {"format": "arrays", "target": {"name": target}, "modalities": own})
 
 
 def read_new_arrays(
-    path: Path, modalities: Mapping[str, Modality], fills: Mapping[str, np.ndarray], target: str
+    path: Path,
+    modalities: Mapping[str, Modality],
+    fills: Mapping[str, np.ndarray],
+    target: str,
+    flagged: Mapping[str, np.ndarray] | None = None,
 ) -> Samples:
     """Samples of every row of an `.npz`, a folder of `.npy` or a `.mat`, laid out as in training.
 
-    A modality without its array is left out. The targets are read if the file has them. `fills` replace NaN in vectors.
+    A modality without its array is left out. The targets are read if the file has them. `fills` replace NaN in vectors,
+    and each of the columns `flagged` gets a feature that says where it was NaN.
     """
     if path.name.lower().endswith(".mat"):
         from consilience.data.files.matlab import read_new_views
@@ -112,7 +123,7 @@ def read_new_arrays(
         if value.ndim == 0:
             raise InputError(f"{path.name}: {name!r} is a single value; the first dimension must be the samples")
     samples = Samples.of(
-        fill_vectors(kept, fills),
+        fill_vectors(kept, fills, flagged or {}),
         None if y is None else _known_targets(path, y),
         kinds={name: modalities[name].kind for name in kept},
         lengths={name: length for name, length in lengths.items() if name in kept},
@@ -139,14 +150,39 @@ def _known_targets(path: Path, y: np.ndarray) -> np.ndarray | None:
     return y
 
 
-def fill_vectors(values: Mapping[str, np.ndarray], fills: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same arrays, with NaN replaced in those vectors `[n, feature]` that have `fills` `[feature]`."""
+def fill_vectors(
+    values: Mapping[str, np.ndarray], fills: Mapping[str, np.ndarray], flagged: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The same arrays, with NaN replaced in those vectors `[n, feature]` that have `fills` `[feature]`.
+
+    A vector with `flagged` columns gets a feature for each, 1 where it was NaN; a row of NaN stays one.
+    """
     filled = dict(values)
     for name, known in fills.items():
         value = values.get(name)
-        if value is not None and value.dtype.kind == "f" and value.shape[1:] == known.shape:
+        if value is None or value.dtype.kind not in "biuf" or value.shape[1:] != known.shape:
+            continue
+        if value.dtype.kind == "f":
             filled[name] = fill_gaps(value, known, name, [f"column {number}" for number in range(len(known))])
+        if name in flagged:
+            flags = find_gaps(value)[:, flagged[name]].astype(np.result_type(value.dtype, np.float32))
+            if value.dtype.kind == "f":
+                flags[np.isnan(value).all(axis=1)] = np.nan
+            filled[name] = np.concatenate([filled[name], flags], axis=1)
     return filled
+
+
+def find_gaps(values: np.ndarray) -> np.ndarray:
+    """Which single values are NaN `[n, feature]`; none of a row that is all NaN, since it lacks the modality.
+
+    >>> find_gaps(np.array([[1, np.nan], [np.nan, np.nan]])).tolist()
+    [[False, True], [False, False]]
+    """
+    if values.dtype.kind != "f":
+        return np.zeros(values.shape, dtype=bool)
+    empty = np.isnan(values)
+    empty[empty.all(axis=1)] = False
+    return empty
 
 
 def take_lengths(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -9,11 +9,14 @@ import numpy as np
 
 from consilience.core.errors import InputError
 
-Fill = Literal["mean", "median", "zero"]
+# "indicator" is the median, and a feature that says where a cell was empty; "none" makes a single empty cell an error.
+Fill = Literal["indicator", "mean", "median", "zero", "none"]
 
 
 def learn_fills(values: np.ndarray, fill: Fill, train: np.ndarray) -> np.ndarray:
     """The median or mean of each feature over the train rows, or 0: `[feature]`; NaN where every train row is empty.
+
+    For "indicator" it is the median.
 
     Fills are learned for features without a gap too, since new samples may have one.
 
@@ -32,7 +35,10 @@ def learn_fills(values: np.ndarray, fill: Fill, train: np.ndarray) -> np.ndarray
             fills[whole] = known[:, whole].mean(axis=0, dtype=np.float64)
             fills[some] = np.nanmean(known[:, some], axis=0, dtype=np.float64)
         else:
-            fills[whole], fills[some] = np.median(known[:, whole], axis=0), np.nanmedian(known[:, some], axis=0)
+            fills[some] = np.nanmedian(known[:, some], axis=0)
+            # Both are copies, which the median may sort in part.
+            complete = known if whole.all() else known[:, whole]
+            fills[whole] = np.median(complete, axis=0, overwrite_input=True)
     return fills
 
 

@@ -7,20 +7,26 @@ training.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
 from consilience.core.modalities import check_whole_numbers
 from consilience.core.samples import Kind
+from consilience.data.files.calendar_features import Calendar, find_calendar
 from consilience.data.files.table_reading import EMPTY_WORDS
 
 if TYPE_CHECKING:
     import polars
 
     from consilience.data.files.column_encoding import Encoding
+
+# What a column becomes where that is asked for: calendar features of its times, or a feature for each of its strings.
+ColumnKind = Literal["calendar", "category"]
+# A column of strings with more different values than this, in over half of its rows, holds no categories.
+_MANY_VALUES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +39,9 @@ class Columns:
         number_names: The columns of numbers and booleans.
         numbers: Their cells `[n, column]`, NaN where a cell is empty.
         strings: Column → its cells `[n]`, None where a cell is empty.
+        calendars: Column of times → the calendar features that it becomes.
+        times: Column of times → these features `[n, feature]`, NaN where a cell is empty.
+        left_out: Column that is not read → why.
     """
 
     name: str
@@ -40,13 +49,23 @@ class Columns:
     number_names: list[str]
     numbers: np.ndarray
     strings: Mapping[str, np.ndarray]
+    calendars: Mapping[str, Calendar] = field(default_factory=dict)
+    times: Mapping[str, np.ndarray] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool = False) -> Columns:
+def read_columns(
+    name: str,
+    frame: polars.DataFrame,
+    text: bool,
+    as_stored: bool = False,
+    kinds: Mapping[str, ColumnKind] | None = None,
+) -> Columns:
     """Sort the columns of a modality into numbers and strings; `text` is whether its only column holds sentences.
 
-    With `as_stored` numbers keep the precision that they have in the frame; otherwise they become 32-bit floats, or
-    64-bit ones where 32 bits are too few.
+    Times and identifiers are left out, unless `kinds` says what becomes of the column. With `as_stored` numbers keep
+    the precision that they have in the frame; otherwise they become 32-bit floats, or 64-bit ones where 32 bits are too
+    few.
     """
     import polars as pl
 
@@ -54,20 +73,81 @@ def read_columns(name: str, frame: polars.DataFrame, text: bool, as_stored: bool
         return _as_columns(name, "text", frame, [], {frame.columns[0]: _read_strings(frame.to_series())})
     numbers: list[str] = []
     strings: dict[str, np.ndarray] = {}
+    calendars: dict[str, Calendar] = {}
+    left_out: dict[str, str] = {}
+    kinds = kinds or {}
     for column, kind in frame.schema.items():
-        if _is_number(kind):
+        wanted = kinds.get(column)
+        if _is_number(kind) and wanted is None:
             numbers.append(column)
-        elif is_string(kind):
+        elif wanted != "category" and (calendar := find_calendar(frame[column])) is not None:
+            calendars[column] = calendar
+        elif wanted == "calendar":
+            raise InputError(f"modality {name!r}: column {column!r} holds {_example(frame[column])}, which is no time")
+        elif _is_number(kind):
+            if not kind.is_integer():
+                raise InputError(
+                    f"modality {name!r}: column {column!r} holds {kind.base_type()}; strings and whole numbers may be "
+                    "categories"
+                )
             strings[column] = _read_strings(frame[column])
+        elif is_string(kind):
+            if wanted is None and (many := _too_many_values(frame[column])):
+                left_out[column] = many
+            else:
+                strings[column] = _read_strings(frame[column])
         else:
             raise InputError(
-                f"modality {name!r}: column {column!r} holds {kind.base_type()}; numbers, booleans and strings are "
-                "allowed"
+                f"modality {name!r}: column {column!r} holds {kind.base_type()}; numbers, booleans, strings and dates "
+                "are allowed"
             )
+    for column in [column for column in calendars if kinds.get(column) != "calendar"]:
+        del calendars[column]
+        left_out[column] = f"times such as {_example(frame[column])}"
+    if left_out and len(left_out) == frame.width:
+        listing = "; ".join(f"column {column!r} holds {what}" for column, what in left_out.items())
+        raise InputError(f"modality {name!r}: {listing}. {advise_left_out(left_out)}. Or leave the modality out")
     for column in numbers:
         _check_exact(f"modality {name!r}: column {column!r}", frame[column].drop_nulls())
     wide = any(needs_64_bits(frame[column].cast(pl.Float64).to_numpy()) for column in numbers)
-    return _as_columns(name, "vector", frame, numbers, strings, as_stored, wide)
+    what = f"modality {name!r}: column"
+    times = {column: calendar.encode(frame[column], what) for column, calendar in calendars.items()}
+    read = _as_columns(name, "vector", frame, numbers, strings, as_stored, wide)
+    return replace(read, calendars=calendars, times=times, left_out=left_out)
+
+
+def advise_left_out(left_out: Mapping[str, str]) -> str:
+    """What to do about columns that are left out, column → why: one or two sentences."""
+    times = [column for column, what in left_out.items() if what.startswith("times")]
+    others = [column for column in left_out if column not in times]
+    advice = []
+    if times:
+        name = times[0]
+        advice.append(f"For calendar features of times give kinds={{{name!r}: 'calendar'}} (--kind {name}=calendar)")
+    if others:
+        name = others[0]
+        advice.append(
+            f"Make sentences a modality of their own with kinds={{{name!r}: 'text'}} (--kind {name}=text), and "
+            f"categories of strings with {name}=category"
+        )
+    return ". ".join(advice)
+
+
+def _too_many_values(column: polars.Series) -> str:
+    """What a column of strings holds, if nearly every row has a value of its own; "" if it holds categories."""
+    import polars as pl
+
+    cells = column.cast(pl.String)
+    known = cells.filter(cells != "")
+    different = known.n_unique()
+    if different <= max(_MANY_VALUES, len(known) // 2):
+        return ""
+    return f"{different} different strings in {len(known)} rows, too many for categories"
+
+
+def _example(column: polars.Series) -> str:
+    known = column.drop_nulls()
+    return "no value" if not len(known) else f"'{known[0]}'"
 
 
 def read_known_columns(name: str, frame: polars.DataFrame, encoding: Encoding, as_stored: bool = False) -> Columns:
@@ -77,7 +157,9 @@ def read_known_columns(name: str, frame: polars.DataFrame, encoding: Encoding, a
     types = frame.schema
     parsed = [read_known_numbers(frame[column], what) for column in encoding.numbers if not types[column].is_numeric()]
     frame = frame.with_columns(parsed)
-    return _as_columns(name, encoding.kind, frame, encoding.numbers, strings, as_stored, encoding.wide)
+    times = {column: calendar.encode(frame[column], what) for column, calendar in encoding.calendars.items()}
+    read = _as_columns(name, encoding.kind, frame, encoding.numbers, strings, as_stored, encoding.wide)
+    return replace(read, calendars=encoding.calendars, times=times)
 
 
 def read_known_numbers(column: polars.Series, what: str) -> polars.Series:
@@ -89,7 +171,7 @@ def read_known_numbers(column: polars.Series, what: str) -> polars.Series:
     if not is_string(column.dtype):
         raise InputError(f"{what} {column.name!r} holds {column.dtype.base_type()}, in training it held numbers")
     words = column.cast(pl.String)
-    words = words.set(words.is_in(EMPTY_WORDS).fill_null(False), None)
+    words = words.set((words.is_in(EMPTY_WORDS) | (words.str.strip_chars() == "")).fill_null(False), None)
     lower = words.str.to_lowercase()
     truth = (lower == "true").cast(pl.Float64).set((~lower.is_in(["true", "false"])).fill_null(False), None)
     numbers = words.cast(pl.Float64, strict=False).zip_with(truth.is_null(), truth)
@@ -102,10 +184,11 @@ def read_known_numbers(column: polars.Series, what: str) -> polars.Series:
 
 
 def _read_strings(column: polars.Series) -> np.ndarray:
-    """The cells of a column as strings `[n]`, None where a cell is empty."""
+    """The cells of a column as strings `[n]`, None where a cell is empty or holds a string of no characters."""
     import polars as pl
 
-    return np.array(column.cast(pl.String).to_list(), dtype=object)
+    cells = column.cast(pl.String)
+    return np.array(cells.set(cells == "", None).to_list(), dtype=object)
 
 
 def is_string(kind: Any) -> bool:

@@ -17,7 +17,8 @@ from consilience.data.files.arrays import array_batches, map_array, read_npz
 from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.opinion_files import check_readable
 from consilience.data.files.table_reading import read_header, string_batches
-from consilience.data.files.tables import nearest, read_target
+from consilience.data.files.tables import nearest
+from consilience.data.files.target_column import read_target
 
 _COUNTED = 1 << 16  # rows at a time
 

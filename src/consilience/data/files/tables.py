@@ -8,87 +8,108 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import numpy as np
 
-from consilience.core.errors import InputError, UnknownNameError, listed, name_rows, unknown_name
+from consilience.core.errors import InputError, UnknownNameError, listed, unknown_name
 from consilience.core.samples import Samples
-from consilience.core.targets import check_no_trailing_nulls, infer_task_kind
+from consilience.core.targets import guess_task
 from consilience.data.dataset import DataSet, FileOptions, SplitFields
 from consilience.data.files.cell_fills import Fill
 from consilience.data.files.column_encoding import Encoding, depends_on_split, learn_encoding
 from consilience.data.files.column_reading import (
+    ColumnKind,
     Columns,
-    is_128_bits,
-    is_string,
     read_columns,
     read_known_columns,
-    read_known_numbers,
-    read_known_strings,
+)
+from consilience.data.files.column_warnings import (
+    warn_of_gaps,
+    warn_of_left_out,
+    warn_of_unseen,
+    warn_of_unseen_in_parts,
 )
 from consilience.data.files.split_columns import find_group_column, read_rule, read_with_candidates
 from consilience.data.files.table_reading import read_header, read_table, table_name
+from consilience.data.files.target_column import read_known_target, read_target
 from consilience.data.group_hints import candidate_columns
 from consilience.data.media.columns import TableKind, guess_texts, take_kinds
 from consilience.data.media.reading import FileColumn, FileValues, join_files, read_files, read_known_files
 from consilience.data.splits import settle_split
 
 if TYPE_CHECKING:
-    import polars
+    pass
 
 _Known = TypeVar("_Known", bound=Encoding | FileColumn)
-_ADVICE = "fill single cells with fill='median', 'mean' or 'zero' (--fill median), or drop the rows"
-_NEW_ADVICE = "complete the cells, drop the rows, or train with fill='median' (--fill median), which fills new rows too"
+_ADVICE = "leave fill='none' (--fill none) out, so that single cells are filled, or drop the rows"
+_NEW_ADVICE = (
+    "complete the cells, drop the rows, or train again without fill='none' (--fill none), to fill new rows too"
+)
+_DEFAULT_FILL: Fill = "indicator"
 
 
 def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> DataSet:
     """A data set of a table, a path or a DataFrame; the options are those of `load_data`.
 
     Categories and fill values are learned from the train rows. The target and the split column never enter a modality,
-    whatever the globs match.
+    whatever the globs match. Without a target the set serves models that are trained without one.
     """
     header, target, split = read_header(table), options.target, options.split
     order = options.group or options.time
-    if target is None:
-        raise InputError(f"a table needs target= (--target), the column to predict; the columns are {listed(header)}")
     called = {"target": target, "split": split, "group": options.group, "time": options.time}
     for what, column in called.items():
         if column is not None and column not in header:
             known = nearest(column, header) or header[:20]
             raise unknown_name(f"{what} column", column, known, f"It was looked for in {table_name(table)}")
-    if target == split:
+    if target is not None and target == split:
         raise InputError(f"column {target!r} cannot be both the target and the split")
     if order is not None and order in (target, split):
         raise InputError(f"column {order!r} cannot be the group or the time, since it is the target or the split")
     reserved = list(dict.fromkeys(column for column in called.values() if column is not None))
     modalities, kinds = take_kinds(header, modalities, options.kinds)
     chosen = choose_columns(header, modalities, reserved)
+    kinds, column_kinds = split_kinds(chosen, kinds)
     texts = _find_texts(chosen, kinds)
     wanted = [*reserved, *(column for columns in chosen.values() for column in columns)]
     strings = [*(chosen[name][0] for name in texts), *([options.group] if options.group else [])]
-    candidates = [] if split or order else candidate_columns(header, wanted)
+    candidates = [] if split or order or target is None else candidate_columns(header, wanted)
     frame = read_with_candidates(table, wanted, strings, candidates)
-    texts += guess_texts(chosen, kinds, frame)
+    texts += guess_texts(chosen, kinds, column_kinds, frame)
     files = read_files(chosen, kinds, frame, folder_of(table), options.media, options.broken)
-    y = read_target(frame[target])
-    task = options.task or infer_task_kind(y)
+    y = None if target is None else read_target(frame[target], words=options.task == "classification")
+    task = None if y is None else options.task or guess_task(y, f"target column {target!r}")
     parts = None if split is None else frame[split].to_list()
     rule = read_rule({name: frame[name] for name in (options.group, options.time) if name is not None}, options)
-    drawn = settle_split(parts, y, task, seed=options.seed, where=f"split column {split!r}", rule=rule)
-    cells = {name: columns for name, columns in chosen.items() if name not in files}
-    read = {name: read_columns(name, frame.select(columns), name in texts) for name, columns in cells.items()}
-    make = partial(_make_samples, target, read, y, options.fill, list(chosen), files)
+    # Without targets there are no classes to stratify by.
+    labels = np.zeros(len(frame)) if y is None else y
+    where = f"split column {split!r}"
+    drawn = settle_split(parts, labels, task or "regression", seed=options.seed, where=where, rule=rule)
+    read = {
+        name: read_columns(name, frame.select(columns), name in texts, kinds=column_kinds)
+        for name, columns in chosen.items()
+        if name not in files
+    }
+    warn_of_left_out(table, read)
+    fill = options.fill or _DEFAULT_FILL
+    make = partial(_make_samples, target, read, y, fill, list(chosen), files)
     made = make(drawn.parts)
-    remake = make if any(depends_on_split(columns, options.fill) for columns in read.values()) else None
+    if options.fill is None:
+        warn_of_gaps(table, read, _encodings_of(made.reading), "fill='none' (--fill none) refuses such rows")
+    warn_of_unseen_in_parts(table, read, _encodings_of(made.reading))
+    remake = make if any(depends_on_split(columns, fill) for columns in read.values()) else None
     name = table.name.removesuffix(".gz").rpartition(".")[0] if isinstance(table, Path) else "table"
-    data = DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading, rule=rule)
-    return data if split or order else replace(data, hint=find_group_column(frame, chosen, data, beside=wanted))
+    extra = made.extra
+    if target is None:  # for the error of whatever needs one
+        extra = {**extra, "unread": [column for column in header if column not in wanted]}
+    data = DataSet(name, made.samples, task, *drawn, extra=extra, remake=remake, reading=made.reading, rule=rule)
+    if split or order or target is None:
+        return data
+    return replace(data, hint=find_group_column(frame, chosen, data, beside=wanted))
 
 
 def folder_of(table: Path | Any) -> Path:
@@ -106,10 +127,10 @@ def _find_texts(chosen: Mapping[str, list[str]], kinds: Mapping[str, TableKind])
 
 
 def _make_samples(
-    target: str,
+    target: str | None,
     modalities: Mapping[str, Columns],
-    y: np.ndarray,
-    fill: Fill | None,
+    y: np.ndarray | None,
+    fill: Fill,
     order: Sequence[str],
     files: Mapping[str, FileValues],
     split: np.ndarray,
@@ -125,15 +146,52 @@ def _make_samples(
     learned = encodings | {name: read.learned for name, read in files.items()}
     reading = {
         "format": "table",
-        "target": {"name": target, "type": "string" if y.dtype.kind == "U" else "number"},
+        "target": {"name": target, "type": "string" if y is not None and y.dtype.kind == "U" else "number"},
         "modalities": {name: learned[name].to_json() for name in order},
     }
     about = {"files": {name: read.about for name, read in files.items()}} if files else {}
     return SplitFields(samples, {"columns": {name: features[name] for name in order}, **about}, reading)
 
 
+def _encodings_of(reading: Mapping[str, Any]) -> dict[str, Encoding]:
+    described = reading["modalities"].items()
+    return {name: Encoding.from_json(entry) for name, entry in described if "media" not in entry}
+
+
+def split_kinds(
+    chosen: Mapping[str, Sequence[str]], kinds: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, ColumnKind]]:
+    """The kinds of modalities, and those of columns: what becomes of a column of times or of categories.
+
+    A modality of one column stands for that column.
+
+    >>> split_kinds({"visit": ["day", "ward"], "note": ["remark"]}, {"day": "calendar", "note": "text"})
+    ({'note': 'text'}, {'day': 'calendar'})
+    """
+    columns = {column for own in chosen.values() for column in own}
+    of_columns: dict[str, ColumnKind] = {}
+    of_modalities = {}
+    for name, kind in kinds.items():
+        if kind not in get_args(ColumnKind):
+            if name not in chosen and name in columns:
+                raise InputError(
+                    f"kinds: {name!r} is a column, which may be {' or '.join(get_args(ColumnKind))}, got {kind!r}. Of "
+                    f"another kind it must be a modality of its own, such as modalities={{{name!r}: {name!r}}}"
+                )
+            of_modalities[name] = kind
+        elif name not in chosen and name not in columns:
+            raise unknown_name("modality or column", name, [*chosen, *columns], "It was given in kinds")
+        elif name in columns:
+            of_columns[name] = kind
+        elif len(chosen[name]) == 1:
+            of_columns[chosen[name][0]] = kind
+        else:
+            raise InputError(f"kinds: of {kind!r} are columns; name those of modality {name!r}, {listed(chosen[name])}")
+    return of_modalities, of_columns
+
+
 def read_new_table(
-    table: Path | Any, encodings: Mapping[str, Encoding | FileColumn], target: str, strings: bool
+    table: Path | Any, encodings: Mapping[str, Encoding | FileColumn], target: str | None, strings: bool
 ) -> Samples:
     """Samples of every row of a new table, encoded as in training; files are decoded with the settings of training.
 
@@ -141,13 +199,15 @@ def read_new_table(
     warning. The target column is read if the table has it; `strings` is whether training had strings there.
     """
     header = read_header(table)
-    there = {target: strings} if target in header else {}
+    there = {} if target is None or target not in header else {target: strings}
     kept = find_modalities(table, encodings, header)
     cells = {name: known for name, known in kept.items() if isinstance(known, Encoding)}
     files = {name: known for name, known in kept.items() if isinstance(known, FileColumn)}
     others = there | {column: True for known in files.values() for column in known.columns}
     values, frame = encode_columns(table, cells, others, _NEW_ADVICE)
-    y = read_known_target(frame[target], strings) if there else None
+    y = None
+    for column in there:
+        y = read_known_target(frame[column], strings)
     kinds = {name: encoding.kind for name, encoding in cells.items()}
     read = read_known_files(files, frame, folder_of(table))
     return Samples.of(**join_files(list(kept), values, kinds, read), y=y)
@@ -202,73 +262,8 @@ def encode_columns(
     for name, encoding in encodings.items():
         columns = read_known_columns(name, frame, encoding, as_stored)
         values[name] = encoding.encode(columns, advice)
-        _warn_of_unseen(table, encoding, columns)
+        warn_of_unseen(table, encoding, columns, "training")
     return values, frame
-
-
-def _warn_of_unseen(table: Path | Any, encoding: Encoding, columns: Columns) -> None:
-    for column, rows in encoding.unseen(columns).items():
-        unseen = sorted(set(columns.strings[column][rows].tolist()))
-        known = listed(encoding.categories[column].tolist())
-        warnings.warn(
-            f"{table_name(table)}: column {column!r} of modality {columns.name!r} holds {listed(unseen)} in "
-            f"{name_rows(np.flatnonzero(rows))}, which training did not have: encoded as none of {known}",
-            stacklevel=2,
-        )
-
-
-def read_target(column: polars.Series, advice: str = "drop these rows") -> np.ndarray:
-    """Targets `[n]` of the type the column has: numbers, booleans or strings. An empty cell is an error."""
-    import polars as pl
-
-    empty = _is_empty(column)
-    if empty.any():
-        rows = empty.arg_true().to_list()
-        raise InputError(f"target column {column.name!r} is empty in {name_rows(rows)}: {advice}")
-    if column.dtype.is_decimal():
-        return column.cast(pl.Float64).to_numpy()
-    if is_128_bits(column.dtype):
-        return _narrowed(column)
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return column.to_numpy()
-    if is_string(column.dtype):
-        cells = column.cast(pl.String)
-        check_no_trailing_nulls(f"target column {column.name!r}", cells.to_list())
-        return np.array(cells.to_list())
-    raise InputError(
-        f"target column {column.name!r} holds {column.dtype.base_type()}: use numbers, strings or booleans"
-    )
-
-
-def _narrowed(column: polars.Series) -> np.ndarray:
-    """Whole numbers of 128 bits, as polars reads those beyond 2**63, in 64 bits; numpy would round them."""
-    import polars as pl
-
-    for kind in (pl.Int64, pl.UInt64):
-        narrow = column.cast(kind, strict=False)
-        if not narrow.null_count():
-            return narrow.to_numpy()
-    raise InputError(
-        f"target column {column.name!r} holds whole numbers from {column.min()!r} to {column.max()!r}, too large for "
-        "64 bits: write a letter before them if they are names of classes, or use other units"
-    )
-
-
-def read_known_target(column: polars.Series, strings: bool) -> np.ndarray | None:
-    """Targets of the type they had in training, or None if every cell is empty, since they are not known yet."""
-    import polars as pl
-
-    if not strings and is_string(column.dtype):
-        column = read_known_numbers(column, "target column")
-    if _is_empty(column).all():
-        return None
-    if strings:
-        column = pl.Series(column.name, read_known_strings(column, "target column").tolist(), dtype=pl.String)
-    return read_target(column, advice="complete the column, or leave it out")
-
-
-def _is_empty(column: polars.Series) -> polars.Series:
-    return column.is_null() | column.is_nan().fill_null(True) if column.dtype.is_float() else column.is_null()
 
 
 def choose_columns(

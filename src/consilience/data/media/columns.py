@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from consilience.core.errors import InputError, UnsupportedError, listed, unknown_name
 from consilience.core.modalities import Kind
-from consilience.data.files.column_reading import is_string
+from consilience.data.files.column_reading import ColumnKind, is_string
 from consilience.data.files.table_reading import EMPTY_WORDS
 from consilience.data.media.array_files import ARRAY_ENDINGS
 from consilience.data.media.pictures import PICTURE_ENDINGS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import polars
 
 TableKind = Literal["vector", "image", "sequence", "tokens", "text", "sound", "array"]
-TABLE_KINDS: tuple[TableKind, ...] = get_args(TableKind)
+TABLE_KINDS: tuple[TableKind | ColumnKind, ...] = (*get_args(TableKind), *get_args(ColumnKind))
 # Of these kinds, the only column of a modality holds paths.
 FILE_KINDS = ("image", "sequence", "tokens", "sound", "array")
 FAMILIES: dict[str, Family] = {
@@ -68,9 +68,7 @@ class FilePaths:
         return dict(Counter(ending_of(cell) for cell in self.cells if cell is not None).most_common())
 
 
-def take_kinds(
-    header: Sequence[str], modalities: Any, kinds: Mapping[str, TableKind] | None
-) -> tuple[Any, dict[str, TableKind]]:
+def take_kinds(header: Sequence[str], modalities: Any, kinds: Mapping[str, Any] | None) -> tuple[Any, dict[str, Any]]:
     """Take the kinds out of "COLUMN:KIND"; a column whose whole name is that is meant first.
 
     Args:
@@ -85,7 +83,7 @@ def take_kinds(
         >>> take_kinds(["photo", "a:image"], {"x": "photo:image", "y": "a:image", "z": "a:image:text"}, {})
         ({'x': 'photo', 'y': 'a:image', 'z': 'a:image'}, {'x': 'image', 'z': 'text'})
     """
-    found: dict[str, TableKind] = dict(kinds or {})
+    found: dict[str, Any] = dict(kinds or {})
     if not isinstance(modalities, Mapping):
         return modalities, found
     without: dict[str, Any] = {}
@@ -104,7 +102,7 @@ def take_kinds(
     return without, found
 
 
-def _split_kind(name: str, pattern: str, header: Sequence[str]) -> tuple[str, TableKind | None]:
+def _split_kind(name: str, pattern: str, header: Sequence[str]) -> tuple[str, TableKind | ColumnKind | None]:
     column, colon, kind = pattern.rpartition(":")
     if not colon or not column or pattern in header:
         return pattern, None
@@ -155,14 +153,14 @@ def find_paths(
 
 
 def guess_texts(
-    chosen: Mapping[str, Sequence[str]], kinds: Mapping[str, TableKind], frame: polars.DataFrame
+    chosen: Mapping[str, Sequence[str]],
+    kinds: Mapping[str, TableKind],
+    column_kinds: Mapping[str, ColumnKind],
+    frame: polars.DataFrame,
 ) -> list[str]:
     """The modalities without a kind whose only column holds sentences, too many different ones for categories."""
-    return [
-        name
-        for name, columns in chosen.items()
-        if name not in kinds and len(columns) == 1 and _is_text(frame[columns[0]])
-    ]
+    alone = {name: columns[0] for name, columns in chosen.items() if name not in kinds and len(columns) == 1}
+    return [name for name, column in alone.items() if column not in column_kinds and _is_text(frame[column])]
 
 
 def _is_text(column: polars.Series) -> bool:
