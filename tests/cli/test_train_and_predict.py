@@ -131,7 +131,7 @@ def test_the_best_model_of_a_comparison_predicts(run, finished, new):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--out", "predictions.xls"), "--out must end in .csv or .parquet"),
+        (("--out", "predictions.xls"), "--out must end in .csv, .parquet, .jsonl, .ndjson, or give --format"),
         (("--out", "{file}/predictions.csv"), "is a file"),
         (("--out", "{new}"), "would overwrite an input file"),
     ],
