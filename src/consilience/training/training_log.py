@@ -28,6 +28,7 @@ class Log:
         interrupted: Whether Ctrl-C ended the run.
         finished: Whether it ended by itself.
         seconds: How long it took.
+        out_of_time: Whether the time limit ended it.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -36,6 +37,7 @@ class Log:
     finished: bool = False
     seconds: float = 0.0
     best_step: int | None = None
+    out_of_time: bool = False
 
     def take_best(self, epoch: int | None, steps_per_epoch: int) -> None:
         """Note the best epoch so far, and the steps until its end."""
