@@ -53,6 +53,7 @@ _SMALLEST_BATCH, _RATE, _AVERAGE = 32, 3e-3, 0.99
 _FAST = ("adam", "adamw")
 # The losses are looked at about twice an epoch, but neither more often nor more seldom than so many steps.
 _SELDOM, _OFTEN = 50, 10
+_SHOWN = 100  # steps between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -274,9 +275,7 @@ class _Lockstep:
         rate = LearningRate.of(settings, math.ceil(budget / self.in_epoch), self.in_epoch)
         batches = [_batches(rows, self.batch_size, self.trainer.seed, trial) for trial, rows in enumerate(self.rows)]
         progress = Progress() if self.trainer.verbose else None
-        title = (
-            f"expert of {self.method.modality!r}" if hasattr(self.method, "modality") else type(self.method).__name__
-        )
+        title = f"expert of {self.method.modality!r}" if hasattr(self.method, "modality") else "all modalities"
         try:
             if progress is not None:
                 progress.begin(title, budget)
@@ -287,7 +286,7 @@ class _Lockstep:
                 judged = self._judge(block, rate.step)
                 row = {"phase": "fit", "epoch": block, "steps": rate.step, **terms, "validation_loss": judged}
                 self.log.rows.append({**row, "seconds": time.perf_counter() - began})
-                if progress is not None:
+                if progress is not None and (rate.step % _SHOWN < steps or rate.step == budget):
                     progress.show(title, "step", rate.step, budget, self.log.rows[-1])
                 if self._ends(rate.step):
                     break

@@ -232,10 +232,10 @@ def test_progress_says_what_was_trained_and_what_is_left(clock, caplog):
     caplog.set_level(logging.INFO, "consilience")
     fit(steps=40, time_limit=500, verbose=1)
     lines = [record.message for record in caplog.records]
-    assert any(line.startswith("the linear of 'a': held-out loss") for line in lines)
+    assert any(line.startswith("the logistic regression of 'a': held-out loss") for line in lines)
     assert any("7 of 7 members" in line and "s left" in line for line in lines)
     assert any(line.startswith("expert of 'a': step 40/40") for line in lines)
-    assert any(line.startswith("Early: step 40/40") for line in lines)
+    assert any(line.startswith("all modalities: step 40/40") for line in lines)
 
 
 @pytest.mark.parametrize("method", ["late", "bayes", "bayes-robust", "best-unimodal"])

@@ -38,9 +38,8 @@ class Task:
     @property
     def title(self) -> str:
         """The member in words."""
-        return (
-            f"the {self.name} over all modalities" if self.modality == ALL else f"the {self.name} of {self.modality!r}"
-        )
+        what = "logistic regression" if self.name == "linear" else self.name
+        return f"the {what} over all modalities" if self.modality == ALL else f"the {what} of {self.modality!r}"
 
 
 @dataclass
