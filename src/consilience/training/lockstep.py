@@ -110,7 +110,7 @@ def cross_fit_in_lockstep(
     train_all = partial(_train_stack, stacked, train, trainer, fold_of)
     if method.common_expert:
         described = ["in lockstep", stacked, train, fold_of, trainer.preparation, trainer.settings()]
-        learned = once(described, train_all, lambda learned: learned.log.finished)
+        learned = once(described, train_all, lambda learned: learned.log.whole)
     else:
         learned = train_all()
     trainer.logs.append(deepcopy(learned.log))

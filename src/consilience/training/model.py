@@ -153,8 +153,6 @@ class Model:
                 trainer=replace(trainer, preparation=None),
                 keep_held_out=keep_held_out,
             )
-        if trainer.deadline is not None:
-            trainer.deadline.start()
         if trainer.refit_steps is None:
             method.fit(train, validation, trainer)
         else:
