@@ -73,6 +73,10 @@ class SplitWarning(UserWarning):
     """The parts of a data set may mislead: a part lacks a class, or rows of a group may be in two parts."""
 
 
+class ModalityWarning(UserWarning):
+    """One modality alone predicts better than the model that has all of them; the message says what to do."""
+
+
 class CollapseWarning(UserWarning):
     """The latent variables of a trained model carry no information about the data; the message says what to do."""
 

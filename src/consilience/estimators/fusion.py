@@ -25,6 +25,7 @@ from consilience.estimators.fusion_prediction import PredictsClasses, PredictsFu
 from consilience.estimators.hold_out import hold_out_rows
 from consilience.estimators.imputer import fit_imputer
 from consilience.estimators.prediction_sets import PredictsIntervals
+from consilience.estimators.refitting import Refits
 from consilience.estimators.saved_calibration import restore_calibration, split_calibration, write_calibration
 from consilience.estimators.saving import describe_fitted, restore_fitted
 from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
@@ -51,7 +52,7 @@ def _has_members(estimator: Any) -> bool:
     return True
 
 
-class _FusionEstimator(PredictsFusion, ReadsSamples):
+class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
     """What the classifier and the regressor share."""
 
     first = "method"
@@ -62,6 +63,7 @@ class _FusionEstimator(PredictsFusion, ReadsSamples):
     settings: Mapping[str, Any] | None = None
     encoders: Mapping[str, EncoderChoice] | Literal["auto"] | None = "auto"
     validation: Any = 0.1
+    refit: bool = False
     impute: Annotated[str | Mapping[str, Any] | None, OwnCheck] = None
     calibration: Calibration = "auto"
 
@@ -72,11 +74,10 @@ class _FusionEstimator(PredictsFusion, ReadsSamples):
         self._check_parameters()
         seed = draw_seed(self.random_state)
         train = self._read(X, present, sample_weight)
-        whole: Samples | None = Samples.of(train, self._targets(X, y), group=groups)
-        assert whole is not None
+        whole = Samples.of(train, self._targets(X, y), group=groups)
         train, validation = self._hold_out(whole, seed)
-        if self.calibration == "validation" or self.impute is not None:
-            whole = None  # validation samples stay out of the training
+        self._check_refit(validation is not None and len(train) == len(whole))
+        apart = self.calibration == "validation" or self.impute is not None  # from training, as the user wants it
         observed = (train, validation)
         if self.impute is not None:
             self.imputer_ = fit_imputer(self.impute, self.get_params(deep=False), train, validation, seed)
@@ -89,17 +90,18 @@ class _FusionEstimator(PredictsFusion, ReadsSamples):
             encoders=self.encoders,
             task=self._task_kind,
             class_weight=class_weight,
-            trainer=self._trainer(seed),
+            trainer=self._first_trainer(seed),
             keep_held_out=self.calibration == "auto" and self.impute is None,
-            whole=whole,
+            whole=None if apart else whole,
         )
         if model.rows > len(train):  # the method needs no validation samples, and has learned from them
-            assert whole is not None
             observed = (whole, None)
         model.recipe = recipe_of(observed[0])
         self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
         if not any(log.interrupted for log in model.logs):
             self._calibrate_fitted(*observed, seed, class_weight)
+            if model.rows == len(train) and validation is not None:
+                self._judge_and_refit(model, train, validation, whole, seed, class_weight)
         model.method.forget_held_out()
         return self
 
@@ -209,6 +211,8 @@ class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
             not filled.
         validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y). A
             method that cross-fits its parts in lockstep, such as `auto`, learns from that share too.
+        refit: Train once more on all samples, those of that share included, for as many steps as early stopping found;
+            about twice the time. Where those samples calibrate (`calibration`), they do so with the first model.
         class_weight: "balanced" or class → weight.
         calibration: Where the calibration samples of `predict_set` and `abstain` come from. "validation": the
             validation samples, which early stopping has seen. A number of folds: the training samples, cross-fitted by

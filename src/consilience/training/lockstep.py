@@ -29,6 +29,7 @@ from consilience.methods import Method, Prediction
 from consilience.training.augment_values import EpochNoise
 from consilience.training.batch_loader import BatchPlan
 from consilience.training.devices import epoch_seed, resolve_device, training_context
+from consilience.training.loggers import Progress
 from consilience.training.optimizers import LearningRate
 from consilience.training.shared_dropout import share_dropout
 from consilience.training.shared_training import once
@@ -52,6 +53,7 @@ _SMALLEST_BATCH, _RATE, _AVERAGE = 32, 3e-3, 0.99
 _FAST = ("adam", "adamw")
 # The losses are looked at about twice an epoch, but neither more often nor more seldom than so many steps.
 _SELDOM, _OFTEN = 50, 10
+_SHOWN = 100  # steps between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def cross_fit_in_lockstep(
     train_all = partial(_train_stack, stacked, train, trainer, fold_of)
     if method.common_expert:
         described = ["in lockstep", stacked, train, fold_of, trainer.preparation, trainer.settings()]
-        learned = once(described, train_all, lambda learned: learned.log.finished)
+        learned = once(described, train_all, lambda learned: learned.log.whole)
     else:
         learned = train_all()
     trainer.logs.append(deepcopy(learned.log))
@@ -265,13 +267,18 @@ class _Lockstep:
     def train(self) -> None:
         """Train until the pooled loss has not fallen for long enough, or until Ctrl-C."""
         settings, started = self.settings, time.perf_counter()
+        deadline = None if self.trainer.deadline is None else self.trainer.deadline.start()
         budget = self.trainer.steps or STEPS
         if self.trainer.epochs is not None:
             budget = self.trainer.epochs * self.in_epoch
         every = min(max(self.in_epoch // 2, _OFTEN), _SELDOM, budget)
         rate = LearningRate.of(settings, math.ceil(budget / self.in_epoch), self.in_epoch)
         batches = [_batches(rows, self.batch_size, self.trainer.seed, trial) for trial, rows in enumerate(self.rows)]
+        progress = Progress() if self.trainer.verbose else None
+        title = f"expert of {self.method.modality!r}" if hasattr(self.method, "modality") else "all modalities"
         try:
+            if progress is not None:
+                progress.begin(title, budget)
             for block in range(math.ceil(budget / every)):
                 began = time.perf_counter()
                 steps = min(every, budget - block * every)
@@ -279,13 +286,21 @@ class _Lockstep:
                 judged = self._judge(block, rate.step)
                 row = {"phase": "fit", "epoch": block, "steps": rate.step, **terms, "validation_loss": judged}
                 self.log.rows.append({**row, "seconds": time.perf_counter() - began})
+                if progress is not None and (rate.step % _SHOWN < steps or rate.step == budget):
+                    progress.show(title, "step", rate.step, budget, self.log.rows[-1])
                 if self._ends(rate.step):
+                    break
+                if rate.step < budget and deadline is not None and deadline.passed():
+                    self.log.out_of_time = True
                     break
             self.log.finished = True
         except KeyboardInterrupt:
             if self.trainer.on_interrupt == "raise":
                 raise
             self.log.interrupted = True
+        finally:
+            if progress is not None:
+                progress.end()
         self.log.seconds = time.perf_counter() - started
 
     def _train_steps(self, batches: Sequence[Iterator[np.ndarray]], steps: int, rate: LearningRate) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.core.errors import InputError
 from consilience.core.file_names import file_name
-from consilience.core.progress_lines import Occasionally
+from consilience.core.progress_lines import Occasionally, say_progress
 from consilience.training.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -31,6 +31,18 @@ class Progress(Callback):
 
     def on_phase_start(self, run: TrainingRun) -> None:
         """Show an empty bar."""
+        self.begin(run.title, run.epochs)
+
+    def on_epoch_end(self, run: TrainingRun, row: dict[str, Any]) -> None:
+        """Show the figures of an epoch."""
+        self.show(run.title, "epoch", run.epoch + 1, run.epochs, row)
+
+    def on_phase_end(self, run: TrainingRun) -> None:
+        """Remove the bar."""
+        self.end()
+
+    def begin(self, title: str, total: int) -> None:
+        """Show an empty bar of so many epochs or steps."""
         if not sys.stderr.isatty():
             return
         from rich.console import Console
@@ -42,13 +54,13 @@ class Progress(Callback):
         status = TextColumn("{task.fields[status]}")
         self._bar = Bar(*columns, TimeRemainingColumn(), status, console=Console(stderr=True), transient=True)
         self._bar.start()
-        self._task = self._bar.add_task(run.title, total=run.epochs, status="")
+        self._task = self._bar.add_task(title, total=total, status="")
 
-    def on_epoch_end(self, run: TrainingRun, row: dict[str, Any]) -> None:
-        """Show the figures of an epoch."""
+    def show(self, title: str, unit: str, done: int, total: int, row: dict[str, Any]) -> None:
+        """Show the figures of a row of the log, after so many epochs or steps."""
         figures = figures_of(row)
         if self._bar is None:
-            _LINES.say(f"{run.title}: epoch {run.epoch + 1}/{run.epochs}  {_format(figures)}")
+            _LINES.say(f"{title}: {unit} {done}/{total}  {_format(figures)}")
             return
         # A terminal's line has little room: validation figures decide, where there are any.
         validation = {
@@ -56,13 +68,21 @@ class Progress(Callback):
         }
         figures.pop("seconds", None)
         status = f"validation: {_format(validation)}" if validation else _format(figures)
-        self._bar.update(self._task, completed=run.epoch + 1, status=status)
+        self._bar.update(self._task, completed=done, status=status)
 
-    def on_phase_end(self, run: TrainingRun) -> None:
+    def end(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def announce(text: str) -> None:
+    """Write a line that stays: on a terminal above the bar of what is trained next, elsewhere as a log line."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+    else:
+        say_progress(text)
 
 
 class TensorBoardCallback(Callback):

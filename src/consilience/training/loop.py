@@ -20,6 +20,7 @@ from consilience.training.callbacks import Callback, ending_with, overridden_hoo
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out
 from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
+from consilience.training.time_limit import Deadline
 from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
 from consilience.training.training_settings import ResolvedSettings, steps_per_epoch
 
@@ -59,8 +60,10 @@ class TrainingRun:
         validation: BatchLoader | None,
         callbacks: Sequence[Callback] = (),
         number: int = 0,
+        deadline: Deadline | None = None,
     ):
         self.fabric, self.settings, self.module, self.number = fabric, settings, module, number
+        self._deadline = deadline
         self.train, self.validation = train, validation
         self.method = module.name or type(module).__name__
         if self.method.endswith(":"):  # a member of a family, such as unimodal:image
@@ -119,7 +122,7 @@ class TrainingRun:
     @property
     def ends_phase(self) -> bool:
         """Whether this epoch is the last of its phase."""
-        return self.epoch + 1 == self.epochs or self._stopping.ended()
+        return self.epoch + 1 == self.epochs or self._stopping.ended() or self.log.out_of_time
 
     def describe(self) -> dict[str, Any]:
         """Return what is trained and how, as plain values by name, for loggers."""
@@ -235,7 +238,7 @@ class TrainingRun:
                     if self._saved is not None:
                         start = self._restore(self._saved)
                     for epoch in range(start, epochs):
-                        if self._stopping.ended():
+                        if self._stopping.ended() or (epoch > start and self.log.out_of_time):
                             break
                         self.step = Step(epoch, epochs, phase.name)
                         self._run_epoch()
@@ -263,6 +266,8 @@ class TrainingRun:
         place = {"phase": self.phase, "epoch": self.epoch, "steps": self.steps}
         row = {**place, **values, "seconds": time.perf_counter() - started}
         self.log.rows.append(row)
+        if self._deadline is not None and self._deadline.passed() and not self.ends_phase:
+            self.log.out_of_time = True
         self._call("on_epoch_end", row)
 
     def _train_batches(self) -> dict[str, float]:

@@ -41,6 +41,7 @@ from consilience.training.model_folder import (
     write_folder,
 )
 from consilience.training.module_inventory import ModuleInventory
+from consilience.training.time_limit import say_out_of_time
 from consilience.training.trainer import Trainer, check_set, predict, predict_batch
 from consilience.training.training_log import Log
 
@@ -136,7 +137,7 @@ class Model:
         own = {} if encoders == "auto" else encoders or {}
         preparation = Preparation.fit(train, learned, own_transforms(train.modalities, own))
         # A trainer may be used for several models; what one of them learns stays with it.
-        trainer = replace(trainer or Trainer(), preparation=preparation, logs=[])
+        trainer = replace(trainer or Trainer(), preparation=preparation, logs=[], deadline=None)
         chosen = choose_encoders(name, encoders, preparation.modalities, learned)
         spec = Spec(preparation.modalities, learned, chosen)
         with seeded(trainer.seed):
@@ -157,6 +158,7 @@ class Model:
         else:
             method.refit(train, trainer)
         trainer.forget()
+        say_out_of_time(name, trainer.logs, trainer.time_limit)
         if not keep_held_out:
             method.forget_held_out()
         model = cls(name, dict(settings or {}), chosen, method, preparation, trainer.logs, rows=len(train))

@@ -163,7 +163,7 @@ def train_once(
 
     # Described before it is trained.
     described = ["alone", module, train, validation, trainer.preparation, trainer.settings()]
-    learned = once(described, learn, lambda learned: learned.log.finished)
+    learned = once(described, learn, lambda learned: learned.log.whole)
     module.to(learned.device).train(learned.training)
     module.load_state_dict(learned.state)
     return copy.deepcopy(learned.log)

@@ -124,7 +124,7 @@ def reason_alone(name: str, parts: Sequence[Parts], trainer: Trainer) -> str | N
         return "its objective reads a history of losses by sample, which is kept for one model"
     if trainer.callbacks or trainer.checkpoint is not None:
         return "callbacks and checkpoints belong to one model"
-    if reason := trainer.outside(ACCEPTED):
+    if reason := trainer.outside({**ACCEPTED, "time_limit": (None,)}):
         return reason
     if len({tuple(map(len, pair)) for pair in parts}) > 1:
         return "its seeds have sets of different sizes"

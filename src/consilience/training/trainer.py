@@ -33,6 +33,7 @@ from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
 from consilience.training.shared_training import train_once
 from consilience.training.step_counts import phases_of_steps
+from consilience.training.time_limit import Deadline
 from consilience.training.training_log import Log, validate
 from consilience.training.training_settings import TrainingSettings, resolve
 from consilience.training.weight_averaging import WeightAveraging
@@ -56,6 +57,7 @@ class Trainer(TrainingSettings):
         callbacks: Called at fixed points of every run, see `Callback`.
         refit_steps: For each run and phase, in order, how many steps of the optimizer it takes in place of `epochs`, as
             `found_steps` returns them. With them `Model.fit` refits the method, see `Method.refit`.
+        deadline: When training has to end. None: it is made from `time_limit`, and its time runs from the first run.
         logs: Logs of the runs so far.
 
     Example:
@@ -69,6 +71,7 @@ class Trainer(TrainingSettings):
     checkpoint: str | Path | None = None
     callbacks: Sequence[Callback] | None = None
     refit_steps: Sequence[Sequence[int]] | None = None
+    deadline: Deadline | None = field(default=None, repr=False)
     logs: list[Log] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
@@ -78,11 +81,17 @@ class Trainer(TrainingSettings):
         self.callbacks = check_callbacks(self.callbacks)
         check_value("refit_steps", self.refit_steps, list[list[PositiveInt]] | None, "training")
         self._loaders: dict[int, BatchLoader] = {}
+        if self.deadline is None and self.time_limit is not None:
+            self.deadline = Deadline(self.time_limit)
 
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended a run; later runs are skipped."""
         return any(log.interrupted for log in self.logs)
+
+    def part(self, share: float) -> Trainer:
+        """Return a trainer with a share of the time that is left, for one of several runs; itself without a limit."""
+        return self if self.deadline is None else replace(self, deadline=self.deadline.start().part(share))
 
     @arguments_checked
     def run(
@@ -105,6 +114,8 @@ class Trainer(TrainingSettings):
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
         choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
+        if self.deadline is not None:
+            self.deadline.start()
         if not module.trains_by_gradients:
             log = learn_at_once(self, module, train, validation)
             self.logs.append(log)
@@ -152,8 +163,10 @@ class Trainer(TrainingSettings):
             samples: Number of its training samples, which decided what is left open.
         """
         found = resolve(self, samples)
-        same = replace(self, batch_size=found.batch_size, lr=found.lr)
-        return same if log.best_epoch is None else replace(same, epochs=log.best_epoch + 1, steps=None)
+        # Its epochs are the limit: some of the runs must not have fewer than others.
+        same = replace(self, batch_size=found.batch_size, lr=found.lr, time_limit=None, deadline=None)
+        best = len(log.rows) - 1 if log.best_epoch is None and log.out_of_time else log.best_epoch
+        return same if best is None else replace(same, epochs=best + 1, steps=None)
 
     @arguments_checked
     def cross_fit(
@@ -238,7 +251,9 @@ def _work(
             loader = trainer.loader(train, fabric.device)
             held_out = None if validation is None else trainer.loader(validation, fabric.device)
             callbacks = list(_callbacks(trainer, module, len(train), fabric.device, checkpoint))
-            run = TrainingRun(fabric, settings, module, loader, held_out, callbacks, len(trainer.logs))
+            run = TrainingRun(
+                fabric, settings, module, loader, held_out, callbacks, len(trainer.logs), trainer.deadline
+            )
             log = run.run(phases, parameters)
     finally:
         if trainer.precision == "bf16-true":  # predictions and saved weights are in float32

@@ -26,8 +26,9 @@ class Log:
         best_epoch: Epoch with the lowest validation loss, from 0, within its phase; None without validation.
         best_step: Steps of the optimizer within that phase until that epoch ended.
         interrupted: Whether Ctrl-C ended the run.
-        finished: Whether it ended by itself.
+        finished: Whether it was not interrupted and did not fail.
         seconds: How long it took.
+        out_of_time: Whether the time limit ended it.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -36,6 +37,12 @@ class Log:
     finished: bool = False
     seconds: float = 0.0
     best_step: int | None = None
+    out_of_time: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether it ended by itself and not by a time limit."""
+        return self.finished and not self.out_of_time
 
     def take_best(self, epoch: int | None, steps_per_epoch: int) -> None:
         """Note the best epoch so far, and the steps until its end."""

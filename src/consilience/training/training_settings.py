@@ -70,6 +70,11 @@ class TrainingSettings:
     steps: Annotated[
         Annotated[int, Interval(1)] | None, f"at most this many steps of the optimizer; None: {STEPS}, or `epochs`"
     ] = None
+    time_limit: Annotated[
+        Annotated[float, Interval(0, above=True)] | None,
+        "seconds after which training ends with the best weights so far, at least one epoch of every run; the result "
+        "depends on the machine; None: no limit",
+    ] = None
     batch_size: Annotated[
         Annotated[int, Interval(1)] | None,
         f"samples per batch; None: the power of two nearest to a share of {BATCH_SHARE:g} of the training samples, "
@@ -124,6 +129,8 @@ class TrainingSettings:
             raise InputError(f"training: with cuda_graphs=True {refusal}")
         if self.momentum and self.optimizer not in WITH_MOMENTUM:
             raise InputError(f"training: momentum is for {' and '.join(WITH_MOMENTUM)}, not for {self.optimizer!r}")
+        if self.time_limit is not None and self.devices * self.nodes > 1:
+            raise InputError("training: a time_limit is for one device, as several would not stop at the same step")
         if self.epochs is not None and self.steps is not None:
             raise InputError(
                 f"training: steps={self.steps} and epochs={self.epochs} are two budgets; give one of them, the other "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +25,22 @@ from consilience.methods import Method, Prediction, Spec, Step, register
 from consilience.methods.fusion.early import Early
 from consilience.methods.opinions.bayes import Folds, RuleData, fit_rule
 from consilience.methods.opinions.bayes_robust import BayesRobust
+from consilience.methods.opinions.class_shares import cross_fit_shares
 from consilience.methods.opinions.held_out_opinions import HeldOut
-from consilience.methods.opinions.pooled_expert import PooledExpert, fit_pool
-from consilience.training import Trainer
+from consilience.methods.opinions.member_training import (
+    ALL,
+    EXPERT,
+    Task,
+    in_order_of_worth,
+    say_left_out,
+    train_members,
+)
+from consilience.methods.opinions.pooled_expert import PooledExpert, fit_pool, member_of
+from consilience.methods.opinions.unimodal import Unimodal
+from consilience.training import Log, Trainer
 from consilience.training.lockstep import CrossFit, cross_fit_as_in, cross_fit_in_lockstep, reason_alone
 
+logger = logging.getLogger("consilience")
 # The network over all modalities, chosen with the encoder `auto` (docs/defaults.md).
 _NETWORK = {"name": "mlp", "hidden": [256], "dropout": 0.3}
 # Inputs of all modalities together beyond which there is no such network.
@@ -111,16 +124,72 @@ class AutoFusion(BayesRobust):
         self._fitted: CrossFit | None = None  # the network's, until `forget_held_out`
 
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
-        """Cross-fit the network and the experts, then learn as `bayes-robust` does."""
-        self._fitted, self.folds = None, most_folds(train, self.folds)
-        if self.network is not None:
-            alone = replace(trainer, modality_dropout=trainer.modality_dropout or self.hidden)
-            if reason_alone(self.network, train, alone) is None:
-                self._fitted = cross_fit_in_lockstep(self.network, self._build_network, train, alone, self.folds)
-            else:
-                log = alone.run(self.network, train, validation)
-                self._fitted = cross_fit_as_in(log, self._build_network, train, alone, self.folds)
-        super().fit(train, validation, trainer)
+        """Cross-fit the members in the order of their worth, then learn as `bayes-robust` does.
+
+        After Ctrl-C, and at the end of a time limit, what is learned comes from the members that are trained by then.
+        A second Ctrl-C leaves them as they are, uncalibrated and taken to be sound.
+        """
+        self._fitted = self._held_out = None
+        self.folds = most_folds(train, self.folds)
+        if not self.task.classification:
+            super().fit(train, validation, trainer)
+            return
+        noisy = self._with_noise(train, trainer)
+        outcome = train_members(in_order_of_worth(self._tasks(train, validation, trainer, noisy)), trainer)
+        self._fitted = outcome.fitted.get((ALL, "network"))
+        begun = outcome.stopped.modality if outcome.stopped is not None and outcome.stopped.name == EXPERT else None
+        if begun is not None:  # it keeps its best weights, but said nothing of held-out samples
+            for name in self.names:
+                if name != begun:
+                    self._join(name, outcome.of(name), train, noisy)
+            logger.warning("%s was interrupted: members as trained so far, not calibrated", self.name)
+            return
+        try:
+            fitted = [self._join(name, outcome.of(name), train, noisy) for name in self.names]
+            untrained = [name for name in self.names if not outcome.of(name)]
+            say_left_out(self.name, outcome, untrained, trainer.time_limit)
+            opinions = np.stack([found.held_out.double().numpy() for found in fitted], axis=1)
+            self._learn_rule(train, trainer, opinions, [found.methods for found in fitted], fitted[0].fold_of)
+        except KeyboardInterrupt:
+            if trainer.on_interrupt == "raise":
+                raise
+            trainer.logs.append(Log(interrupted=True))
+            logger.warning("%s: learning how to fuse the members was interrupted: they are not calibrated", self.name)
+
+    def _tasks(self, train: Samples, validation: Samples | None, trainer: Trainer, noisy: Trainer) -> list[Task]:
+        """The cross-fitting of every member. noisy: the trainer of the experts."""
+        tasks = [] if self.network is None else [Task(ALL, "network", partial(self._fit_network, train, validation))]
+        common = train, validation, noisy, self.folds
+        for modality, expert in self.experts.items():
+            make = partial(self.expert, self.spec, modality)
+            if not isinstance(expert, PooledExpert):
+                tasks.append(Task(modality, EXPERT, partial(_fit_member, make, *common, expert), first=True))
+                continue
+            seconds = expert.trained_members(len(train), self.folds)
+            quickest = min(seconds, key=lambda name: (name == "network", seconds[name]))
+            for name, taken in seconds.items():
+                of_member = partial(_fit_member, member_of(make, name), *common, expert.members[name])
+                taken_at_once = None if name == "network" else taken
+                tasks.append(Task(modality, name, of_member, name == quickest, taken_at_once))
+        return tasks
+
+    def _fit_network(self, train: Samples, validation: Samples | None, trainer: Trainer) -> CrossFit | None:
+        """Cross-fit the network over all modalities."""
+        assert self.network is not None
+        alone = replace(trainer, modality_dropout=trainer.modality_dropout or self.hidden)
+        if reason_alone(self.network, train, alone) is None:
+            return cross_fit_in_lockstep(self.network, self._build_network, train, alone, self.folds)
+        log = alone.part(1 / self.folds).run(self.network, train, validation)
+        return cross_fit_as_in(log, self._build_network, train, alone, self.folds)
+
+    def _join(self, modality: str, fitted: Mapping[str, CrossFit], train: Samples, trainer: Trainer) -> CrossFit:
+        """The cross-fitting of a modality's expert from those of its members; without any it knows the class shares."""
+        expert, make = self.experts[modality], partial(self.expert, self.spec, modality)
+        if not fitted:
+            return cross_fit_shares(expert, make, train, trainer, self.folds)
+        if isinstance(expert, PooledExpert):
+            return expert.pool_members(fitted, make, train, trainer)
+        return fitted[EXPERT]
 
     def forget_held_out(self) -> None:
         """Free also the networks of the folds."""
@@ -146,7 +215,7 @@ class AutoFusion(BayesRobust):
                 parts = zip(expert.members.names, expert.pool.losses.tolist(), expert.pool.weights.tolist())
                 rows += [Member(modality, name, loss, weight) for name, loss, weight in parts]
             else:
-                rows.append(Member(modality, "expert", math.nan, 1.0))
+                rows.append(Member(modality, EXPERT, math.nan, 1.0))
         if self.network is not None:
             losses, weights = self.pool.losses.tolist(), self.pool.weights[0].tolist()
             rows += [Member("all", name, *each) for name, *each in zip(("experts", "network"), losses, weights)]
@@ -237,6 +306,19 @@ class AutoFusion(BayesRobust):
         learned = RuleData(raw.numpy()[rows], y[rows], there[rows], weight[rows])
         fit_rule(rule, learned, None if groups is None else groups[rows])
         return rule
+
+
+def _fit_member(
+    make: Callable[[], Method],
+    train: Samples,
+    validation: Samples | None,
+    noisy: Trainer,
+    folds: int,
+    member: Unimodal,
+    trainer: Trainer,
+) -> CrossFit | None:
+    """Cross-fit a member with the trainer of the experts, in the time of the other one."""
+    return member.cross_fit(make, train, validation, replace(noisy, deadline=trainer.deadline), folds)
 
 
 def _by_fold(rules: Sequence[BayesRule], raw: Tensor, mask: np.ndarray, fold_of: np.ndarray) -> np.ndarray:

@@ -39,6 +39,7 @@ _MOST_WEIGHT = 3.0
 _FOLDS = 5
 # A member that would take more seconds is left out.
 _LONGEST = 20.0
+_FOR_NETWORK = 0.6  # of a time limit; the other members take what they take
 
 
 class Pool(Learned):
@@ -160,13 +161,33 @@ class PooledExpert(Unimodal):
     ) -> CrossFit | None:
         """Cross-fit every member on the same folds, and fit the weights of the pool."""
         fitted: dict[str, CrossFit] = {}
-        for name, member in self.members.items():
-            if (folds + 1) * self._seconds(name, len(train)) > _LONGEST:
-                continue
-            found = member.cross_fit(_member_of(make, name), train, validation, trainer, folds)
+        for name in self.trained_members(len(train), folds):
+            within = trainer.part(_FOR_NETWORK) if name == "network" else trainer
+            found = self.members[name].cross_fit(member_of(make, name), train, validation, within, folds)
             if found is None:
                 return None
             fitted[name] = found
+        return self.pool_members(fitted, make, train, trainer)
+
+    def trained_members(self, rows: int, folds: int) -> dict[str, float]:
+        """Return about how many seconds each member takes on so many samples, without those that take too long."""
+        seconds = {name: (folds + 1) * self._seconds(name, rows) for name in self.members.names}
+        return {name: taken for name, taken in seconds.items() if taken <= _LONGEST}
+
+    def pool_members(
+        self, fitted: Mapping[str, CrossFit], make: Callable[[], Method], train: Samples, trainer: Trainer
+    ) -> CrossFit:
+        """Weigh members that were cross-fitted on the same folds; the others have weight 0.
+
+        Args:
+            fitted: At least one of the members.
+            make: Builds an untrained copy of this expert.
+            train: The training samples.
+            trainer: How they were trained.
+
+        Returns:
+            The pooled experts of the folds and their held-out opinions.
+        """
         names = [name for name in self.members.names if name in fitted]
         first = fitted[names[0]]
         log_p = torch.stack([fitted[name].held_out.double().log_softmax(dim=1) for name in names])
@@ -178,7 +199,7 @@ class PooledExpert(Unimodal):
         whole[places] = weights
         losses[places] = [held_out_loss(self, own, train) for own in log_p]
         self.pool.learn(weights=whole, losses=losses)
-        experts = []
+        experts, folds = [], len(first.methods)
         for fold in range(folds):
             with seeded(trainer.seed * folds + fold):
                 expert = make()
@@ -227,7 +248,7 @@ class PooledExpert(Unimodal):
         return seconds[name]
 
 
-def _member_of(make: Callable[[], Method], name: str) -> Callable[[], Method]:
+def member_of(make: Callable[[], Method], name: str) -> Callable[[], Method]:
     """Builds an untrained copy of one member."""
 
     def build() -> Method:

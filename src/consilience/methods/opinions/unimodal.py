@@ -34,6 +34,7 @@ from consilience.training import Log, Trainer
 from consilience.training.lockstep import CrossFit, cross_fit_as_in, cross_fit_in_lockstep, reason_alone
 from consilience.training.trainer import split_folds
 
+FOR_EXPERTS = 0.85  # of a time limit: what is learned from their opinions takes the rest
 _RANKING_FOLDS = 5  # of a refit, one of which ranks the experts
 
 
@@ -122,7 +123,8 @@ class Unimodal(Method):
         """
         if reason_alone(self, train, trainer) is None:
             return cross_fit_in_lockstep(self, make, train, trainer, folds)
-        return cross_fit_as_in(self.run(train, validation, trainer), make, train, trainer, folds)
+        first = trainer.part(1 / folds)  # of 1 training of all samples and `folds` of a share of 1 − 1/folds
+        return cross_fit_as_in(self.run(train, validation, first), make, train, trainer, folds)
 
     @classmethod
     def arguments(cls, modalities: Iterable[str]) -> list[str]:
@@ -167,9 +169,10 @@ class SeparateExperts(Method):
             Out-of-fold opinions `[n, output]`, the experts of the folds, and each sample's fold `[n]`. An interruption
             ends the iteration early.
         """
-        for name, expert in self.experts.items():
+        within = trainer.part(FOR_EXPERTS)
+        for number, (name, expert) in enumerate(self.experts.items()):
             make = partial(self.expert, self.spec, name)
-            found = expert.cross_fit(make, train, validation, trainer, folds)
+            found = expert.cross_fit(make, train, validation, within.part(1 / (len(self.experts) - number)), folds)
             if found is None:
                 return
             yield found.held_out.double().numpy(), found.methods, found.fold_of
@@ -207,8 +210,8 @@ class BestUnimodal(SeparateExperts):
     def fit(self, train: Samples, validation: Samples | None, trainer: Trainer) -> None:
         """Train each expert with its own early stopping, then rank them by validation loss (or training loss)."""
         scores = []
-        for expert in self.experts.values():
-            rows = expert.run(train, validation, trainer).rows
+        for number, expert in enumerate(self.experts.values()):
+            rows = expert.run(train, validation, trainer.part(1 / (len(self.experts) - number))).rows
             validated = [row["validation_loss"] for row in rows if "validation_loss" in row]
             if validated:  # the weights of the best epoch were kept
                 scores.append(min(validated))
