@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.comparison.hit_trust import trust_when_hit
+from consilience.comparison.job_scores import score, score_samples
 from consilience.comparison.modality_contributions import measure_contributions
 from consilience.comparison.modality_costs import measure_costs
 from consilience.comparison.plan import Job, Plan, Refit, registered_name
@@ -26,7 +27,7 @@ from consilience.corruption import Corruptor
 from consilience.corruption.corruptions import DEFAULT
 from consilience.data import DataSet
 from consilience.data.split_rules import blocks_for_bootstrap
-from consilience.evaluation import METRICS, Metric, TrustDiagnostics, evaluate, trust_from_weights
+from consilience.evaluation import TrustDiagnostics, trust_from_weights
 from consilience.evaluation.diagnostics import diagnose
 from consilience.evaluation.trust import ExpertRecord, record_prediction
 
@@ -308,47 +309,6 @@ def mean_of(repeats: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         means = {name: float(np.mean(values)) if values else None for name, values in known.items()}
         kept.append({"modality": draws[0]["modality"], **means, "samples": round(np.mean(known["samples"]))})
     return kept
-
-
-def score(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, float]:
-    """Every metric of the task that can judge as many targets, the mean over repeats."""
-    known = known_metrics(data, model)
-    assert data.task is not None
-    # Not of all repeats at once: of ten times as many samples a calibration error, for one, is smaller.
-    found = [
-        evaluate(
-            data.task,
-            samples.y,
-            model.task.decode(draw),
-            draw if model.task.classification else None,
-            known,
-            model.task.classes,
-        )
-        for draw in np.split(output, len(output) // len(samples))
-    ]
-    return {name: float(np.mean([draw[name] for draw in found])) for name in found[0]}
-
-
-def score_samples(data: DataSet, model: Model, samples: Samples, output: np.ndarray) -> dict[str, np.ndarray]:
-    """Each sample's term `[n]` of every metric that is a mean over samples, the mean over repeats, in 32 bits."""
-    assert samples.y is not None
-    numbers = None if model.task.classification else model.task.decode(output)
-    targets = model.task.encode(samples.y) if model.task.classification else samples.y
-    repeated = np.concatenate([targets] * (len(output) // len(samples)))
-    terms = {}
-    for metric in known_metrics(data, model):
-        if metric.per_sample:
-            assert metric.terms is not None
-            read = numbers if numbers is not None else output if metric.needs_probabilities else output.argmax(axis=1)
-            each = np.asarray(metric.terms(repeated, read), dtype=np.float64).reshape(-1, len(samples))
-            terms[metric.name] = each.mean(axis=0).astype(np.float32)
-    return terms
-
-
-def known_metrics(data: DataSet, model: Model) -> list[Metric]:
-    """Every metric of the task that can judge as many targets."""
-    single = model.task.classification or model.task.outputs == 1
-    return [each for each in METRICS.values() if each.task == data.task and (single or not each.one_target)]
 
 
 def conditions_of(plan: Plan, data: DataSet) -> Iterator[tuple[str, Any, float]]:
