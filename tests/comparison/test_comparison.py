@@ -314,7 +314,8 @@ def test_a_metric_of_one_number_is_refused_for_several_before_anything_is_traine
         compare([one, two], ["late"], metric="acc7", seeds=1, levels=(), out=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
     found = compare(two, ["late"], metric="mae", seeds=1, levels=(), out=tmp_path / "run", **QUICK).findings
-    assert set(found.values["metric"]) == {"mse", "mae", "pearson"}
+    several = {"mse", "mae", "pearson", "r2", "mape", "pinball_10", "pinball_90", "concordance"}
+    assert set(found.values["metric"]) == several
 
 
 def test_misspelt_settings_are_said_before_anything_is_trained(small, tmp_path):

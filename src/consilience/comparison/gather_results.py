@@ -190,7 +190,11 @@ def _confusion(good: Finished, plan: Mapping[str, Any], choices: Mapping[str, Ch
         found = np.bincount(size * y.astype(np.int64) + output.argmax(axis=1), minlength=size**2)
         counts[job.source] = counts.get(job.source, 0) + found.reshape(size, size)
     for name, table in counts.items():
-        labels = [str(known["class"]) for known in plan["sets"][name].get("classes") or ()]
+        # No table can hold half a character, which a label of a class may have.
+        labels = [
+            str(known["class"]).encode("utf-8", "backslashreplace").decode()
+            for known in plan["sets"][name].get("classes") or ()
+        ]
         if len(labels) != len(table):  # a class that no training sample has is no output
             continue
         shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
