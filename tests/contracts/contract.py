@@ -29,7 +29,7 @@ SETS = {
 }
 OPTIONS = {"sequences": {"n": 400}, "captions": {"n": 400}}
 # Methods that give the same model with every seed, of which one reads no modality.
-NOT_RANDOM = ("linear", "majority")
+NOT_RANDOM = ("linear", "boosted", "majority")
 READS_NOTHING = "majority"
 
 
