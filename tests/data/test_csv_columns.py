@@ -98,10 +98,26 @@ def test_columns_are_read_once(tmp_path, monkeypatch):
     calls, plain = [], pl.read_csv
     monkeypatch.setattr(pl, "read_csv", lambda *words, **given: calls.append(given) or plain(*words, **given))
     read_csv(path, ["row", "a", "b"], [])
-    assert [given["infer_schema_length"] for given in calls] == [8]
+    of_header, *of_rows = calls
+    assert of_header == {"separator": ","}
+    assert [given["infer_schema_length"] for given in of_rows] == [8]
 
 
 def test_declared_strings_stay_strings(tmp_path):
     path = written(tmp_path, {"row": list(map(str, range(40))), "a": [""] * 20 + ["007"] * 20})
     frame = read_csv(path, ["row", "a"], ["a"])
     assert frame["a"].to_list()[-1] == "007"
+
+
+@pytest.mark.parametrize("columns", [["a", "b"], ["b"], ["id", "a", "b"]])
+def test_a_row_with_more_cells_than_the_header_is_refused_whichever_columns_are_read(tmp_path, columns):
+    path = tmp_path / "rows.csv"
+    rows = [f"r{row},{row},{row}.5" for row in range(30)]
+    path.write_text("id,a,b\n" + "\n".join([*rows, "r30,1,5,2.5", *rows]) + "\n")
+    with pytest.raises(
+        InputError, match=r"rows\.csv: row 30 \(counted from 0\) has 4 cells, the header has 3: is there a"
+    ):
+        read_csv(path, columns, [])
+    path.write_text("id,a,b\n" + "\n".join([*rows, '"r,30",1,2.5']) + "\n")
+    assert read_csv(path, columns, []).columns == columns
+    assert len(read_csv(path, columns, [])) == 31

@@ -260,9 +260,14 @@ def test_columns_with_brackets_are_found_by_name(save_csv):
 
 
 def test_broken_files(tmp_path):
-    for name, content in (("a.parquet", b"PAR1 not really"), ("a.csv", b""), ("b.csv", b"a,label\n1,2\n3,4,5\n")):
+    unreadable, row = " cannot be read as a table", r": row 1 \(counted from 0\) has 3 cells, the header has 2"
+    for name, content, said in (
+        ("a.parquet", b"PAR1 not really", unreadable),
+        ("a.csv", b"", unreadable),
+        ("b.csv", b"a,label\n1,2\n3,4,5\n", row),
+    ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError, match=f"{name} cannot be read as a table"):
+        with pytest.raises(InputError, match=name + said):
             load_data(tmp_path / name, target="label", modalities={"a": "a"})
     (tmp_path / "c.csv").write_text("a,label\n")
     with pytest.raises(InputError, match="no rows"):

@@ -8,6 +8,7 @@ import pytest
 from consilience.comparison.summary import summarise
 from consilience.report.choice_words import say_published
 from consilience.report.recommendation import recommend, worst_condition
+from consilience.report.wording import Scale
 from report.factory import make_findings
 
 
@@ -29,6 +30,17 @@ def test_two_sentences_say_what_to_deploy_and_why(findings):
     words = f"its accuracy is {100 * clean:.1f} % when clean and {100 * worst:.1f} % under gaussian at level 10"
     assert words in advice.why
     assert "`late`, which comes second" in advice.why
+
+
+def test_the_second_method_is_quoted_under_the_conditions_that_are_named(findings):
+    low = (pl.col("method") == "late") & (pl.col("corruption") != "gaussian") & (pl.col("level") > 0)
+    findings.values = findings.values.with_columns(value=pl.when(low).then(0.01).otherwise(pl.col("value")))
+    second = findings.values.filter(method="late", metric="accuracy", corruption="gaussian")
+    clean, worst = (second.filter(level=level)["value"].mean() for level in (0.0, 10.0))
+    (advice,) = recommend(findings)
+    assert worst_condition(findings, summarise(findings)[0], "late")[0].corruption != "gaussian"
+    scale = Scale.of_block(summarise(findings)[0])
+    assert f"(`late`, which comes second: {scale.number(clean)} % and {scale.number(worst)} %)" in advice.why
 
 
 def test_the_worst_condition_is_the_one_with_the_worst_mean(findings):

@@ -101,7 +101,9 @@ def contributions_over_seeds(findings: Findings) -> list[ContributionBlock]:
         ]
         clean = [condition for condition in block.conditions if condition.clean]
         ranked = ranking(block, clean[0], findings.larger_is_better) if clean else []
-        leader = next((row.method for row, _ in ranked if row.method in methods), methods[0])
+        choice = findings.choices.get(block.set)
+        chosen = [choice.method] if choice is not None else []
+        leader = next(method for method in [*chosen, *(row.method for row, _ in ranked), *methods] if method in methods)
         blocks.append(ContributionBlock(block.set, table["metric"][0], modalities, tuple(rows), leader))
     return blocks
 

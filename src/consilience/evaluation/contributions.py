@@ -30,8 +30,9 @@ Evaluate = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Relation = Literal["redundant", "complementary", "conflicting", "independent"]
 # With more modalities the masks are sampled: 2^10 = 1024 masks of each sample are still quick to predict.
 MOST_EXACT = 10
-# The smallest effect that names a relation of two modalities, as a share of Σ|φ|.
-SMALLEST_EFFECT = 0.05
+# The smallest effect that names a relation of two modalities, as a share of Σ|φ|; smaller than what rounding makes it
+# is none.
+SMALLEST_EFFECT, ROUNDING = 0.05, 1e-9
 _PAIRS_AT_ONCE = 8192
 
 
@@ -306,7 +307,7 @@ def relate_pairs(
         >>> relate_pairs(np.array([0.5, -0.2]), np.zeros((2, 2)))[0, 1].item()
         'conflicting'
     """
-    smallest = SMALLEST_EFFECT * np.abs(values).sum(axis=-1, keepdims=True)
+    smallest = np.maximum(SMALLEST_EFFECT * np.abs(values).sum(axis=-1, keepdims=True), ROUNDING)
     raises = values > np.maximum(smallest, errors)
     lowers = values < -np.maximum(smallest, errors)
     least = np.maximum(smallest[..., None], interaction_errors)

@@ -48,9 +48,8 @@ def _words(block: ContributionBlock, row: ContributionRow, scale: Scale) -> list
     points = " points" if scale.unit else ""
     listed = say_list(f"{one_line(block.modalities[place])} {scale.signed(mean.values[place])}" for place in order)
     first = (
-        f"The {metric} of `{one_line(row.method)}`, which leads on clean data, is {_level(scale, block, mean.none)} "
-        f"with no modality and {_level(scale, block, mean.all)} with all that are present. The modalities contribute "
-        f"{listed}{points}."
+        f"The {metric} of `{one_line(row.method)}` on clean data is {_level(scale, block, mean.none)} with no modality "
+        f"and {_level(scale, block, mean.all)} with all that are present. The modalities contribute {listed}{points}."
     )
     return [first, *say_relations(mean)]
 

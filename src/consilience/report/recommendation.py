@@ -75,34 +75,35 @@ def _say_why(findings: Findings, choice: Choice, block: Block) -> str:
         return f"It is the only method with results; on test samples {results}." if results else ""
     first = f"Of {len(choice.scores)} methods it predicts validation samples best, clean and corrupted together"
     others = [method for method in choice.scores if method != choice.method]
-    second = say_results(findings, block, others[0], brief=True)
+    second = _say_same(findings, block, others[0], choice.method)
     follows = f" (`{one_line(others[0])}`, which comes second: {second})" if second else ""
     return f"{first}; on test samples {results}{follows}." if results else f"{first}."
 
 
-def say_results(findings: Findings, block: Block, method: str, brief: bool = False) -> str:
-    """Return a method's result on clean test samples and under its worst condition.
-
-    Args:
-        findings: The results.
-        block: The table of the set.
-        method: The method.
-        brief: Numbers alone.
-    """
-    scale, cells = Scale.of_block(block), _cells(block, method)
-    clean = next((cell for condition, cell in cells if condition.clean), None)
-    worst = worst_condition(findings, block, method)
-    amounts = [f"{scale.number(clean.mean)}{scale.unit}"] if clean else []
-    if worst is not None:
-        amounts.append(f"{scale.number(worst[1].mean)}{scale.unit}")
-    if not amounts:
+def say_results(findings: Findings, block: Block, method: str) -> str:
+    """Return a method's result on clean test samples and under its worst condition, in words."""
+    scale, measured = Scale.of_block(block), _clean_and_worst(findings, block, method)
+    if not measured:
         return ""
-    if brief:
-        return " and ".join(amounts)
-    metric = say_metric(findings.metric)
-    where = [] if clean is None else ["when clean"]
-    where += [] if worst is None else [f"under {one_line(worst[0].words)}"]
-    return f"its {metric} is " + " and ".join(f"{amount} {place}" for amount, place in zip(amounts, where))
+    amounts = (f"{scale.number(cell.mean)}{scale.unit} {_where(condition)}" for condition, cell in measured)
+    return f"its {say_metric(findings.metric)} is " + " and ".join(amounts)
+
+
+def _say_same(findings: Findings, block: Block, method: str, chosen: str) -> str:
+    """The results of a method under the conditions that are named for the chosen one, numbers alone."""
+    scale, cells = Scale.of_block(block), dict(_cells(block, method))
+    named = [condition for condition, _ in _clean_and_worst(findings, block, chosen)]
+    return " and ".join(f"{scale.number(cells[each].mean)}{scale.unit}" for each in named if each in cells)
+
+
+def _clean_and_worst(findings: Findings, block: Block, method: str) -> list[tuple[Condition, Cell]]:
+    clean = [pair for pair in _cells(block, method) if pair[0].clean][:1]
+    worst = worst_condition(findings, block, method)
+    return clean if worst is None else [*clean, worst]
+
+
+def _where(condition: Condition) -> str:
+    return "when clean" if condition.clean else f"under {one_line(condition.words)}"
 
 
 def worst_condition(findings: Findings, block: Block, method: str) -> tuple[Condition, Cell] | None:
@@ -141,7 +142,9 @@ def _say_worth(findings: Findings, choice: Choice) -> str:
         )
         points = " points" if scale.unit else ""
         lowers = ", where positive lowers the error" if block.metric == "mse" else ""
-        return f"To the {say_metric(block.metric)} of `{one_line(choice.method)}` contribute: {listed}{points}{lowers}."
+        none = scale.number(-row.mean.none if block.metric == "mse" else row.mean.none) + scale.unit
+        metric, method = say_metric(block.metric), one_line(choice.method)
+        return f"To the {metric} of `{method}`, {none} with no modality, contribute: {listed}{points}{lowers}."
     return ""
 
 

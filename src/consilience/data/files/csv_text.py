@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 from collections.abc import Iterator
@@ -66,6 +67,23 @@ def text_blocks(path: Path, lines: int) -> Iterator[bytes]:
         header = _header_record(file)
         while block := _whole_records(file, lines):
             yield header + block
+
+
+def check_row_widths(path: Path, width: int) -> None:
+    """Refuse a row with more cells than the header, such as one with a decimal comma or a comma in unquoted text.
+
+    Raises:
+        InputError: The message has the first such row.
+    """
+    row = -1  # the header
+    with _open_text(path) as file:
+        for cells in csv.reader(io.TextIOWrapper(file, encoding="utf-8", errors="replace"), delimiter=separator(path)):
+            if len(cells) > width and any(cells):
+                raise InputError(
+                    f"{path.name}: row {row} (counted from 0) has {len(cells)} cells, the header has {width}: is there "
+                    "a comma in a number, or in text without quotes?"
+                )
+            row += bool(cells)
 
 
 def _header_record(file: Any) -> bytes:

@@ -269,13 +269,13 @@ def _csv_batches(
 ) -> Iterator[polars.DataFrame]:
     import polars as pl
 
+    # All columns are read: asked for some, polars drops the last cells of a row that has more cells than the header.
+    every = reading(path, lambda: pl.read_csv(io.BytesIO(first_record(path)), separator=separator(path))).columns
+    types = {**dict.fromkeys(every, pl.String), **schema}
+
     def parse(text: bytes) -> polars.DataFrame:
         return pl.read_csv(
-            io.BytesIO(text),
-            separator=separator(path),
-            columns=list(columns),
-            schema_overrides=schema,
-            null_values=list(empty),
+            io.BytesIO(text), separator=separator(path), schema_overrides=types, null_values=list(empty)
         ).select(columns)
 
     left: polars.DataFrame | None = None
