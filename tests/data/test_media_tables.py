@@ -400,6 +400,18 @@ class TestCache:
             again = pickle.loads(pickle.dumps(data.samples["photo"]))
             np.testing.assert_array_equal(np.asarray(again), held.samples["photo"])
 
+    def test_files_that_are_gone_later_are_an_error(self, folder, monkeypatch):
+        (folder / "photos/4.png").write_bytes(b"no picture")
+        monkeypatch.setattr(decoding, "IN_MEMORY_BYTES", 100)
+        with pytest.warns(UserWarning, match="1 of 30 files"):
+            data = load(folder, {"photo": "photo", "lab": "lab"}, media=SMALL, broken="missing")
+        assert isinstance(data.samples["photo"].base, decoding.FilesOnDemand)
+        (folder / "photos/7.png").unlink()
+        assert not data.samples["photo"][[4]].any()  # known to be broken, and not present
+        np.testing.assert_array_equal(data.samples["photo"][[4, 8]][1, 0], picture(8))
+        with pytest.raises(InputError, match=r"photos/7\.png could be read .* cannot be read now: there is no such file"):
+            data.samples.read("photo")
+
     def test_a_file_that_changes_while_it_is_read(self, folder, cache, monkeypatch):
         decode = decoding._decode_with_digest
 
