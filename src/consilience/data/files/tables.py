@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -41,9 +41,6 @@ from consilience.data.group_hints import candidate_columns
 from consilience.data.media.columns import TableKind, guess_texts, take_kinds
 from consilience.data.media.reading import FileColumn, FileValues, join_files, read_files, read_known_files
 from consilience.data.splits import settle_split
-
-if TYPE_CHECKING:
-    pass
 
 _Known = TypeVar("_Known", bound=Encoding | FileColumn)
 _ADVICE = "leave fill='none' (--fill none) out, so that single cells are filled, or drop the rows"
