@@ -188,12 +188,17 @@ def split_kinds(
 
 
 def read_new_table(
-    table: Path | Any, encodings: Mapping[str, Encoding | FileColumn], target: str | None, strings: bool
+    table: Path | Any,
+    encodings: Mapping[str, Encoding | FileColumn],
+    target: str | None,
+    strings: bool,
+    folder: Path | None = None,
 ) -> Samples:
     """Samples of every row of a new table, encoded as in training; files are decoded with the settings of training.
 
     A modality without any of its columns is left out. A category that training did not have is all zeros, with a
     warning. The target column is read if the table has it; `strings` is whether training had strings there.
+    Relative paths start from the folder, by default that of `folder_of`.
     """
     header = read_header(table)
     there = {} if target is None or target not in header else {target: strings}
@@ -206,7 +211,7 @@ def read_new_table(
     for column in there:
         y = read_known_target(frame[column], strings)
     kinds = {name: encoding.kind for name, encoding in cells.items()}
-    read = read_known_files(files, frame, folder_of(table))
+    read = read_known_files(files, frame, folder or folder_of(table))
     return Samples.of(**join_files(list(kept), values, kinds, read), y=y)
 
 
