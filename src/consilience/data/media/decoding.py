@@ -29,7 +29,7 @@ from consilience.data.media.settings import Family
 # Decoded files that take more bytes than this stay on disk.
 IN_MEMORY_BYTES = 2**30
 _MOST_FILE_BYTES = 2**30
-_VERSION = 1  # of what decoders return; another one has other keys in the cache
+_VERSION = 2  # of what decoders return; another one has other keys in the cache
 _THREADS = 8
 _AT_ONCE = 16  # files of one piece of work of a thread
 _Result = TypeVar("_Result")
@@ -58,7 +58,7 @@ class Decoder(Protocol):
         """Its settings."""
 
     def __call__(self, content: bytes, name: str, /) -> tuple[np.ndarray, int]:
-        """The sample, and its length if it is a sequence or tokens."""
+        """The sample, and its length if it is a sequence or tokens; for a picture, 1 if its colours are lost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Decoded:
 
     Attributes:
         values: `[file, *shape]`; what is stored for a file that failed is never read.
-        lengths: `[file]`.
+        lengths: `[file]`; for pictures, 1 where the colours of the file are lost.
         failures: Number of a file → why it cannot be read.
     """
 
