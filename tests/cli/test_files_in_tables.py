@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from polars.testing import assert_frame_equal
 
 from cli.conftest import QUICK
 
@@ -90,3 +91,21 @@ def test_compare_in_processes_and_predict_elsewhere(run, table, tmp_path):
     assert "1 of 30 files of column 'photo_path' cannot be read" in done.err
     predicted = pl.read_csv(io.StringIO(done.out))
     assert (predicted["prediction"] == outcome).mean() > 0.6
+
+
+def test_paths_in_json_lines_start_from_their_folder(run, table, tmp_path, monkeypatch):
+    assert run("train", table, *COLUMNS, "--method", "concat", "--epochs", "1", "--out", tmp_path / "model").code == 0
+    new = patients(tmp_path / "clinic", 6, seed=1).drop("outcome")
+    new.write_csv(tmp_path / "clinic" / "new.csv")
+    new.write_ndjson(tmp_path / "clinic" / "new.jsonl")
+    patients(tmp_path / "other", 6, seed=2)  # pictures of the same names
+    monkeypatch.chdir(tmp_path / "other")
+    words = ("predict", tmp_path / "model")
+    expected = pl.read_csv(io.StringIO(run(*words, tmp_path / "clinic" / "new.csv").out))
+    for path in (tmp_path / "clinic" / "new.jsonl", "../clinic/new.jsonl"):
+        assert_frame_equal(pl.read_csv(io.StringIO(run(*words, path).out)), expected)
+    with open(tmp_path / "clinic" / "new.jsonl") as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        elsewhere = pl.read_csv(io.StringIO(run(*words, "-").out))  # a stream has no folder
+    with pytest.raises(AssertionError):
+        assert_frame_equal(elsewhere, expected)

@@ -400,6 +400,18 @@ class TestCache:
             again = pickle.loads(pickle.dumps(data.samples["photo"]))
             np.testing.assert_array_equal(np.asarray(again), held.samples["photo"])
 
+    def test_files_that_are_gone_later_are_an_error(self, folder, monkeypatch):
+        (folder / "photos/4.png").write_bytes(b"no picture")
+        monkeypatch.setattr(decoding, "IN_MEMORY_BYTES", 100)
+        with pytest.warns(UserWarning, match="1 of 30 files"):
+            data = load(folder, {"photo": "photo", "lab": "lab"}, media=SMALL, broken="missing")
+        assert isinstance(data.samples["photo"].base, decoding.FilesOnDemand)
+        (folder / "photos/7.png").unlink()
+        assert not data.samples["photo"][[4]].any()  # known to be broken, and not present
+        np.testing.assert_array_equal(data.samples["photo"][[4, 8]][1, 0], picture(8))
+        with pytest.raises(InputError, match=r"photos/7\.png could be read .* read now: there is no such file"):
+            data.samples.read("photo")
+
     def test_a_file_that_changes_while_it_is_read(self, folder, cache, monkeypatch):
         decode = decoding._decode_with_digest
 
@@ -515,3 +527,40 @@ def test_real_digits_as_pictures(tmp_path):
     data = load_data(tmp_path / "digits.csv", target="odd", modalities={"d": "file"}, media={"d": {"size": 28}})
     np.testing.assert_array_equal(data.samples["d"][:, 0], images)
     assert data.samples["d"].dtype == np.uint8
+
+
+class TestGuessedColour:
+    def test_files_of_the_whole_column_are_looked_at(self, tmp_path):
+        write_mixed(tmp_path, range(60, 120))  # the first sixty are grey
+        assert load(tmp_path, {"photo": "photo"}, media=SMALL).modalities["photo"].shape == (3, 8, 8)
+
+    @pytest.mark.parametrize("ending", ["png", "jpg", "npy"])
+    @pytest.mark.parametrize("stored", ["held", "lazy", "cache"])
+    def test_colours_that_are_lost_are_told(self, tmp_path, monkeypatch, stored, ending):
+        write_mixed(tmp_path, [1, 3], ending)  # between the fifty that are looked at
+        if stored == "cache":
+            monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "cache"))
+        elif stored == "lazy":
+            monkeypatch.setattr(decoding, "IN_MEMORY_BYTES", 0)
+        for _ in range(2):  # the second time from the cache
+            with pytest.warns(UserWarning, match=rf"2 of 120 .* row 1, .p1\.{ending}.*\(--media photo\.colour=rgb\)"):
+                data = load(tmp_path, {"photo": "photo:image"}, media=SMALL)
+            assert data.modalities["photo"].shape == (1, 8, 8)
+
+    @pytest.mark.parametrize("colour", ["grey", "rgb"])
+    @pytest.mark.filterwarnings("error")
+    def test_a_declared_colour_is_no_surprise(self, tmp_path, colour):
+        write_mixed(tmp_path, [1, 3])
+        load(tmp_path, {"photo": "photo"}, media={"photo": {"size": 8, "colour": colour}})
+
+
+def write_mixed(home, coloured, ending="png"):
+    """120 grey pictures, except for some."""
+    for row in range(120):
+        pixels = np.random.default_rng(row).integers(0, 256, size=(8, 8, 3) if row in coloured else (8, 8))
+        if ending == "npy":
+            np.save(home / f"p{row}.npy", pixels.astype(np.uint8))
+        else:
+            Image.fromarray(pixels.astype(np.uint8)).save(home / f"p{row}.{ending}")
+    cells = {"photo": [f"p{row}.{ending}" for row in range(120)], "y": [*LABELS] * 4}
+    pl.DataFrame(cells).write_csv(home / "table.csv")

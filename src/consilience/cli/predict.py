@@ -157,6 +157,7 @@ def _stream(model: Any, chosen: Namespace) -> Iterator[tuple[polars.DataFrame | 
     keep = list(dict.fromkeys(chosen.keep or ()))
     kept = [name for name in keep if name not in numbers and name not in strings]
     name = "standard input" if chosen.data == _STREAM else Path(chosen.data).name
+    folder = None if chosen.data == _STREAM else Path(chosen.data).absolute().parent
     first = 0
     with _opened(chosen.data) as file:
         for frame in stream_rows(file.read1, name, numbers, sorted(strings), kept):
@@ -166,20 +167,22 @@ def _stream(model: Any, chosen: Namespace) -> Iterator[tuple[polars.DataFrame | 
                 for column in keep:
                     if column not in frame.columns:
                         raise unknown_name("column", column, frame.columns, "It was given in --keep")
-            for piece, samples in _readable(model, frame, name, first):
+            for piece, samples in _readable(model, frame, name, first, folder):
                 _tell_empty(name, model, samples, first)
                 yield piece.select(keep) if keep else None, samples
                 first += len(piece)
 
 
-def _readable(model: Any, frame: polars.DataFrame, name: str, first: int) -> Iterator[tuple[polars.DataFrame, Samples]]:
+def _readable(
+    model: Any, frame: polars.DataFrame, name: str, first: int, folder: Path | None
+) -> Iterator[tuple[polars.DataFrame, Samples]]:
     """The rows as samples. If a row cannot be read, those before it come first, and then its error."""
     from consilience.data import read_with_recipe
 
     recipe = model.model_.recipe
     with _naming(name, first, len(frame)):
         try:  # the target is not needed, and may be there in some rows only
-            samples = read_with_recipe(recipe, frame.drop(recipe["target"]["name"], strict=False))
+            samples = read_with_recipe(recipe, frame.drop(recipe["target"]["name"], strict=False), folder=folder)
         except InputError:
             if len(frame) == 1:
                 raise
@@ -188,8 +191,8 @@ def _readable(model: Any, frame: polars.DataFrame, name: str, first: int) -> Ite
         yield frame, samples
         return
     half = len(frame) // 2
-    yield from _readable(model, frame[:half], name, first)
-    yield from _readable(model, frame[half:], name, first + half)
+    yield from _readable(model, frame[:half], name, first, folder)
+    yield from _readable(model, frame[half:], name, first + half, folder)
 
 
 @contextmanager

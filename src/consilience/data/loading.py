@@ -215,7 +215,9 @@ def _keep(data: DataSet, modalities: Any) -> DataSet:
     return data if names is None else replace(data, samples=data.samples.only(names))
 
 
-def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] | Any) -> Samples:
+def read_with_recipe(
+    recipe: Mapping[str, Any], source: str | os.PathLike[str] | Any, *, folder: Path | None = None
+) -> Samples:
     """Read new samples in the same way as the data set that a recipe is of.
 
     The same columns or arrays are read in the same order, with the categories and fill values of the train rows. A
@@ -226,6 +228,8 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
         recipe: What `DataSet.recipe()` returned.
         source: For a table `.csv`, `.tsv` (also `.gz`), `.parquet` or a DataFrame, whichever it was in training; for
             arrays `.npz`, a folder of `.npy`, or a `.mat`, in which the train or the test part may be absent.
+        folder: What relative paths in the cells of a table start from. By default the folder of the table, for a
+            DataFrame the current one.
 
     Returns:
         The samples; `y` is None where the source has no targets.
@@ -255,7 +259,7 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
         with _parsing():
             encodings = _columns_of(recipe)
             column, strings = recipe["target"]["name"], recipe["target"]["type"] == "string"
-        return read_new_table(path, encodings, column, strings)
+        return read_new_table(path, encodings, column, strings, folder)
     with _parsing():
         entries = {entry["name"]: entry for entry in recipe["modalities"]}
         modalities = {name: Modality(name, entry["kind"], tuple(entry["shape"])) for name, entry in entries.items()}

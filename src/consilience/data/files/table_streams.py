@@ -52,26 +52,34 @@ def stream_rows(
     first = next((block for block in blocks if block.strip()), None)
     if first is None:
         raise InputError(f"{name} is empty: give a CSV with a header, or one JSON object per line")
-    text = first.removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if text.startswith(b"{"):
+    if _begins_json(first):
+        text = first.removeprefix(_BYTE_ORDER_MARK).lstrip()
         yield from _json_rows(chain([text], blocks), name, numbers, strings, kept)
     else:
         yield from _csv_rows(first, blocks, name, numbers)
 
 
 def _complete_lines(read: Callable[[int], bytes], name: str) -> Iterator[bytes]:
-    """Whole lines, never cut inside quotes; the last line may lack its end."""
+    """Whole lines, of a CSV never cut inside quotes; the last line may lack its end."""
     pending = b""
+    json_lines: bool | None = None  # before there is a line that is not blank
     while data := read(_AT_ONCE):
         pending += data
         end = pending.rfind(b"\n") + 1
-        if end and pending.count(b'"', 0, end) % 2 == 0:
+        if end and json_lines is None and pending.strip():
+            json_lines = _begins_json(pending)
+        # JSON escapes ends of lines, and its quotes may be escaped too, so they are no guide.
+        if end and (json_lines or pending.count(b'"', 0, end) % 2 == 0):
             yield pending[:end]
             pending = pending[end:]
         elif len(pending) > _LONGEST:
             raise InputError(f"{name}: a row has more than {_LONGEST} bytes: a quote is not closed, perhaps")
     if pending.strip():
         yield pending
+
+
+def _begins_json(text: bytes) -> bool:
+    return text.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
 
 
 def _csv_rows(first: bytes, blocks: Iterator[bytes], name: str, numbers: Collection[str]) -> Iterator[polars.DataFrame]:

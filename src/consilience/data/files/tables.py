@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -41,9 +41,6 @@ from consilience.data.group_hints import candidate_columns
 from consilience.data.media.columns import TableKind, guess_texts, take_kinds
 from consilience.data.media.reading import FileColumn, FileValues, join_files, read_files, read_known_files
 from consilience.data.splits import settle_split
-
-if TYPE_CHECKING:
-    pass
 
 _Known = TypeVar("_Known", bound=Encoding | FileColumn)
 _ADVICE = "leave fill='none' (--fill none) out, so that single cells are filled, or drop the rows"
@@ -191,12 +188,17 @@ def split_kinds(
 
 
 def read_new_table(
-    table: Path | Any, encodings: Mapping[str, Encoding | FileColumn], target: str | None, strings: bool
+    table: Path | Any,
+    encodings: Mapping[str, Encoding | FileColumn],
+    target: str | None,
+    strings: bool,
+    folder: Path | None = None,
 ) -> Samples:
     """Samples of every row of a new table, encoded as in training; files are decoded with the settings of training.
 
     A modality without any of its columns is left out. A category that training did not have is all zeros, with a
     warning. The target column is read if the table has it; `strings` is whether training had strings there.
+    Relative paths start from the folder, by default that of `folder_of`.
     """
     header = read_header(table)
     there = {} if target is None or target not in header else {target: strings}
@@ -209,7 +211,7 @@ def read_new_table(
     for column in there:
         y = read_known_target(frame[column], strings)
     kinds = {name: encoding.kind for name, encoding in cells.items()}
-    read = read_known_files(files, frame, folder_of(table))
+    read = read_known_files(files, frame, folder or folder_of(table))
     return Samples.of(**join_files(list(kept), values, kinds, read), y=y)
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from consilience.data.media.settings import Family
 # Decoded files that take more bytes than this stay on disk.
 IN_MEMORY_BYTES = 2**30
 _MOST_FILE_BYTES = 2**30
-_VERSION = 1  # of what decoders return; another one has other keys in the cache
+_VERSION = 2  # of what decoders return; another one has other keys in the cache
 _THREADS = 8
 _AT_ONCE = 16  # files of one piece of work of a thread
 _Result = TypeVar("_Result")
@@ -58,7 +58,7 @@ class Decoder(Protocol):
         """Its settings."""
 
     def __call__(self, content: bytes, name: str, /) -> tuple[np.ndarray, int]:
-        """The sample, and its length if it is a sequence or tokens."""
+        """The sample, and its length if it is a sequence or tokens; for a picture, 1 if its colours are lost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Decoded:
 
     Attributes:
         values: `[file, *shape]`; what is stored for a file that failed is never read.
-        lengths: `[file]`.
+        lengths: `[file]`; for pictures, 1 where the colours of the file are lost.
         failures: Number of a file → why it cannot be read.
     """
 
@@ -101,24 +101,34 @@ def decode_files(paths: Sequence[str], decoder: Decoder) -> Decoded:
     if not large:
         values[list(failures)] = 0
         return Decoded(values, lengths, failures)
-    return Decoded(MappedRows(FilesOnDemand(paths, decoder), np.arange(len(paths))), lengths, failures)
+    return Decoded(MappedRows(FilesOnDemand(paths, decoder, failures), np.arange(len(paths))), lengths, failures)
 
 
 class FilesOnDemand:
-    """Files that are decoded when their rows are indexed: `[file, *shape]`."""
+    """Files that are decoded when their rows are indexed: `[file, *shape]`; zeros for those that failed at first.
 
-    def __init__(self, paths: Sequence[str], decoder: Decoder):
-        self.paths, self.decoder = tuple(paths), decoder
+    Raises:
+        InputError: Another file cannot be read any more, such as after a drive is gone.
+    """
+
+    def __init__(self, paths: Sequence[str], decoder: Decoder, failed: Collection[int] = ()):
+        self.paths, self.decoder, self.failed = tuple(paths), decoder, frozenset(failed)
         self.shape, self.dtype = (len(self.paths), *decoder.shape), decoder.dtype
         self.ndim = len(self.shape)
 
     def __getitem__(self, key: Any) -> np.ndarray:
         rows = np.arange(len(self.paths))[key]
         values = np.zeros((rows.size, *self.shape[1:]), dtype=self.dtype)
-        found_at = _run(partial(_decode, decoder=self.decoder), [self.paths[row] for row in rows.flat])
-        for place, found in enumerate(found_at):
-            if not isinstance(found, str):  # of a file that could not be read from the start, nothing is used
-                values[place] = found[0]
+        wanted = {place: self.paths[row] for place, row in enumerate(rows.flat) if row not in self.failed}
+        found_at = _run(partial(_decode, decoder=self.decoder), list(wanted.values()))
+        for (place, path), found in zip(wanted.items(), found_at):
+            if isinstance(found, str):
+                raise InputError(
+                    f"{path} could be read when the data were loaded, and cannot be read now: {found}. Make it "
+                    "readable and start again; with the environment variable CONSILIENCE_CACHE, decoded files are kept "
+                    "in the folder that it names"
+                )
+            values[place] = found[0]
         return values.reshape(*rows.shape, *self.shape[1:])
 
 

@@ -85,26 +85,32 @@ class PictureDecoder:
         return asdict(self.settings)
 
     def __call__(self, content: bytes, name: str) -> tuple[np.ndarray, int]:
-        """Decode the content of a file; the number is the length, which an image does not have."""
+        """Decode the content of a file; the number is 1 if it has colours and grey is read, else 0."""
         ending = os.path.splitext(name)[1].lower()
         if ending == ".npy":
-            return self._fit(_as_picture(parse_array(content, name))), 0
+            array = _as_picture(parse_array(content, name))
+            return self._fit(array), self._loses(len(array) > 1)
         if ending in DICOM_ENDINGS:
             from consilience.data.media.dicom import read_dicom
 
-            return self._fit(read_dicom(content)), 0
+            array = read_dicom(content)
+            return self._fit(array), self._loses(len(array) > 1)
         from PIL import Image, ImageOps
 
         settings = self.settings
         with Image.open(io.BytesIO(content), formats=FORMATS) as file:
             check_pixels(name, file.width, file.height)
+            lost = self._loses(file.mode not in _GREY)  # a draft may change the mode
             if settings.values == "bytes":
                 # A JPEG is decoded no larger than needed.
                 file.draft("RGB" if settings.colour == "rgb" else "L", (settings.size, settings.size))
             picture = ImageOps.exif_transpose(file)
             if picture.mode in _DEEP:
-                return self._fit(np.asarray(picture)[None]), 0
-            return self._fit(picture.convert("RGB" if settings.colour == "rgb" else "L")), 0
+                return self._fit(np.asarray(picture)[None]), lost
+            return self._fit(picture.convert("RGB" if settings.colour == "rgb" else "L")), lost
+
+    def _loses(self, coloured: bool) -> int:
+        return int(coloured and self.settings.colour == "grey")
 
     def _fit(self, picture: Image.Image | np.ndarray) -> np.ndarray:
         """A picture of Pillow with 8 bits, or an array `[channel, height, width]`, as an image of the settings."""

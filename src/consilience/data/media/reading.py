@@ -18,7 +18,7 @@ from consilience.data.media.array_files import ArrayDecoder
 from consilience.data.media.columns import ENDINGS, FilePaths, TableKind, ending_of, find_paths, is_file, path_cells
 from consilience.data.media.decoding import IN_MEMORY_BYTES, Decoder, decode_files
 from consilience.data.media.pictures import PictureDecoder
-from consilience.data.media.settings import Family, read_settings
+from consilience.data.media.settings import Family, PictureSettings, read_settings
 from consilience.data.media.sound import SoundDecoder
 
 if TYPE_CHECKING:
@@ -129,11 +129,17 @@ def read_files(
         known = read_settings(paths.family, settings.get(name, {}), name)
         files = list(dict.fromkeys(os.path.join(folder, cell) for cell in paths.cells if cell is not None))
         # The layout of arrays and the length of recordings depend on all files, the colour of pictures on a few.
-        looked = files[:_LOOKED_AT] if paths.family == "picture" else files
+        looked = _spread(files) if paths.family == "picture" else files
         looked = [file for file in looked if is_file(file)]  # a pipe would wait for ever
         decoder = _DECODERS[paths.family].learn(name, paths.kind, known, looked)
-        read[name] = _read(FileColumn(name, paths.column, decoder, broken), paths, folder)
+        guessed = isinstance(known, PictureSettings) and known.colour == "auto"
+        read[name] = _read(FileColumn(name, paths.column, decoder, broken), paths, folder, guessed)
     return read
+
+
+def _spread(files: Sequence[str]) -> list[str]:
+    """Files of the whole column, since those of a kind may stand together."""
+    return [files[row] for row in np.linspace(0, len(files) - 1, min(len(files), _LOOKED_AT)).astype(int)]
 
 
 def read_known_files(learned: Mapping[str, FileColumn], frame: polars.DataFrame, folder: Path) -> dict[str, FileValues]:
@@ -158,7 +164,8 @@ def join_files(
     }
 
 
-def _read(column: FileColumn, paths: FilePaths, folder: Path) -> FileValues:
+def _read(column: FileColumn, paths: FilePaths, folder: Path, guessed: bool = False) -> FileValues:
+    """Decode the files; `guessed` says that the colour of pictures was guessed, and so may be wrong."""
     decoder, cells = column.decoder, paths.cells
     failures: dict[int, str] = {}
     place: dict[str, int] = {}
@@ -182,6 +189,8 @@ def _read(column: FileColumn, paths: FilePaths, folder: Path) -> FileValues:
     present[list(failures)] = False
     if failures:
         _tell(column, cells, failures, folder)
+    if guessed:
+        _tell_colours(column, cells, np.flatnonzero(present)[decoded.lengths[index[present]] > 0])
     about = {"column": column.column, "endings": paths.endings, "empty": int(empty.sum()), "broken": len(failures)}
     lengths = None
     if decoder.kind in ("sequence", "tokens"):
@@ -201,6 +210,18 @@ def _by_row(values: Values, index: np.ndarray, present: np.ndarray, decoder: Dec
     placed = np.zeros((len(index), *decoder.shape), dtype=decoder.dtype)
     placed[present] = values[index[present]]
     return placed
+
+
+def _tell_colours(column: FileColumn, cells: Sequence[str | None], rows: np.ndarray) -> None:
+    if len(rows):
+        name = column.name
+        warnings.warn(
+            f"modality {name!r}: {len(rows)} of {len(cells)} files of column {column.column!r} are pictures with "
+            f"colours, such as row {rows[0]}, {cells[rows[0]]!r}, and are read as grey, since the {_LOOKED_AT} files "
+            f"that were looked at first are. Keep the colours with media={{{name!r}: {{'colour': 'rgb'}}}} (--media "
+            f"{name}.colour=rgb), or say that grey is meant with 'grey' in place of 'rgb'",
+            stacklevel=2,
+        )
 
 
 def _tell(column: FileColumn, cells: Sequence[str | None], failures: Mapping[int, str], folder: Path) -> None:

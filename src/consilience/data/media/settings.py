@@ -19,7 +19,7 @@ class PictureSettings:
 
     size: Annotated[int, Interval(1, 4096), "pixels of a side"] = 64
     colour: Annotated[
-        Literal["auto", "rgb", "grey"], "three channels or one; auto: grey if the first pictures are grey"
+        Literal["auto", "rgb", "grey"], "three channels or one; auto: grey if pictures from the whole column are"
     ] = "auto"
     fit: Annotated[
         Literal["stretch", "crop", "pad"],
