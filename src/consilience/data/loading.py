@@ -98,8 +98,8 @@ def load_data(
         seed: Of whatever is drawn.
         group: The column (or array) of groups. Rows of a group are never in two parts, nor in two folds of a
             cross-fitting.
-        time: The column (or array) of numbers, dates or ISO strings that orders the rows, instead of groups: the latest
-            15 % are the test part, the 15 % before them validation. Cross-fitting holds out successive rows.
+        time: The column (or array) of numbers, dates or strings of dates that orders the rows, instead of groups: the
+            latest 15 % are the test part, the 15 % before them validation. Cross-fitting holds out successive rows.
         folds: K: the test part is fold `seed` mod K of repeat `seed` // K, stratified by class, by whole groups with
             `group`. With `time` fold 0 is the latest and each is tested by a model of the rows before it.
         options: Those of the named set.
