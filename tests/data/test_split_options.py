@@ -188,6 +188,8 @@ def test_bad_groups_and_times(given, message):
         ({}, {"group": "patient", "folds": 30}, "30 folds by patient need at least 31 groups, there are 30"),
         ({}, {"time": "day", "folds": 130}, "do not make 130 expanding folds"),
         ({"patient": ["", *["p"] * (N - 1)]}, {"group": "patient"}, "group column 'patient' is empty in row 0"),
+        ({"patient": [np.nan, *[1.0, 2.0, 3.0] * 39, 4.0, 4.0]}, {"group": "patient"}, "'patient' is empty in row 0"),
+        ({"day": [*np.arange(N - 1.0), np.nan]}, {"time": "day"}, "time column 'day' is empty in row 119"),
         (
             {"day": ["soon", *["later"] * (N - 1)]},
             {"time": "day"},

@@ -53,6 +53,8 @@ def _values(what: str, column: polars.Series, labels: bool) -> np.ndarray:
     """The values of a column `[n]`: labels as strings, times as numbers; an empty cell is an error."""
     import polars as pl
 
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
     empty = column.is_null()
     if is_string(column.dtype):
         empty = empty | (column.cast(pl.String) == "")
