@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
 from consilience.core.errors import InputError, SavedModelError, SplitWarning, listed, unknown_name
 from consilience.core.samples import Modality, Samples
 from consilience.core.settings import Interval, NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
-from consilience.data.files.cell_fills import Fill, restore_fills
+from consilience.data.files.cell_fills import Fill, restore_fills, restore_flagged
 from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.column_reading import ColumnKind
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
@@ -260,7 +258,11 @@ def read_with_recipe(recipe: Mapping[str, Any], source: str | os.PathLike[str] |
         entries = {entry["name"]: entry for entry in recipe["modalities"]}
         modalities = {name: Modality(name, entry["kind"], tuple(entry["shape"])) for name, entry in entries.items()}
         fills = {name: restore_fills(entry["fills"]) for name, entry in entries.items() if "fills" in entry}
-        flagged = {name: np.array(entry["flagged"]) for name, entry in entries.items() if "flagged" in entry}
+        flagged = {
+            name: restore_flagged(entry["flagged"], len(fills[name]))
+            for name, entry in entries.items()
+            if "flagged" in entry
+        }
         target = recipe["target"]["name"]
     if found == "table":
         raise InputError(
