@@ -212,6 +212,21 @@ def test_what_cannot_be_split_is_refused(further, options, message):
         load(frame(**further), **options)
 
 
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ("label", {"group": "patient"}, "names column 'label', which is the target$"),
+        ("patient", {"group": "patient"}, "names column 'patient', which is the group$"),
+        (["b", "da*"], {"time": "day"}, "'da\\*' matches only 'day', which is the time$"),
+        ("[pl]a[bt]*", {"group": "patient"}, "matches only 'patient', 'label', which are the group and the target$"),
+        ("part", {"split": "part"}, "names column 'part', which is the split$"),
+    ],
+)
+def test_what_a_column_of_no_modality_is_for_is_named(columns, options, message):
+    with pytest.raises(InputError, match=message):
+        load_data(frame(part=PARTS), target="label", modalities={"a": "a*", "p": columns}, **options)
+
+
 def test_the_group_of_a_class_that_is_not_learned_is_named():
     parts = np.repeat(["train", "validation", "test"], [80, 20, 20])
     rule = SplitRule(group=np.arange(N) // 10, column="patient", labels=[f"p{number}" for number in range(12)])
