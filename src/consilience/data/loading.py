@@ -41,7 +41,8 @@ def load_data(
     data_dir: Annotated[str | os.PathLike[str] | None, "folder with the files of named data sets"] = None,
     kinds: Annotated[
         Mapping[str, TableKind | ColumnKind] | None,
-        "kind of a modality where its shape does not show it, such as review=text; of a column calendar or category",
+        "kind of a modality where its shape does not show it, such as review=text; of a column calendar, category or "
+        "number",
     ] = None,
     split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
     fill: Annotated[
@@ -83,7 +84,8 @@ def load_data(
         modalities: For tables, modality → column names or globs; otherwise the names of the modalities to keep.
         data_dir: The folder of the files of named sets, by default the environment variable CONSILIENCE_DATA.
         kinds: Modality → kind, where it does not follow from the shape; "text" for a column of sentences. For a table
-            also column → "calendar" (features of year, day of the year, weekday and hour) or "category" (one-hot).
+            also column → "calendar" (features of year, day of the year, weekday and hour), "category" (one-hot) or
+            "number" (whole numbers that look like identifiers).
         split: The column (or array, by default "split") that says train, validation or test. Without one, 70/15/15 is
             drawn with `seed`, stratified by class. If it names no validation rows, they are drawn from train.
         fill: What single empty cells become, learned from the train rows: "median", "mean", "zero", "indicator" (the
