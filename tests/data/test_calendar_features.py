@@ -134,14 +134,75 @@ def test_columns_may_be_categories_though_they_look_like_something_else():
         ({"a": "calendar"}, InputError, "column 'a' holds '0.0', which is no time"),
         ({"id": "calendar"}, InputError, "column 'id' holds 'p0', which is no time"),
         ({"a": "category"}, InputError, "column 'a' holds Float64; strings and whole numbers may be categories"),
-        ({"id": "text"}, InputError, "'id' is a column, which may be calendar or category, got 'text'"),
+        ({"id": "text"}, InputError, "'id' is a column, which may be calendar or category or number, got 'text'"),
         ({"m": "calendar"}, InputError, "name those of modality 'm', 'when', 'id', 'a'"),
         ({"when": "calender"}, InputError, "calender"),
+        ({"id": "number"}, InputError, "column 'id' holds 'p0', which is no number"),
     ],
 )
 def test_kinds_that_cannot_be(kinds, error, message):
     with pytest.raises(error, match=message):
         load(typed(), kinds=kinds)
+
+
+SHUFFLED = np.random.default_rng(3).permutation(N) * 7
+
+
+@pytest.mark.parametrize(
+    ("column", "numbers"),
+    [
+        ("t", np.arange(N)),
+        ("row", np.arange(N)[::-1] + 5),
+        ("t", np.arange(N).astype(np.uint64) + 2**63),
+        *((name, SHUFFLED) for name in ("id", "ID", "patient_id", "patientId", "MachineID", "run id", "index")),
+    ],
+)
+@pytest.mark.parametrize("kind", ["polars", "csv"])
+def test_whole_numbers_that_are_identifiers_are_left_out_with_a_sentence(tmp_path, column, numbers, kind):
+    frame = pl.DataFrame({column: numbers, "b": np.sin(np.arange(N)), "y": np.arange(N) % 2})
+    if kind == "csv":
+        frame.write_csv(tmp_path / "t.csv")
+        frame = tmp_path / "t.csv"
+    given = {"target": "y", "modalities": {"m": "*"}}
+    with pytest.warns(UserWarning, match="left out") as said:
+        data = load_data(frame, **given)
+    text = str(said[0].message)
+    assert f"column '{column}' holds a whole number of its own in each of 60 rows; it is left out" in text
+    assert text.endswith(f"give kinds={{'{column}': 'number'}} (--kind {column}=number)")
+    assert data.extra["columns"]["m"] == ["b"]
+    if numbers.dtype != np.uint64:
+        kept = load_data(frame, **given, kinds={column: "number"})
+        assert kept.samples["m"][:, 0].tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "numbers"),
+    [
+        ("a", SHUFFLED),
+        ("humid", SHUFFLED),
+        ("GRID", SHUFFLED),
+        ("body_mass_index", SHUFFLED),
+        ("t", np.arange(N) * 2),
+        ("t", np.arange(N) * 1.0),
+        ("id", SHUFFLED // 14),
+        ("id", SHUFFLED / 2),
+        ("a", np.where(np.arange(N) == 7, 8, np.arange(N))),
+    ],
+)
+def test_other_numbers_are_read(column, numbers):
+    frame = pl.DataFrame({column: numbers, "b": np.sin(np.arange(N)), "y": np.arange(N) % 2})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*left out")
+        assert load_data(frame, target="y", modalities={"m": "*"}).extra["columns"]["m"] == [column, "b"]
+        few = load_data(frame[:20].with_columns(id=SHUFFLED[:20]), target="y", modalities={"m": "*"})
+        assert "id" in few.extra["columns"]["m"]
+
+
+def test_identifiers_that_are_all_of_a_modality_are_read():
+    frame = pl.DataFrame({"id": SHUFFLED, "t": np.arange(N), "y": np.arange(N) % 2, "when": TIMES})
+    assert load_data(frame, target="y", modalities={"m": ["id", "t"]}).extra["columns"]["m"] == ["id", "t"]
+    with pytest.warns(UserWarning, match="column 'when' holds times such as .*; it is left out"):
+        assert load_data(frame, target="y", modalities={"m": ["t", "when"]}).extra["columns"]["m"] == ["t"]
 
 
 @given(

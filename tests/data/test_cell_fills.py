@@ -226,3 +226,12 @@ def test_arrays_are_filled_on_request(tmp_path, values):
     again = read_with_recipe(json.loads(json.dumps(data.recipe())), tmp_path / "a.npz")
     np.testing.assert_array_equal(again["temp"], data.samples["temp"])
     assert np.array_equal(again.present, data.samples.present)
+
+
+@pytest.mark.parametrize("flagged", [[999], [-1], ["x"], [[0]], [0.5], [True], [0, 0], 0, None, "0", {"0": 1}])
+def test_damaged_indicators_of_arrays_are_named(tmp_path, values, flagged):
+    np.savez(tmp_path / "a.npz", temp=values, y=np.arange(N) % 2)
+    recipe = load_data(tmp_path / "a.npz", fill="indicator").recipe()
+    recipe["modalities"][0]["flagged"] = flagged
+    with pytest.raises(SavedModelError, match="flagged must be different whole numbers from 0 to 2"):
+        read_with_recipe(recipe, tmp_path / "a.npz")

@@ -79,6 +79,40 @@ def test_times_may_be_strings(written):
     assert (np.argsort(data.samples.time) == np.argsort(DAYS)).all()
 
 
+@pytest.mark.parametrize("written", ["{:%m/%d/%Y}", "{:%m/%d/%Y %H:%M}", "{:%d/%m/%Y}", "{:%d.%m.%Y}", "{:%d-%m-%Y}"])
+def test_dates_with_the_year_last_are_ordered_as_dates(written):
+    data = load(frame(day=[written.format(day) for day in DAYS]), time="day")
+    assert (np.argsort(data.samples.time) == np.argsort(DAYS)).all()
+
+
+@pytest.mark.parametrize("mark", "/-")
+def test_dates_that_may_be_day_first_or_month_first_are_refused(mark):
+    days = [f"{1 + row % 12:02}{mark}{1 + row // 12:02}{mark}2024" for row in range(N)]
+    with pytest.raises(InputError, match=r"may be day first or month first.*write dates as 2024-05-31"):
+        load(frame(day=days), time="day")
+
+
+def test_dates_of_one_order_either_way_are_read():
+    days = [f"05/05/{1900 + row}" for row in range(N)]
+    assert load(frame(day=days), time="day").samples.time.tolist() == list(range(N))
+    dotted = [f"{1 + row // 12:02}.{1 + row % 12:02}.2024 10:00" for row in range(N)]
+    order = np.lexsort([np.arange(N) // 12, np.arange(N) % 12])
+    assert (np.argsort(load(frame(day=dotted), time="day").samples.time) == order).all()
+
+
+@pytest.mark.parametrize("form", ["2024-10-27T0{}:00:00{}", "2024-10-27 0{}:00{}", "27.10.2024 0{}:00{}"])
+def test_zones_of_times_are_read_or_refused(form):
+    # The clocks went back at 3, so that 02:00+01:00 is an hour after 02:00+02:00, and 01:00+01:00 the same moment.
+    cells = [
+        form.format(hour, zone) for hour, zone in ((2, "+02:00"), (2, "+01:00"), (1, "+01:00"), (3, "+01:00"))
+    ] * 30
+    if form.startswith("2024"):
+        assert load(frame(day=cells, label=[0, 0, 1, 1] * 30), time="day").samples.time.tolist() == [0, 1, 0, 2] * 30
+    else:
+        with pytest.raises(InputError, match="is no number and no date"):
+            load(frame(day=cells), time="day")
+
+
 def test_numbers_as_strings_are_ordered_as_numbers(tmp_path):
     data = load(frame(day=[str(number) for number in range(N)]), time="day")
     assert data.samples.time.tolist() == list(range(N))
@@ -154,6 +188,8 @@ def test_bad_groups_and_times(given, message):
         ({}, {"group": "patient", "folds": 30}, "30 folds by patient need at least 31 groups, there are 30"),
         ({}, {"time": "day", "folds": 130}, "do not make 130 expanding folds"),
         ({"patient": ["", *["p"] * (N - 1)]}, {"group": "patient"}, "group column 'patient' is empty in row 0"),
+        ({"patient": [np.nan, *[1.0, 2.0, 3.0] * 39, 4.0, 4.0]}, {"group": "patient"}, "'patient' is empty in row 0"),
+        ({"day": [*np.arange(N - 1.0), np.nan]}, {"time": "day"}, "time column 'day' is empty in row 119"),
         (
             {"day": ["soon", *["later"] * (N - 1)]},
             {"time": "day"},
@@ -174,6 +210,21 @@ def test_bad_groups_and_times(given, message):
 def test_what_cannot_be_split_is_refused(further, options, message):
     with pytest.raises(InputError, match=message):
         load(frame(**further), **options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ("label", {"group": "patient"}, "names column 'label', which is the target$"),
+        ("patient", {"group": "patient"}, "names column 'patient', which is the group$"),
+        (["b", "da*"], {"time": "day"}, "'da\\*' matches only 'day', which is the time$"),
+        ("[pl]a[bt]*", {"group": "patient"}, "matches only 'patient', 'label', which are the group and the target$"),
+        ("part", {"split": "part"}, "names column 'part', which is the split$"),
+    ],
+)
+def test_what_a_column_of_no_modality_is_for_is_named(columns, options, message):
+    with pytest.raises(InputError, match=message):
+        load_data(frame(part=PARTS), target="label", modalities={"a": "a*", "p": columns}, **options)
 
 
 def test_the_group_of_a_class_that_is_not_learned_is_named():

@@ -62,6 +62,14 @@ def test_unlabelled_samples_are_held_out_by_whole_groups_too():
     assert (hold_out_unlabelled(Samples.of(X), 0.2, 3) == before).all()
 
 
+def test_groups_of_one_class_each_are_trained_on_without_validation():
+    X, _, person = recordings()
+    y = person // (PEOPLE // 2)
+    with pytest.raises(InputError, match=r"only one with some class.*set validation=None, which holds no samples out"):
+        cs.FusionClassifier("late", epochs=1).fit(X, y, groups=y)
+    assert cs.FusionClassifier("late", epochs=1, validation=None).fit(X, y, groups=y).score(X, y) > 0
+
+
 def test_without_groups_the_share_is_drawn_as_before():
     X, y, person = recordings()
     plain = hold_out_rows(Samples.of(X, y), 0.2, "classification", 0)

@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
 from consilience.core.errors import InputError, SavedModelError, SplitWarning, listed, unknown_name
 from consilience.core.samples import Modality, Samples
 from consilience.core.settings import Interval, NonNegativeInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
-from consilience.data.files.cell_fills import Fill, restore_fills
+from consilience.data.files.cell_fills import Fill, restore_fills, restore_flagged
 from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.column_reading import ColumnKind
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
@@ -43,7 +41,8 @@ def load_data(
     data_dir: Annotated[str | os.PathLike[str] | None, "folder with the files of named data sets"] = None,
     kinds: Annotated[
         Mapping[str, TableKind | ColumnKind] | None,
-        "kind of a modality where its shape does not show it, such as review=text; of a column calendar or category",
+        "kind of a modality where its shape does not show it, such as review=text; of a column calendar, category or "
+        "number",
     ] = None,
     split: Annotated[str | None, "column with train, validation or test; drawn at random if absent"] = None,
     fill: Annotated[
@@ -85,7 +84,8 @@ def load_data(
         modalities: For tables, modality → column names or globs; otherwise the names of the modalities to keep.
         data_dir: The folder of the files of named sets, by default the environment variable CONSILIENCE_DATA.
         kinds: Modality → kind, where it does not follow from the shape; "text" for a column of sentences. For a table
-            also column → "calendar" (features of year, day of the year, weekday and hour) or "category" (one-hot).
+            also column → "calendar" (features of year, day of the year, weekday and hour), "category" (one-hot) or
+            "number" (whole numbers that look like identifiers).
         split: The column (or array, by default "split") that says train, validation or test. Without one, 70/15/15 is
             drawn with `seed`, stratified by class. If it names no validation rows, they are drawn from train.
         fill: What single empty cells become, learned from the train rows: "median", "mean", "zero", "indicator" (the
@@ -98,8 +98,8 @@ def load_data(
         seed: Of whatever is drawn.
         group: The column (or array) of groups. Rows of a group are never in two parts, nor in two folds of a
             cross-fitting.
-        time: The column (or array) of numbers, dates or ISO strings that orders the rows, instead of groups: the latest
-            15 % are the test part, the 15 % before them validation. Cross-fitting holds out successive rows.
+        time: The column (or array) of numbers, dates or strings of dates that orders the rows, instead of groups: the
+            latest 15 % are the test part, the 15 % before them validation. Cross-fitting holds out successive rows.
         folds: K: the test part is fold `seed` mod K of repeat `seed` // K, stratified by class, by whole groups with
             `group`. With `time` fold 0 is the latest and each is tested by a model of the rows before it.
         options: Those of the named set.
@@ -264,7 +264,11 @@ def read_with_recipe(
         entries = {entry["name"]: entry for entry in recipe["modalities"]}
         modalities = {name: Modality(name, entry["kind"], tuple(entry["shape"])) for name, entry in entries.items()}
         fills = {name: restore_fills(entry["fills"]) for name, entry in entries.items() if "fills" in entry}
-        flagged = {name: np.array(entry["flagged"]) for name, entry in entries.items() if "flagged" in entry}
+        flagged = {
+            name: restore_flagged(entry["flagged"], len(fills[name]))
+            for name, entry in entries.items()
+            if "flagged" in entry
+        }
         target = recipe["target"]["name"]
     if found == "table":
         raise InputError(

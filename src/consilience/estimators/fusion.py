@@ -206,9 +206,9 @@ class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
         columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob. Columns of strings in a
             DataFrame are one-hot encoded; a single one is text unless `kinds` says "vector".
         kinds: Modality → kind, where the shape does not show it. Of a DataFrame also column → "calendar" (features of
-            its times) or "category" (one-hot).
+            its times), "category" (one-hot) or "number" (whole numbers that look like identifiers).
         fill: What single empty cells of a table become, as in `load_data`; "none": an error. Arrays in a mapping are
-            not filled.
+            not filled. Fill values and categories are learned from all rows of X, those held out for validation too.
         validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y). A
             method that cross-fits its parts in lockstep, such as `auto`, learns from that share too.
         refit: Train once more on all samples, those of that share included, for as many steps as early stopping found;

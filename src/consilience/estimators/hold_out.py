@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.targets import TaskKind
 from consilience.data.split_rules import SplitRule, pick
@@ -40,4 +41,7 @@ def hold_out_unlabelled(train: Samples, share: float, seed: int) -> np.ndarray:
 
 def _whole(train: Samples, classes: np.ndarray, rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     rule = SplitRule(group=train.group, time=train.time, column="the samples' group or time")
-    return pick(rule, classes, rows, count, seed)
+    try:
+        return pick(rule, classes, rows, count, seed)
+    except InputError as error:
+        raise InputError(f"{error}. Or set validation=None, which holds no samples out") from None

@@ -51,7 +51,8 @@ class MultimodalVAE(LatentLikelihoods):
         beta_warmup: Epochs over which the factor rises from 0 to `beta`.
         columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
         kinds: Modality → kind, where the shape does not show it.
-        fill: What single empty cells of a table become, as in `load_data`; "none": an error.
+        fill: What single empty cells of a table become, as in `load_data`; "none": an error. Fill values and
+            categories are learned from all rows of X, those held out for validation too.
         validation: Share of the samples for early stopping; or None, or samples.
         training: Further arguments of `consilience.training.Trainer`, such as `checkpoint`.
         callbacks: `consilience.training.callbacks.Callback` objects. They are not saved with the model.

@@ -26,6 +26,7 @@ _LOOKS_LIKE_A_TIME = re.compile(
 )
 # A "T" between date and time, and the zone at the end, which is not read: the hour is that of the clock on the wall.
 _BETWEEN, _ZONE = r"^(\S+)T(\d)", r"(:\d{2}(?:\.\d+)?)\s?(?:Z|UTC|[+-]\d{2}:?\d{2})$"
+_ZONE_NAME = r":\d{2}(?:\.\d+)?\s?(Z|UTC|[+-]\d{2}:?\d{2})$"
 _YEAR = 365.25
 
 
@@ -131,6 +132,29 @@ def find_layout(column: polars.Series) -> str | None:
         if _parse(first, layout).null_count() == 0 and _parse(cells, layout).null_count() == empty:
             return layout
     return None
+
+
+def times_in_order(column: polars.Series, what: str) -> polars.Series | None:
+    """The times of strings to order rows by; None if some are no times, or if their zones, which are not read, differ.
+
+    Raises:
+        InputError: Day first and month first are both possible, and order the rows differently.
+    """
+    import polars as pl
+
+    layout = find_layout(column)
+    if layout is None or column.cast(pl.String).str.strip_chars().str.extract(_ZONE_NAME).n_unique() > 1:
+        return None
+    cells = _plain_cells(column)
+    times = _parse(cells, layout)
+    if layout.startswith(("%d/", "%d-")):  # dots are never month first
+        swapped = _parse(cells, f"%m{layout[2]}%d{layout[5:]}")
+        if not swapped.null_count() and (times.rank("dense") != swapped.rank("dense")).any():
+            raise InputError(
+                f"{what} holds dates such as {column[0]!r}, each of which may be day first or month first, and the two "
+                "order the rows differently: write dates as 2024-05-31"
+            )
+    return times
 
 
 def is_time(kind: Any) -> bool:

@@ -81,3 +81,20 @@ def plain_fills(fills: np.ndarray) -> list[float | None]:
 def restore_fills(described: Sequence[float | None]) -> np.ndarray:
     """What `plain_fills` wrote as an array `[feature]`."""
     return np.array([np.nan if number is None else float(number) for number in described])
+
+
+def restore_flagged(described: Sequence[int], features: int) -> np.ndarray:
+    """The positions of the features that have a further one for gaps, as a recipe has them.
+
+    >>> restore_flagged([0, 2], features=3)
+    array([0, 2])
+    >>> restore_flagged([3], features=3)
+    Traceback (most recent call last):
+    ValueError: flagged must be different whole numbers from 0 to 2, got [3]
+    """
+    whole = isinstance(described, list | tuple) and all(type(position) is int for position in described)
+    if not whole or not set(described) <= set(range(features)) or len(set(described)) < len(described):
+        raise ValueError(
+            f"flagged must be different whole numbers from 0 to {features - 1}, got {repr(described)[:60]}"
+        )
+    return np.array(described, dtype=np.int64)

@@ -6,6 +6,7 @@ training.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
 
     from consilience.data.files.column_encoding import Encoding
 
-# What a column becomes where that is asked for: calendar features of its times, or a feature for each of its strings.
-ColumnKind = Literal["calendar", "category"]
+# What a column becomes where that is asked for: calendar features of its times, a feature for each of its strings, or
+# its numbers, even if they look like identifiers.
+ColumnKind = Literal["calendar", "category", "number"]
 # A column of strings with more different values than this, in over half of its rows, holds no categories.
 _MANY_VALUES = 20
+# Names of columns whose whole numbers are identifiers if every row has its own.
+_IDENTIFIER = re.compile(r"(?i:index|(?:.*[\W_])?id)|.*[a-z0-9]I[dD]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +67,9 @@ def read_columns(
 ) -> Columns:
     """Sort the columns of a modality into numbers and strings; `text` is whether its only column holds sentences.
 
-    Times and identifiers are left out, unless `kinds` says what becomes of the column. With `as_stored` numbers keep
-    the precision that they have in the frame; otherwise they become 32-bit floats, or 64-bit ones where 32 bits are too
-    few.
+    Times and identifiers are left out, unless `kinds` says what becomes of the column or whole numbers that look like
+    identifiers are all that the modality has. With `as_stored` numbers keep the precision that they have in the frame;
+    otherwise they become 32-bit floats, or 64-bit ones where 32 bits are too few.
     """
     import polars as pl
 
@@ -78,8 +82,12 @@ def read_columns(
     kinds = kinds or {}
     for column, kind in frame.schema.items():
         wanted = kinds.get(column)
-        if _is_number(kind) and wanted is None:
+        if _is_number(kind) and wanted in (None, "number"):
             numbers.append(column)
+        elif wanted == "number":
+            raise InputError(
+                f"modality {name!r}: column {column!r} holds {_example(frame[column])}, which is no number"
+            )
         elif wanted != "category" and (calendar := find_calendar(frame[column])) is not None:
             calendars[column] = calendar
         elif wanted == "calendar":
@@ -104,6 +112,10 @@ def read_columns(
     for column in [column for column in calendars if kinds.get(column) != "calendar"]:
         del calendars[column]
         left_out[column] = f"times such as {_example(frame[column])}"
+    identifiers = [column for column in numbers if column not in kinds and _is_row_number(frame[column])]
+    if len(identifiers) + len(left_out) < frame.width:  # a modality of nothing else is meant to be read
+        numbers = [column for column in numbers if column not in identifiers]
+        left_out |= dict.fromkeys(identifiers, f"a whole number of its own in each of {len(frame)} rows")
     if left_out and len(left_out) == frame.width:
         listing = "; ".join(f"column {column!r} holds {what}" for column, what in left_out.items())
         raise InputError(f"modality {name!r}: {listing}. {advise_left_out(left_out)}. Or leave the modality out")
@@ -119,11 +131,15 @@ def read_columns(
 def advise_left_out(left_out: Mapping[str, str]) -> str:
     """What to do about columns that are left out, column → why: one or two sentences."""
     times = [column for column, what in left_out.items() if what.startswith("times")]
-    others = [column for column in left_out if column not in times]
+    numbers = [column for column, what in left_out.items() if what.startswith("a whole number")]
+    others = [column for column in left_out if column not in times and column not in numbers]
     advice = []
     if times:
         name = times[0]
         advice.append(f"For calendar features of times give kinds={{{name!r}: 'calendar'}} (--kind {name}=calendar)")
+    if numbers:
+        name = numbers[0]
+        advice.append(f"For numbers that are no identifiers give kinds={{{name!r}: 'number'}} (--kind {name}=number)")
     if others:
         name = others[0]
         advice.append(
@@ -143,6 +159,17 @@ def _too_many_values(column: polars.Series) -> str:
     if different <= max(_MANY_VALUES, len(known) // 2):
         return ""
     return f"{different} different strings in {len(known)} rows, too many for categories"
+
+
+def _is_row_number(column: polars.Series) -> bool:
+    """Whether a column counts the rows, or has the name of an identifier and a whole number of its own in each row."""
+    if not column.dtype.is_integer() or column.null_count() or len(column) <= _MANY_VALUES:
+        return False
+    first, last = column[0], column[-1]
+    step = 1 if last > first else -1
+    if abs(last - first) == len(column) - 1 and column.to_list() == list(range(first, last + step, step)):
+        return True
+    return _IDENTIFIER.fullmatch(column.name) is not None and column.n_unique() == len(column)
 
 
 def _example(column: polars.Series) -> str:

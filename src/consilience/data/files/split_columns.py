@@ -11,6 +11,7 @@ import numpy as np
 from consilience.core.errors import ConsilienceError, InputError, name_rows
 from consilience.core.sample_columns import read_codes
 from consilience.data.dataset import DataSet, FileOptions
+from consilience.data.files.calendar_features import times_in_order
 from consilience.data.files.column_reading import is_string
 from consilience.data.files.table_reading import read_table
 from consilience.data.group_hints import FEWEST, GroupHint, find_hint, is_identifier
@@ -52,6 +53,8 @@ def _values(what: str, column: polars.Series, labels: bool) -> np.ndarray:
     """The values of a column `[n]`: labels as strings, times as numbers; an empty cell is an error."""
     import polars as pl
 
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
     empty = column.is_null()
     if is_string(column.dtype):
         empty = empty | (column.cast(pl.String) == "")
@@ -71,17 +74,19 @@ def _parsed(what: str, cells: polars.Series) -> np.ndarray:
     """Times that are written as strings, as numbers."""
     import polars as pl
 
+    # polars reads zones, but other dates than those with the year first by guess, as day first.
+    year_first = cells.str.contains(r"^\s*\d{4}").all()
     for read in (
         lambda: cells.cast(pl.Float64, strict=False),
-        lambda: cells.str.to_datetime(strict=False, time_unit="us").to_physical(),
-        lambda: cells.str.to_date(strict=False).to_physical(),
+        lambda: cells.str.to_datetime(strict=False, time_unit="us").to_physical() if year_first else None,
+        lambda: None if (times := times_in_order(cells, what)) is None else times.to_physical(),
         lambda: cells.str.to_time(strict=False).to_physical(),
     ):
         try:
             found = read()
         except (pl.exceptions.ComputeError, pl.exceptions.InvalidOperationError):
             continue
-        if not found.null_count():
+        if found is not None and not found.null_count():
             return found.to_numpy()
     raise InputError(
         f"{what} holds {cells[0]!r}, which is no number and no date such as 2024-05-31 or 2024-05-31 14:05:00: "

@@ -67,7 +67,7 @@ def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> Data
         raise InputError(f"column {target!r} cannot be both the target and the split")
     if order is not None and order in (target, split):
         raise InputError(f"column {order!r} cannot be the group or the time, since it is the target or the split")
-    reserved = list(dict.fromkeys(column for column in called.values() if column is not None))
+    reserved = {column: what for what, column in called.items() if column is not None}
     modalities, kinds = take_kinds(header, modalities, options.kinds)
     chosen = choose_columns(header, modalities, reserved)
     kinds, column_kinds = split_kinds(chosen, kinds)
@@ -269,22 +269,23 @@ def encode_columns(
 
 
 def choose_columns(
-    header: Sequence[str], modalities: Any, reserved: Sequence[str], *, owner: str = "modality"
+    header: Sequence[str], modalities: Any, reserved: Mapping[str, str] | Sequence[str], *, owner: str = "modality"
 ) -> dict[str, list[str]]:
     """Modality → its columns, in the order of the globs, then of the table.
 
     Args:
         header: The columns of the table.
         modalities: Modality → a name or glob, or several.
-        reserved: The target and the split column. A glob skips them; naming one is an error.
+        reserved: Column → what it is, such as the target, or only the columns. A glob skips them; naming one is an
+            error.
         owner: What error messages call the thing that the columns belong to.
 
     Example:
         >>> choose_columns(["a1", "a2", "b", "label"], {"a": "a*", "rest": "*b*"}, reserved=["label"])
         {'a': ['a1', 'a2'], 'rest': ['b']}
-        >>> choose_columns(["a1", "a2", "b", "label"], {"a": "a*", "rest": ["b", "l*"]}, reserved=["label", "a2"])
+        >>> choose_columns(["a1", "a2", "b", "label"], {"a": "a*", "rest": ["b", "l*"]}, reserved={"label": "target"})
         Traceback (most recent call last):
-        consilience.core.errors.InputError: modality 'rest': 'l*' matches only 'label', which is the target or the split
+        consilience.core.errors.InputError: modality 'rest': 'l*' matches only 'label', which is the target
     """
     if not isinstance(modalities, Mapping) or not modalities:
         raise InputError(
@@ -308,21 +309,29 @@ def choose_columns(
     return chosen
 
 
-def _match(whose: str, pattern: str, header: Mapping[str, Any], reserved: Sequence[str]) -> list[str]:
+def _match(
+    whose: str, pattern: str, header: Mapping[str, Any], reserved: Mapping[str, str] | Sequence[str]
+) -> list[str]:
     if pattern in reserved:
-        raise InputError(f"{whose} names column {pattern!r}, which is the target or the split")
+        raise InputError(f"{whose} names column {pattern!r}, {_roles([pattern], reserved)}")
     if pattern in header:  # a column may be called "x[0]", which as a glob means "x0"
         return [pattern]
     glob = re.compile(fnmatch.translate(pattern))
     matches = [column for column in header if glob.match(column)]
     allowed = [column for column in matches if column not in reserved]
     if matches and not allowed:
-        raise InputError(f"{whose}: {pattern!r} matches only {listed(matches)}, which is the target or the split")
+        raise InputError(f"{whose}: {pattern!r} matches only {listed(matches)}, {_roles(matches, reserved)}")
     if not allowed:
         near = nearest(pattern, list(header))
         hint = f"near it are {listed(near)}" if near else f"the columns are {listed(list(header))}"
         raise UnknownNameError(f"{whose}: {pattern!r} matches no column; {hint}")
     return allowed
+
+
+def _roles(columns: Sequence[str], reserved: Mapping[str, str] | Sequence[str]) -> str:
+    if not isinstance(reserved, Mapping):
+        return "which is the target or the split"
+    return f"which {'is' if len(columns) == 1 else 'are'} the {' and the '.join(reserved[name] for name in columns)}"
 
 
 def nearest(pattern: str, header: Sequence[str], limit: int = 5) -> list[str]:
