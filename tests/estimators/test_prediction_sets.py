@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import binom
@@ -227,6 +228,23 @@ def test_folds_of_a_table(known):
     columns = {"good": slice(0, 2), "bad": slice(2, 5)}
     model = FusionRegressor("late", columns=columns, calibration=2, **QUICK).fit(table, known[2][:200])
     assert model.predict_interval(table).shape == (200, 2)
+
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_cross_fitting_of_a_table_with_a_validation_table(known, new, as_frame):
+    def read(X):
+        table = np.hstack([X["good"], X["bad"]])
+        return pd.DataFrame(table, columns=list("abcde")) if as_frame else table
+
+    columns = {"good": list("ab"), "bad": list("cde")} if as_frame else {"good": slice(0, 2), "bad": slice(2, 5)}
+    validation = read(new[0])[:100], new[1][:100]
+    train = {name: values[:200] for name, values in known[0].items()}
+    given = {"columns": columns, "validation": validation, "calibration": 2}
+    model = FusionClassifier("late", **given, **QUICK).fit(read(train), known[1][:200])
+    assert model.calibration_.source == "cross-fitting"
+    arrays = {name: values[:100] for name, values in new[0].items()}, new[1][:100]
+    other = FusionClassifier("late", validation=arrays, calibration=2, **QUICK).fit(train, known[1][:200])
+    assert np.array_equal(model.predict_set(read(new[0])), other.predict_set(new[0]))
+
 
 
 def test_validation_samples_by_default(known):

@@ -1,6 +1,7 @@
 """`refit=True`: the model is trained once more on all samples, for the steps that early stopping found."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -94,6 +95,20 @@ def test_saved_and_resumed(tmp_path):
     assert np.array_equal(again.predict_proba(test), model.predict_proba(test))
     resumed = fit(refit=True, training={"checkpoint": str(tmp_path / "checkpoint")})
     assert np.array_equal(resumed.predict_proba(test), model.predict_proba(test))
+
+
+def test_it_reads_new_files_and_frames_as_the_first_model_did(tmp_path):
+    samples = samples_of()
+    frame = pd.DataFrame(samples["a"], columns=["a1", "a2", "a3", "a4"]).assign(b=samples["b"][:, 0], y=samples.y)
+    file = tmp_path / "table.csv"
+    frame.to_csv(file, index=False)
+    train = cs.load_data(file, target="y", modalities={"a": ["a1", "a2", "a3", "a4"], "b": ["b"]}).train
+    model = fit(train, refit=True)
+    there = model.model_.read(file)
+    assert np.array_equal(model.predict_proba(frame), model.predict_proba(there))
+    again = cs.load(model.save(tmp_path / "model"))
+    assert np.array_equal(again.predict_proba(frame), model.predict_proba(frame))
+    assert np.array_equal(again.predict_proba(again.model_.read(file)), model.predict_proba(there))
 
 
 def test_a_time_limit_counts_for_both_trainings(monkeypatch):

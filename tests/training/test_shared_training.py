@@ -125,6 +125,17 @@ def test_what_differs_in_a_setting_is_trained(other):
     assert kept.found == 0  # where the encoder of a differs, the expert of b has other initial weights
 
 
+@pytest.mark.parametrize("encoder", ["auto", "linear", {"name": "mlp", "hidden": [8]}])
+def test_nothing_is_shared_within_a_time_limit(encoder):
+    """What is found costs no time, so that a model would depend on what was trained before it."""
+    samples = samples_of("vector")
+    encoders = dict.fromkeys("ab", encoder)
+    for method in ("bayes-robust", "auto"):
+        with sharing(0) as kept:
+            fit(method, samples, encoders=encoders, time_limit=1e6)
+        assert (kept.found, len(kept)) == (0, 0)
+
+
 def test_other_samples_are_another_training():
     samples = samples_of("vector")
     encoders = {"a": "mlp", "b": "mlp"}

@@ -96,7 +96,7 @@ class CalibratesFusion(Calibrated):
         if how is None:
             return
         if how not in ("auto", "validation"):
-            self._cross_fit(train, int(how), seed, class_weight)
+            self._cross_fit(train, validation, int(how), seed, class_weight)
             return
         everything = np.ones((1, len(self.modalities_)), dtype=bool)
         method = self.model_.method
@@ -131,7 +131,9 @@ class CalibratesFusion(Calibrated):
             return  # no sample that the model could be calibrated with
         self._collect(there, self._encoded(samples.y)[rows], lambda k, mask: predict(rows[k], mask), source)
 
-    def _cross_fit(self: Any, train: Samples, folds: int, seed: int, class_weight: Any) -> None:
+    def _cross_fit(
+        self: Any, train: Samples, validation: Samples | None, folds: int, seed: int, class_weight: Any
+    ) -> None:
         """Train the whole method on all folds but one, and score that one, for every fold."""
         folds = most_folds(train, folds)
         fold_of = split_folds(train, self.model_.task, folds, seed)
@@ -141,6 +143,8 @@ class CalibratesFusion(Calibrated):
             "columns": None,
             "kinds": None,
         }
+        if self.validation is not None and not np.isscalar(self.validation):  # read already, by these columns
+            parameters["validation"] = validation
         training = {name: value for name, value in (self.training or {}).items() if name != "checkpoint"}
         models = []
         for fold in range(folds):

@@ -79,5 +79,6 @@ class Refits:
                 trainer=again,
             )
         final.misplaced_trust, final.logs = model.misplaced_trust, [*model.logs, *final.logs]
+        final.recipe = model.recipe
         if not any(log.interrupted for log in final.logs):  # else the first model is the better one
             self._adopt(final, gives_weights=self.gives_weights_)

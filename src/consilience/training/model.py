@@ -41,6 +41,7 @@ from consilience.training.model_folder import (
     write_folder,
 )
 from consilience.training.module_inventory import ModuleInventory
+from consilience.training.shared_training import not_sharing
 from consilience.training.time_limit import say_out_of_time
 from consilience.training.trainer import Trainer, check_set, predict, predict_batch
 from consilience.training.training_log import Log
@@ -153,10 +154,11 @@ class Model:
                 trainer=replace(trainer, preparation=None),
                 keep_held_out=keep_held_out,
             )
-        if trainer.refit_steps is None:
-            method.fit(train, validation, trainer)
-        else:
-            method.refit(train, trainer)
+        with not_sharing(when=trainer.time_limit is not None):
+            if trainer.refit_steps is None:
+                method.fit(train, validation, trainer)
+            else:
+                method.refit(train, trainer)
         trainer.forget()
         say_out_of_time(name, trainer.logs, trainer.time_limit)
         if not keep_held_out:

@@ -4,7 +4,7 @@ The methods of a comparison have many experts in common: `auto` trains those of 
 them. Two trainings are equal if everything is equal that decides their numbers: initial weights and structure of the
 models, samples, preparation, settings and seed. A digest of all of that is the key, so that no list of methods that go
 together is needed, and a setting that differs by a little is another training. What cannot be compared in this way,
-such as a module of the user's own, is trained again.
+such as a module of the user's own, is trained again. Models with a time limit share nothing.
 
 Nothing is written to disk. A process that is killed loses what it kept, and trains it again.
 """
@@ -112,6 +112,26 @@ def sharing(scope: Hashable) -> Iterator[Kept]:
     before, _active.on = _active.on, True
     try:
         yield kept
+    finally:
+        _active.on = before
+
+
+@contextmanager
+def not_sharing(when: bool = True) -> Iterator[None]:
+    """Within the block nothing is shared, if `when` holds.
+
+    How far a training comes within a time limit must not depend on what trainings before it have left.
+
+    >>> with sharing("set, seed 0") as kept, not_sharing():
+    ...     array = once(["trees", 1], lambda: np.zeros(2))
+    >>> len(kept)
+    0
+    >>> forget_shared()
+    """
+    before = _active.on
+    _active.on = before and not when
+    try:
+        yield
     finally:
         _active.on = before
 
