@@ -9,6 +9,7 @@ import numpy as np
 
 from consilience.comparison.results import ContributionBlock, ContributionRow, Findings
 from consilience.comparison.summary import ranking, summarise
+from consilience.core.evenly_spread import evenly_spread
 from consilience.core.samples import Samples
 from consilience.evaluation.contributions import MOST_EXACT, MeanContributions, explain_values, mean_contributions
 from consilience.evaluation.explained_sample import sample_values
@@ -38,8 +39,7 @@ def measure_contributions(model: Model, samples: Samples, device: str = "auto") 
     names, task = tuple(model.preparation.raw), model.task
     masks = 2 ** len(names) if len(names) <= MOST_EXACT else _ORDERS * len(names)
     count = int(np.clip(_PREDICTIONS // masks, _LEAST_SAMPLES, _MOST_SAMPLES))
-    rows = np.unique(np.linspace(0, len(samples) - 1, count).round().astype(np.int64))
-    chosen = samples.select(rows)
+    chosen = samples.select(evenly_spread(len(samples), count))
     assert chosen.y is not None
     encoded, inputs = task.encode(chosen.y), chosen.without_targets()
     columns = [names.index(name) for name in inputs.names]

@@ -11,6 +11,7 @@ import numpy as np
 from consilience.comparison.modality_contributions import mean_and_interval
 from consilience.comparison.results import Findings
 from consilience.comparison.summary import ranking, summarise
+from consilience.core.evenly_spread import evenly_spread
 from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
 from consilience.corruption.corruptions import DEFAULT
@@ -90,7 +91,7 @@ def measure_costs(
         return None
     most = _PREDICTIONS // (2 * len(names) + 1)
     count = int(np.clip(most, _LEAST_SAMPLES, _MOST_SAMPLES))
-    chosen = samples.select(np.unique(np.linspace(0, len(samples) - 1, count).round().astype(np.int64)))
+    chosen = samples.select(evenly_spread(len(samples), count))
 
     def judge(changed: Samples) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         output = model.predict(changed, device=device).output

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.correlation import Correlation, correlation, static_weights
 from consilience.core.errors import InputError, SavedModelError, TrustWarning, name_rows
+from consilience.core.evenly_spread import evenly_spread
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
 from consilience.core.settings import checked
@@ -329,7 +329,7 @@ def misplaced_trust(model: Model, samples: Samples, *, device: str = "auto") -> 
     """
     if model.predict(samples[:1], device=device).weights is None:
         return {}
-    rows = np.unique(np.linspace(0, len(samples) - 1, TRUST_SAMPLES).round().astype(np.int64))
+    rows = evenly_spread(len(samples), TRUST_SAMPLES)
     damaged = Corruptor(model.reference()).apply(samples[rows], level=TRUST_LEVEL)
     prediction = model.predict(damaged, device=device)
     if prediction.opinions is None or prediction.weights is None:
