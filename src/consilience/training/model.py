@@ -27,7 +27,7 @@ from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
 from consilience.training.class_weights import ClassWeight as ClassWeight
-from consilience.training.class_weights import weigh_classes as weigh_classes
+from consilience.training.class_weights import weigh_classes
 from consilience.training.devices import moved_to, resolve_device
 from consilience.training.model_folder import (
     EXTRA,
