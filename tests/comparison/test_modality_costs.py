@@ -1,13 +1,14 @@
 """What losing a modality costs, against predicting without it."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from consilience import Samples, compare, corrupt, load
 from consilience.comparison import modality_costs
 from consilience.comparison.comparison import reopen
 from consilience.comparison.plan import Job
-from consilience.data import DataSet
+from consilience.data import DataSet, load_data
 from consilience.data.splits import draw_split
 from consilience.report.cost_section import cost_part, cost_sentences
 
@@ -95,6 +96,30 @@ def test_another_metric_has_its_own_costs(finished):
     ).findings
     assert by_area.costs["half_width"].is_null().all()  # no mean over samples
     assert "of AUROC" in cost_sentences(by_area, "rig")[0]
+
+
+def test_the_intervals_of_one_seed_draw_whole_groups(tmp_path):
+    rng = np.random.default_rng(0)
+    group = np.arange(400) // 20  # the samples of a group are alike
+    y = (group + rng.integers(0, 2, size=20)[group]) % 2
+    spread = rng.normal(scale=0.6, size=(20, 2))[group] + rng.normal(scale=0.05, size=(400, 2))
+    columns = {"a": y + spread[:, 0], "b": y + spread[:, 1], "subject": group, "y": y}
+    grouped = load_data(pl.DataFrame(columns), target="y", modalities={"a": ["a"], "b": ["b"]}, group="subject")
+    call = {**CALL, "levels": (), "seeds": 1}
+    done = compare(grouped, ["linear"], refit=False, out=tmp_path / "run", **call)
+    model, test = load(done.best), grouped.resplit(0).test
+    _, of_group, sizes = np.unique(test.group, return_inverse=True, return_counts=True)
+    right = model.predict(test) == test.y
+    for row in done.findings.costs.iter_rows(named=True):
+        lost = right.astype(float) - (model.predict(test.only([{"a": "b", "b": "a"}[row["modality"]]])) == test.y)
+        deviations = np.bincount(of_group, lost) - sizes * lost.mean()
+        expected = 1.96 * np.sqrt(len(sizes)) * deviations.std(ddof=1) / len(test)
+        assert row["half_width"] == pytest.approx(expected)
+        assert expected > 1.5 * 1.96 * lost.std(ddof=1) / np.sqrt(len(test))
+    explained = model.explain(test, value="accuracy").contributions.values
+    deviations = [np.bincount(of_group, value) - sizes * value.mean() for value in explained.T]
+    expected = 1.96 * np.sqrt(len(sizes)) * np.std(deviations, axis=1, ddof=1) / len(test)
+    np.testing.assert_allclose(done.findings.contributions["half_width"], expected, atol=1e-6)
 
 
 def test_of_numbers_and_without_levels(tmp_path):

@@ -1,14 +1,15 @@
 """A comparison whose seeds are trained side by side finds what it finds one seed after another."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from consilience import compare, load
 from consilience.comparison import stacked_jobs as together
 from consilience.comparison.comparison import read_finished
-from consilience.core.errors import TrainingError
+from consilience.core.errors import TableWarning, TrainingError
 from consilience.core.samples import Samples
-from consilience.data import DataSet
+from consilience.data import DataSet, load_data
 from consilience.data.splits import draw_split
 
 ENCODER = {"name": "mlp", "hidden": [4], "dropout": 0.0}
@@ -81,6 +82,22 @@ def test_a_method_that_cannot_be_trained_side_by_side_is_named_once(data, tmp_pa
     said = [text for text in caplog.messages if "trained one by one" in text]
     assert len(said) == 1
     assert "method 'best-unimodal' cannot be trained side by side: " in said[0]
+
+
+def test_a_gap_that_only_one_seed_trains_on_does_not_end_the_comparison(tmp_path, caplog):
+    random = np.random.default_rng(0)
+    table = pl.DataFrame({name: random.normal(size=120) for name in "abcd"} | {"y": np.arange(120) % 2})
+    plain = load_data(table, target="y", modalities={"a": ["a", "b"], "b": ["c", "d"]})
+    parts = [plain.resplit(seed).split for seed in (0, 1)]
+    row = np.flatnonzero((parts[0] == "train") & (parts[1] != "train"))[0]
+    gappy = table.with_columns(a=pl.when(pl.int_range(120) == row).then(None).otherwise("a"))
+    with pytest.warns(TableWarning, match="1 of modality 'a'"):
+        data = load_data(gappy, target="y", modalities={"a": ["a", "b"], "b": ["c", "d"]})
+    shapes = [data.resplit(seed).train.modalities["a"].shape for seed in (0, 1)]
+    assert shapes == [(3,), (2,)]
+    found = compare(data, ["concat"], **{**PROTOCOL, "settings": {}}, out=tmp_path / "run", side_by_side=True)
+    assert [result.failed for result in results(found).values()] == [False, False]
+    assert "its seeds have modalities of different shapes; its seeds are trained one by one" in caplog.text
 
 
 def test_a_single_open_seed_is_no_group(data, tmp_path, monkeypatch):

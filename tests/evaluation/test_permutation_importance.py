@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.core.samples import Samples
-from consilience.evaluation import permutation_importance
+from consilience.evaluation import Metric, permutation_importance
 
 
 class Joined:
@@ -51,6 +51,20 @@ def test_of_single_columns_it_is_that_of_scikit_learn(data):
     assert by_loss.values[1] > 0  # a larger loss is worse
     row = by_loss.table().row(0, named=True)
     assert row["shuffled"] == pytest.approx(by_loss.baseline + row["importance"])
+
+
+def test_a_metric_of_the_users_own_gets_worse_in_its_own_direction(data):
+    X, y, model = data
+    errors = Metric(
+        "own_errors", "classification", lambda y, said, weight=None: np.mean(y != said), larger_is_better=False
+    )
+    found = permutation_importance(model, X, y, metric=errors, repeats=1)
+    order = np.random.default_rng([0, 0]).permutation(len(y))
+    table = found.table()
+    for row in table.iter_rows(named=True):
+        shuffled = {**X, row["group"]: X[row["group"]][order]}
+        assert row["shuffled"] == pytest.approx(np.mean(model.predict(shuffled) != y))
+        assert row["shuffled"] > found.baseline
 
 
 def test_columns_of_a_group_are_shuffled_together(data):

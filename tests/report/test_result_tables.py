@@ -20,6 +20,17 @@ from consilience.report.wording import Scale, one_line
 from report.factory import HOSTILE, make_findings
 
 
+def test_rows_of_a_metric_that_is_not_registered_stand_from_best_to_worst():
+    """Findings of another process may have a metric that is not registered in this one."""
+    findings = make_findings()
+    errors = findings.values.filter(metric="accuracy").with_columns(metric=pl.lit("own"), value=1 - pl.col("value"))
+    own = Findings(**{**vars(findings), "metric": "own", "larger_is_better": False, "values": errors})
+    tables = [main_table(each, "markdown").splitlines() for each in (findings, own)]
+    names = [[line.split("|")[1] for line in table if line.startswith("|") and "±" in line] for table in tables]
+    assert len(names[0]) > 3
+    assert names[1] == names[0]
+
+
 def printed(findings: Findings, width: int, **options: bool) -> str:
     written = StringIO()
     Console(width=width, file=written).print(main_table(findings, **options))

@@ -8,7 +8,7 @@ from consilience.core.samples import Samples
 from consilience.core.targets import Task
 from consilience.methods import Prediction
 from consilience.training import Model, Trainer
-from consilience.training.model import weigh_classes
+from consilience.training.class_weights import weigh_classes
 from training.toys import make_samples
 
 SAMPLES = make_samples(60)

@@ -152,6 +152,21 @@ def test_sets_of_different_sizes_are_no_trials():
     assert reason_alone("pro:concat", parts[:1], TRAINER) is None
 
 
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        ({"x": np.eye(6, 3), "t": ["a", "b"] * 3, "y": [0, 1] * 3}, "modalities of different shapes"),
+        ({"x": np.eye(6, 2), "t": ["a", "b c"] * 3, "y": [0, 1] * 3}, "modalities of different shapes"),
+        ({"x": np.eye(6, 2), "t": ["a", "b"] * 3, "y": [0, 1, 2] * 2}, "different numbers of classes"),
+    ],
+)
+def test_seeds_whose_models_differ_in_shape_are_no_trials(second, reason):
+    first = Samples.of({"x": np.eye(6, 2), "t": ["a", "b"] * 3}, [0, 1] * 3)
+    other = Samples.of({name: second[name] for name in "xt"}, second["y"])
+    with pytest.raises(UnsupportedError, match=f"'concat' cannot be trained side by side: its seeds have {reason}"):
+        fit_together("concat", [(first, first), (other, other)], [0, 1], trainer=TRAINER)
+
+
 def test_the_worst_validation_samples_are_ignored_as_in_a_single_training(monkeypatch):
     monkeypatch.setattr(Concat, "ignored_worst", 0.05)
     part = (vectors(30, 1), vectors(40, 2))

@@ -55,6 +55,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Explain rows or the mean, print words and a table, and write the file."""
     from rich.console import Console
 
+    from consilience.core.evenly_spread import evenly_spread
     from consilience.report.explanation_words import mean_table, sample_table, say_mean, say_sample
     from consilience.report.text_table import console_tables
 
@@ -66,7 +67,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         return
     if chosen.metric is not None:
         raise InputError("explain: --metric is that of --permute; --value says what else is explained")
-    rows = list(dict.fromkeys(chosen.row)) if chosen.row else evenly_spread(len(samples), chosen.samples)
+    rows = list(dict.fromkeys(chosen.row)) if chosen.row else evenly_spread(len(samples), chosen.samples).tolist()
     if beyond := [row for row in rows if row >= len(samples)]:
         raise InputError(
             f"explain: --row {beyond[0]}: {chosen.data} has {len(samples)} rows, from 0 to {len(samples) - 1}"
@@ -160,17 +161,6 @@ def chosen_target(of: str | None, model: Any) -> Any:
     if of not in labels:
         raise unknown_name("class", of, labels, "It was given as --of")
     return labels[of]
-
-
-def evenly_spread(n: int, most: int) -> list[int]:
-    """Return at most so many rows of n.
-
-    >>> evenly_spread(9, 3)
-    [0, 4, 8]
-    """
-    import numpy as np
-
-    return np.unique(np.linspace(0, n - 1, most).round().astype(int)).tolist()
 
 
 def rows_of(found: Explanation, rows: list[int]) -> list[Any]:

@@ -114,6 +114,7 @@ def examine(
     result.arrays["validation_index"] = data.validation.index
     if data.rule is not None and (units := blocks_for_bootstrap(data.rule)) is not None:
         result.arrays |= {"unit": units[data.split == "test"], "validation_unit": units[data.split == "validation"]}
+    device, unit = plan.training.get("device", "auto"), result.arrays.get("unit")
     corruptor = Corruptor(data.train)
     waits = []
     for part in ("test", "validation"):
@@ -156,7 +157,7 @@ def examine(
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
         "steps": found_steps(model.logs),
-        "contributions": measure_contributions(model, data.test, plan.training.get("device", "auto")),
+        "contributions": measure_contributions(model, data.test, device, unit),
         "costs": measure_costs(
             model,
             corruptor,
@@ -165,7 +166,8 @@ def examine(
             partial(score_samples, data, model),
             level=plan.levels[-1],
             seed=job.seed,
-            device=plan.training.get("device", "auto"),
+            device=device,
+            units=unit,
         ),
         "misplaced_trust": {name: found.r for name, found in model.misplaced_trust.items()},
         # Trees have no parameters.

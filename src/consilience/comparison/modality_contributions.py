@@ -9,6 +9,7 @@ import numpy as np
 
 from consilience.comparison.results import ContributionBlock, ContributionRow, Findings
 from consilience.comparison.summary import ranking, summarise
+from consilience.core.evenly_spread import evenly_spread
 from consilience.core.samples import Samples
 from consilience.evaluation.contributions import MOST_EXACT, MeanContributions, explain_values, mean_contributions
 from consilience.evaluation.explained_sample import sample_values
@@ -23,13 +24,16 @@ _ORDERS = 16  # with more modalities than can be evaluated exactly
 _AT_ONCE = 1024
 
 
-def measure_contributions(model: Model, samples: Samples, device: str = "auto") -> dict[str, Any] | None:
+def measure_contributions(
+    model: Model, samples: Samples, device: str = "auto", units: np.ndarray | None = None
+) -> dict[str, Any] | None:
     """Return what each modality contributes to the accuracy, or to the mean squared error, in plain values.
 
     Args:
         model: The trained model.
         samples: Test samples with targets; some of them are used, evenly spread.
         device: Where to predict.
+        units: The group of each sample, or its block in time `[n]`, which the intervals draw at once.
 
     Returns:
         `MeanContributions.to_json()` with "metric"; contributions to "mse" are positive if they lower it. None if some
@@ -38,8 +42,8 @@ def measure_contributions(model: Model, samples: Samples, device: str = "auto") 
     names, task = tuple(model.preparation.raw), model.task
     masks = 2 ** len(names) if len(names) <= MOST_EXACT else _ORDERS * len(names)
     count = int(np.clip(_PREDICTIONS // masks, _LEAST_SAMPLES, _MOST_SAMPLES))
-    rows = np.unique(np.linspace(0, len(samples) - 1, count).round().astype(np.int64))
-    chosen = samples.select(rows)
+    picked = evenly_spread(len(samples), count)
+    chosen = samples.select(picked)
     assert chosen.y is not None
     encoded, inputs = task.encode(chosen.y), chosen.without_targets()
     columns = [names.index(name) for name in inputs.names]
@@ -58,7 +62,8 @@ def measure_contributions(model: Model, samples: Samples, device: str = "auto") 
         return sample_values("mse", np.nan_to_num(output) * scale, target * scale)
 
     found = explain_values(evaluate, chosen.present_among(names), permutations=_ORDERS, at_once=_AT_ONCE)
-    return None if broken else {"metric": metric, **mean_contributions(found, names).to_json()}
+    mean = mean_contributions(found, names, None if units is None else units[picked])
+    return None if broken else {"metric": metric, **mean.to_json()}
 
 
 def contribution_rows(key: Mapping[str, Any], measured: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:

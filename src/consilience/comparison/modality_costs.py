@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import numpy as np
 from consilience.comparison.modality_contributions import mean_and_interval
 from consilience.comparison.results import Findings
 from consilience.comparison.summary import ranking, summarise
+from consilience.core.evenly_spread import evenly_spread
 from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
 from consilience.corruption.corruptions import DEFAULT
+from consilience.evaluation.mean_interval import half_width
 
 if TYPE_CHECKING:
     from consilience.training import Model
@@ -67,6 +70,7 @@ def measure_costs(
     level: float,
     seed: int,
     device: str = "auto",
+    units: np.ndarray | None = None,
 ) -> dict[str, Any] | None:
     """Return the metrics with each modality missing in all samples, and with each one corrupted in all samples.
 
@@ -79,6 +83,7 @@ def measure_costs(
         level: Of the corruption, which is the default of the modality's kind; 0: modalities only go missing.
         seed: Of the corruption.
         device: Where to predict.
+        units: The group of each sample, or its block in time `[n]`, which the intervals draw at once.
 
     Returns:
         "samples", "level", the metrics of the samples as they are ("clean"), and a list "changed" with "modality",
@@ -90,7 +95,8 @@ def measure_costs(
         return None
     most = _PREDICTIONS // (2 * len(names) + 1)
     count = int(np.clip(most, _LEAST_SAMPLES, _MOST_SAMPLES))
-    chosen = samples.select(np.unique(np.linspace(0, len(samples) - 1, count).round().astype(np.int64)))
+    picked = evenly_spread(len(samples), count)
+    chosen, drawn = samples.select(picked), None if units is None else units[picked]
 
     def judge(changed: Samples) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         output = model.predict(changed, device=device).output
@@ -102,7 +108,8 @@ def measure_costs(
     for name in names:
         for corruption, changed in _changes(corruptor, chosen, name, level, seed):
             metrics, own = judge(changed)
-            spread = {metric: _half_width(own[metric] - terms[metric]) for metric in own}
+            widths = {metric: float(half_width(own[metric] - terms[metric], drawn)) for metric in own}
+            spread = {metric: width if isfinite(width) else None for metric, width in widths.items()}
             found.append({"modality": name, "corruption": corruption, "metrics": metrics, "half_widths": spread})
     return {"samples": len(chosen), "level": level, "clean": clean, "changed": found}
 
@@ -118,13 +125,6 @@ def _changes(
         corruption = DEFAULT[samples.modalities[name].kind]
         named = {name: corruption}
         yield corruption, corruptor.apply(samples, named, level, probability=1.0, random_state=seed)
-
-
-def _half_width(differences: np.ndarray) -> float | None:
-    """Half the width of the 95 % interval of a mean over samples; None for a single one."""
-    if len(differences) < 2:
-        return None
-    return float(1.96 * differences.astype(np.float64).std(ddof=1) / np.sqrt(len(differences)))
 
 
 def cost_rows(

@@ -132,17 +132,15 @@ def ranking(block: Block, condition: Condition, larger: bool) -> list[tuple[Row,
     return sorted(there, key=lambda pair: -pair[1].mean if larger else pair[1].mean)
 
 
-def rows_by_result(block: Block, larger: bool | None = None) -> list[Row]:
+def rows_by_result(block: Block, larger: bool) -> list[Row]:
     """Return a table's rows from the best result to the worst, by the first condition that was measured.
 
     Methods without results there come last, in their own order.
 
     Args:
         block: The table.
-        larger: Whether larger values are better; by default as the metric has it.
+        larger: Whether larger values are better.
     """
-    if larger is None:
-        larger = METRICS[block.metric].larger_is_better if block.metric in METRICS else True
 
     def key(row: Row) -> tuple[bool, float]:
         cell = row.cells[0] if row.cells else None

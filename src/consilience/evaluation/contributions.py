@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.core.errors import InputError
+from consilience.evaluation.mean_interval import half_width
 
 # Rows `[k]` of the samples and what is present of each, booleans `[k, modality]` → values `[k]`.
 Evaluate = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -257,8 +258,15 @@ def values_of_masks(
     return table
 
 
-def mean_contributions(found: Contributions, modalities: tuple[str, ...]) -> MeanContributions:
+def mean_contributions(
+    found: Contributions, modalities: tuple[str, ...], units: np.ndarray | None = None
+) -> MeanContributions:
     """Return the means over samples with their 95 % intervals.
+
+    Args:
+        found: The contributions of the samples.
+        modalities: Their names.
+        units: The group of each sample, or its block in time `[n]`, which the intervals draw at once.
 
     Example:
         >>> found = explain_values(lambda rows, masks: masks[:, 0] * rows, np.ones((3, 2), dtype=bool))
@@ -270,9 +278,9 @@ def mean_contributions(found: Contributions, modalities: tuple[str, ...]) -> Mea
     return MeanContributions(
         modalities,
         found.values.mean(axis=0),
-        np.hypot(_half_width(found.values), np.sqrt((found.errors**2).sum(axis=0)) / len(found.values)),
+        np.hypot(half_width(found.values, units), np.sqrt((found.errors**2).sum(axis=0)) / len(found.values)),
         None if interactions is None else interactions.mean(axis=0),
-        None if interactions is None else _half_width(interactions),
+        None if interactions is None else half_width(interactions, units),
         float(found.none.mean()),
         float(found.all.mean()),
         len(found.values),
@@ -361,13 +369,6 @@ def _widen(masks: np.ndarray, players: np.ndarray, modalities: int) -> np.ndarra
     wide = np.zeros((len(masks), modalities), dtype=bool)
     wide[:, players] = masks
     return wide
-
-
-def _half_width(values: np.ndarray) -> np.ndarray:
-    """Half the width of the 95 % interval of the mean over samples; infinite for one sample."""
-    if len(values) < 2:
-        return np.full(values.shape[1:], np.inf)
-    return 1.96 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
 def _checked(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -31,12 +31,14 @@ class PermutationImportance:
         metric: Its name.
         baseline: The metric of the samples as they are.
         per_repeat: How much worse it is `[group, repeat]`, a column for each shuffling; positive: worse.
+        larger_is_better: Of the metric.
     """
 
     groups: tuple[str, ...]
     metric: str
     baseline: float
     per_repeat: np.ndarray
+    larger_is_better: bool
 
     @property
     def values(self) -> np.ndarray:
@@ -60,9 +62,6 @@ class PermutationImportance:
         """
         import polars
 
-        from consilience.evaluation.metrics import METRICS
-
-        larger = METRICS[self.metric].larger_is_better if self.metric in METRICS else True
         repeats = self.per_repeat.shape[1]
         spread = self.per_repeat.std(axis=1, ddof=1).tolist() if repeats > 1 else [None] * len(self.groups)
         columns = {
@@ -70,7 +69,7 @@ class PermutationImportance:
             "metric": [self.metric] * len(self.groups),
             "importance": self.values,
             "std": polars.Series(spread, dtype=polars.Float64),
-            "shuffled": self.baseline - self.values if larger else self.baseline + self.values,
+            "shuffled": self.baseline - self.values if self.larger_is_better else self.baseline + self.values,
         }
         return polars.DataFrame(columns).sort("importance", descending=True, maintain_order=True)
 
@@ -136,7 +135,7 @@ def permutation_importance(
             worse[place, repeat] = sign * (
                 baseline - score(changed if isinstance(X, Samples) else like_given(X, samples, changed))
             )
-    return PermutationImportance(tuple(read), chosen.name, baseline, worse)
+    return PermutationImportance(tuple(read), chosen.name, baseline, worse, chosen.larger_is_better)
 
 
 def _read_group(samples: Samples, name: str, group: Group) -> list[tuple[str, np.ndarray | None]]:

@@ -54,7 +54,8 @@ def main_table(
     drawers: dict[str, Callable[..., Any]] = {"console": _Console, "markdown": _markdown, "latex": _latex}
     if format not in drawers:
         raise unknown_name("format", format, drawers)
-    blocks = [replace(block, rows=tuple(rows_by_result(block))) for block in summarise(findings)]
+    larger = findings.larger_is_better
+    blocks = [replace(block, rows=tuple(rows_by_result(block, larger))) for block in summarise(findings)]
     return drawers[format](findings, blocks, worst, p_values)
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.correlation import Correlation, correlation, static_weights
 from consilience.core.errors import InputError, SavedModelError, TrustWarning, name_rows
+from consilience.core.evenly_spread import evenly_spread
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
 from consilience.core.settings import checked
@@ -27,7 +27,7 @@ from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
 from consilience.training.class_weights import ClassWeight as ClassWeight
-from consilience.training.class_weights import weigh_classes as weigh_classes
+from consilience.training.class_weights import weigh_classes
 from consilience.training.devices import moved_to, resolve_device
 from consilience.training.model_folder import (
     EXTRA,
@@ -331,7 +331,7 @@ def misplaced_trust(model: Model, samples: Samples, *, device: str = "auto") -> 
     """
     if model.predict(samples[:1], device=device).weights is None:
         return {}
-    rows = np.unique(np.linspace(0, len(samples) - 1, TRUST_SAMPLES).round().astype(np.int64))
+    rows = evenly_spread(len(samples), TRUST_SAMPLES)
     damaged = Corruptor(model.reference()).apply(samples[rows], level=TRUST_LEVEL)
     prediction = model.predict(damaged, device=device)
     if prediction.opinions is None or prediction.weights is None:

@@ -75,6 +75,8 @@ def fit_together(
             learned = Task.of(samples.y, task, samples.weight)
             preparations[id(samples)] = Preparation.fit(samples, learned, transforms)
     prepared = [preparations[id(samples)] for samples, _ in parts]
+    if reason := _unequal_shapes(prepared):
+        raise _refusal(name, reason)
     choices = choose_encoders(name, encoders, prepared[0].modalities, prepared[0].task)
     methods: list[Method] = []
     for preparation, seed in zip(prepared, seeds, strict=True):
@@ -130,6 +132,16 @@ def reason_alone(name: str, parts: Sequence[Parts], trainer: Trainer) -> str | N
         return "its seeds have sets of different sizes"
     if any(samples.lengths for pair in parts for samples in pair):
         return "its sequences have lengths, and torch.func cannot stack recurrent encoders"
+    return None
+
+
+def _unequal_shapes(preparations: Sequence[Preparation]) -> str | None:
+    """Why models do not stack: training samples decide about columns (of gaps), words and classes."""
+    first = preparations[0]
+    if any(preparation.modalities != first.modalities for preparation in preparations):
+        return "its seeds have modalities of different shapes"
+    if any(preparation.task.outputs != first.task.outputs for preparation in preparations):
+        return "its seeds have different numbers of classes"
     return None
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GroupKFold, cross_val_score
 
 from consilience.core.samples import Samples
 from consilience.methods.baselines.linear import ALPHAS, ridge_path
@@ -90,6 +90,26 @@ def test_samples_that_do_not_count_and_few_that_do():
         output = fit(train).predict(samples, device="cpu").output
         assert torch.isfinite(output).all()
         assert train is few or (output.argmax(dim=1) == 1).all()
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_with_fewer_groups_than_folds_each_group_is_a_fold(task):
+    samples = samples_of(120, task=task)
+    group = np.arange(120) % 3
+    with pytest.warns(UserWarning, match="in 3 folds instead of 5: the training samples have 3 groups"):
+        method = fit(Samples.of(samples, group=group), task).method
+    x, y = columns(samples, samples), samples.y
+    if task == "classification":
+        models = [LogisticRegression(C=C, max_iter=2000) for C in STRENGTHS]
+        scores = [
+            cross_val_score(model, x, y, cv=GroupKFold(3), groups=group, scoring="neg_log_loss") for model in models
+        ]
+        assert method.strength == STRENGTHS[int(np.argmax(np.mean(scores, axis=1)))]
+    else:
+        y = (y - y.mean(axis=0)) / y.std(axis=0)
+        models = [Ridge(alpha=alpha) for alpha in ALPHAS]
+        scores = [cross_val_score(model, x, y, cv=GroupKFold(3), groups=group, scoring="r2") for model in models]
+        assert method.strength == ALPHAS[int(np.argmax(np.mean(scores, axis=1)))]
 
 
 def test_a_ridge_regression_of_nothing_is_zero():

@@ -312,3 +312,20 @@ def test_on_a_gpu():
     model = fit(train, "bayes-robust", device="cuda")
     on_gpu = model.predict(test, device="cuda").output
     torch.testing.assert_close(model.predict(test, device="cpu").output, on_gpu, rtol=1e-3, atol=1e-3)
+
+
+def test_with_fewer_groups_than_folds_each_group_is_a_fold(monkeypatch):
+    seen = []
+    cross_fit = PooledExpert.cross_fit
+
+    def watched(self, make, train, validation, trainer, folds):
+        found = cross_fit(self, make, train, validation, trainer, folds)
+        seen.append(found.fold_of)
+        return found
+
+    monkeypatch.setattr(PooledExpert, "cross_fit", watched)
+    group = np.arange(100) // 3 % 4
+    with pytest.warns(UserWarning, match="in 4 folds instead of 5: the training samples have 4 groups"):
+        fit(Samples.of(samples_of(), group=group))
+    [fold_of] = seen
+    assert len(set(zip(fold_of.tolist(), group.tolist()))) == 4

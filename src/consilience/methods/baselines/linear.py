@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.samples import Samples
+from consilience.data.folds import most_folds
 from consilience.methods import Prediction, Spec, register, task_losses
 from consilience.methods.baselines.joined_columns import ColumnBaseline, join_columns, training_columns
 from consilience.methods.opinions.linear_expert import STRENGTHS, Solution, logistic_path
@@ -51,7 +52,7 @@ class Linear(ColumnBaseline):
         strengths = STRENGTHS if self.task.classification else ALPHAS
         best = 0
         if len(train) > 1:  # else nothing can be held out: the strongest penalty
-            fold_of = split_folds(train, self.task, min(_FOLDS, len(train)), trainer.seed)
+            fold_of = split_folds(train, self.task, most_folds(train, min(_FOLDS, len(train))), trainer.seed)
             losses = np.zeros(len(strengths))
             for fold in range(fold_of.max() + 1):
                 held_out = train.select(np.flatnonzero(fold_of == fold))

@@ -21,6 +21,7 @@ from consilience.core.batches import Batch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
+from consilience.data.folds import most_folds
 from consilience.encoders import Auto, Encoder, EncoderChoice, build_encoder
 from consilience.methods import Method, PerModality, Prediction, Spec
 from consilience.methods.opinions.linear_expert import held_out_loss, solving_seconds
@@ -153,7 +154,7 @@ class PooledExpert(Unimodal):
                 f"samples, which takes at least 2 training samples with the modality, got {len(train)}"
             )
         alone = replace(trainer, logs=[], refit_steps=None)  # steps of a refit are for the runs of its own log
-        if self.cross_fit(make, train, None, alone, min(_FOLDS, len(train))) is None:
+        if self.cross_fit(make, train, None, alone, most_folds(train, min(_FOLDS, len(train)))) is None:
             raise KeyboardInterrupt(f"the cross-fitting of modality {self.modality!r} was interrupted")
 
     def cross_fit(
