@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from consilience.core.errors import InputError, MissingDataError, SavedModelError
+from consilience.core.errors import InputError, MissingDataError, SavedModelError, TableWarning
 from consilience.core.samples import Samples
 from consilience.data import DataSet, load_data, read_with_recipe
 from consilience.data.files import table_reading
@@ -269,12 +269,18 @@ def test_rows_without_any_cell_lack_the_modality(trained):
             r"'place' has empty cells in part of row 1, the first in column 'TS1'.*train again without",
         ),
         ({"TS1": [1.5, float("inf"), 2]}, "'place' contains NaN or infinity in part of row 1"),
-        ({"label": ["a", None, "a"]}, "target column 'label' is empty in row 1: complete the column"),
     ],
 )
 def test_bad_cells_are_named(trained, name, cells, message):
     with pytest.raises(InputError, match=message):
         trained[1](table()[:3].with_columns(**{key: pl.Series(value) for key, value in cells.items()}), name)
+
+
+@pytest.mark.parametrize("name", ["new.csv", "new.parquet"])
+def test_targets_that_are_known_in_part_are_ignored(trained, name):
+    new = table()[:3].with_columns(label=pl.Series(["a", None, "a"]))
+    with pytest.warns(TableWarning, match="target column 'label' is empty in 1 of 3 rows: the targets of all rows are"):
+        assert trained[1](new, name).y is None
 
 
 @pytest.mark.parametrize("change", [pl.col("colour").is_null(), pl.col("TS1").alias("colour")])
@@ -312,8 +318,8 @@ def test_numeric_targets(tmp_path):
     assert read(["NA", "NA"]) is None
     with pytest.raises(InputError, match=r"target column 'label' holds 'ill' \(row 1\), in training it held numbers"):
         read(["1", "ill"])
-    with pytest.raises(InputError, match="target column 'label' is empty in row 0"):
-        read([None, 1])
+    with pytest.warns(TableWarning, match="target column 'label' is empty in 1 of 2 rows"):
+        assert read([None, 1]) is None
 
 
 def test_files_that_do_not_fit(trained, tmp_path):

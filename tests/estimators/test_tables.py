@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import warnings
 
 import numpy as np
 import pandas
@@ -10,7 +11,7 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 from consilience import MultimodalVAE, load, load_data
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, TableWarning
 
 HEADER = ["mfcc_0", "mfcc_1", "mfcc_2", "pitch", "loudness"]
 NAMES = {"image": "mfcc_*", "audio": ["pitch", "loudness"]}
@@ -99,6 +100,20 @@ def test_a_column_of_text_is_a_modality(toy, classifier, frame):
     assert model.model_.preparation.raw["words"].kind == "text"
     silent = frame(review=[None] * 80)
     np.testing.assert_array_equal(model.predict(silent), model.predict({"sound": toy.X["image"]}))
+
+
+def test_few_words_that_are_read_as_text_are_told(toy, classifier, frame):
+    colours = np.array(["red", "green"])[toy.y].tolist()
+    columns = {"sound": "mfcc_*", "look": "colour"}
+    with pytest.warns(TableWarning, match=r"'colour' of modality 'look' is read as text, but has only 2 .*'category'"):
+        classifier(columns=columns).fit(frame(colour=colours), toy.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TableWarning)
+        classifier(columns=columns, kinds={"look": "text"}).fit(frame(colour=colours), toy.y)
+        model = classifier(columns=columns, kinds={"colour": "category"}).fit(frame(colour=colours), toy.y)
+    assert model.model_.preparation.raw["look"].kind == "vector"
+    with pytest.warns(TableWarning, match="'purple'"):
+        model.predict(frame(colour=["purple", *colours[1:]]))
 
 
 PLACES = {"image": "mfcc_*", "place": ["pitch", "city", "flat"]}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, TableWarning
 from consilience.data.files.cell_fills import Fill
 from consilience.data.files.column_encoding import Encoding, learn_encoding
 from consilience.data.files.column_reading import Columns as ReadColumns
@@ -18,6 +19,8 @@ from consilience.data.files.tables import split_kinds
 from consilience.estimators.column_choice import Columns, split_columns
 
 ADVICE = "fill them beforehand (DataFrame.fillna, fill_null), fit without fill='none', or drop the rows"
+# A column of strings with so few different values looks like categories.
+_FEW_TEXTS = 20
 _OFF = "fill='none' refuses such rows"
 
 
@@ -43,6 +46,8 @@ def learn_frame(
         text = kind == "text" or (single and is_string(part.dtypes[0]))
         if text and len(own) > 1:
             raise InputError(f"modality {name!r} of kind text must be one column, got {len(own)}")
+        if text and kind is None:
+            _warn_of_few_texts(name, part.to_series())
         read[name] = read_columns(name, part, text, as_stored=True, kinds=of_columns)
     warn_of_left_out(frame, read)
     encodings = {name: _learn(columns, of_modalities.get(name), fill) for name, columns in read.items()}
@@ -50,6 +55,19 @@ def learn_frame(
     if fill == "indicator":
         warn_of_gaps(frame, read, encodings, _OFF)
     return encodings, values
+
+
+def _warn_of_few_texts(name: str, column: Any) -> None:
+    """Warn that a modality is read as text though its few short values look like categories."""
+    known = column.drop_nulls()
+    if known.n_unique() <= _FEW_TEXTS and known.n_unique() < len(known) and not known.cast(str).str.contains(" ").any():
+        warnings.warn(
+            f"column {column.name!r} of modality {name!r} is read as text, but has only {known.n_unique()} different "
+            f"values of one word: kinds={{{column.name!r}: 'category'}} makes categories of them, kinds={{{name!r}: "
+            "'text'} says that they are text",
+            TableWarning,
+            stacklevel=2,
+        )
 
 
 def learn_array(

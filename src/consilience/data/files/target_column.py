@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.core.errors import InputError, name_rows
+from consilience.core.errors import InputError, TableWarning, name_rows
 from consilience.core.targets import check_no_trailing_nulls
 from consilience.data.files.calendar_features import find_layout, is_time
 from consilience.data.files.column_reading import is_128_bits, is_string, read_known_numbers, read_known_strings
@@ -63,16 +64,24 @@ def _narrowed(column: polars.Series) -> np.ndarray:
 
 
 def read_known_target(column: polars.Series, strings: bool) -> np.ndarray | None:
-    """Targets of the type they had in training, or None if every cell is empty, since they are not known yet."""
+    """Targets of the type they had in training, or None if they are not known yet, that is if a cell is empty."""
     import polars as pl
 
     if not strings and is_string(column.dtype):
         column = read_known_numbers(column, "target column")
-    if _is_empty(column).all():
+    empty = int(_is_empty(column).sum())
+    if empty:
+        if empty < len(column):
+            warnings.warn(
+                f"target column {column.name!r} is empty in {empty} of {len(column)} rows: the targets of all rows are "
+                "ignored",
+                TableWarning,
+                stacklevel=2,
+            )
         return None
     if strings:
         column = pl.Series(column.name, read_known_strings(column, "target column").tolist(), dtype=pl.String)
-    return read_target(column, advice="complete the column, or leave it out", words=True)
+    return read_target(column, words=True)
 
 
 def _is_empty(column: polars.Series) -> polars.Series:
