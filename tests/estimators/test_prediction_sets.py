@@ -229,6 +229,7 @@ def test_folds_of_a_table(known):
     model = FusionRegressor("late", columns=columns, calibration=2, **QUICK).fit(table, known[2][:200])
     assert model.predict_interval(table).shape == (200, 2)
 
+
 @pytest.mark.parametrize("as_frame", [False, True])
 def test_cross_fitting_of_a_table_with_a_validation_table(known, new, as_frame):
     def read(X):
@@ -244,7 +245,6 @@ def test_cross_fitting_of_a_table_with_a_validation_table(known, new, as_frame):
     arrays = {name: values[:100] for name, values in new[0].items()}, new[1][:100]
     other = FusionClassifier("late", validation=arrays, calibration=2, **QUICK).fit(train, known[1][:200])
     assert np.array_equal(model.predict_set(read(new[0])), other.predict_set(new[0]))
-
 
 
 def test_validation_samples_by_default(known):
