@@ -112,11 +112,29 @@ def test_it_reads_new_files_and_frames_as_the_first_model_did(tmp_path):
 
 
 def test_a_time_limit_counts_for_both_trainings(monkeypatch):
-    given = []
+    assert started(monkeypatch, refit=True, time_limit=1000.0) == {1000.0, 450.0}  # of all, and of the first
+
+
+def test_nothing_is_kept_for_a_refit_that_does_not_come(monkeypatch):
+    given = {"method": "bayes", "settings": {"folds": 2}, "steps": 20, "time_limit": 1000.0}
+    assert max(started(monkeypatch, **given, refit=True) - {1000.0}) == max(started(monkeypatch, **given) - {1000.0})
+    assert started(monkeypatch, refit=True, validation=None, time_limit=1000.0) == {1000.0}
+
+
+def test_the_warning_names_the_limit_of_the_user(caplog):
+    fit(refit=True, time_limit=1e-3, patience=None)
+    assert caplog.text.count("the time limit of 0.001 s ended its training early") == 1
+
+
+def started(monkeypatch, **given):
+    """The seconds of all deadlines that `fit` starts, while the clock stands still."""
+    seconds = set()
     start = time_limit.Deadline.start
-    monkeypatch.setattr(time_limit.Deadline, "start", lambda self: (given.append(self.seconds), start(self))[1])
-    fit(refit=True, time_limit=1000.0)
-    assert set(given) == {450.0}
+    with monkeypatch.context() as patch:
+        patch.setattr(time_limit, "now", lambda: 0.0)
+        patch.setattr(time_limit.Deadline, "start", lambda self: (seconds.add(self.seconds), start(self))[1])
+        fit(**given)
+    return seconds
 
 
 def test_missing_modalities_that_are_filled_in_and_a_regression():

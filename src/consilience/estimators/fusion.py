@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,6 +21,7 @@ from consilience.core.settings import OwnCheck, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.encoders import EncoderChoice
 from consilience.estimators.estimator_inputs import ReadsSamples, recipe_of
+from consilience.estimators.fit_time import FitTime
 from consilience.estimators.fusion_calibration import Calibration
 from consilience.estimators.fusion_prediction import PredictsClasses, PredictsFusion
 from consilience.estimators.hold_out import hold_out_rows
@@ -32,6 +34,7 @@ from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
 from consilience.training.model_folder import read_extra_tensors, rebuilding
+from consilience.training.time_limit import saying_once
 
 
 def _gives_weights(estimator: Any) -> bool:
@@ -77,32 +80,40 @@ class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
         whole = Samples.of(train, self._targets(X, y), group=groups)
         train, validation = self._hold_out(whole, seed)
         self._check_refit(validation is not None and len(train) == len(whole))
+        trainer = self._trainer(seed)
+        time = FitTime(trainer.deadline, self._calibration_folds(), self.impute is not None)
         apart = self.calibration == "validation" or self.impute is not None  # from training, as the user wants it
         observed = (train, validation)
         if self.impute is not None:
-            self.imputer_ = fit_imputer(self.impute, self.get_params(deep=False), train, validation, seed)
+            self.imputer_ = fit_imputer(
+                self.impute, self.get_params(deep=False), train, validation, seed, time.of_imputer()
+            )
             train, validation = self._filled(train), None if validation is None else self._filled(validation)
-        model = Model.fit(
-            self.method,
-            train,
-            validation,
-            settings=self.settings,
-            encoders=self.encoders,
-            task=self._task_kind,
-            class_weight=class_weight,
-            trainer=self._first_trainer(seed),
-            keep_held_out=self.calibration == "auto" and self.impute is None,
-            whole=None if apart else whole,
-        )
-        if model.rows > len(train):  # the method needs no validation samples, and has learned from them
-            observed = (whole, None)
-        model.recipe = recipe_of(observed[0])
-        self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
-        if not any(log.interrupted for log in model.logs):
-            self._calibrate_fitted(*observed, seed, class_weight)
-            if model.rows == len(train) and validation is not None:
-                self._judge_and_refit(model, train, validation, whole, seed, class_weight)
-        model.method.forget_held_out()
+        refit = self.refit and validation is not None
+        with saying_once():
+            model = Model.fit(
+                self.method,
+                train,
+                validation,
+                settings=self.settings,
+                encoders=self.encoders,
+                task=self._task_kind,
+                class_weight=class_weight,
+                trainer=replace(trainer, deadline=time.of_model(refit)),
+                keep_held_out=self.calibration == "auto" and self.impute is None,
+                whole=None if apart else whole,
+            )
+            if model.rows > len(train):  # the method needs no validation samples, and has learned from them
+                observed = (whole, None)
+            model.recipe = recipe_of(observed[0])
+            self._adopt(model, gives_weights=model.predict(train[:1], device=self.device).weights is not None)
+            if not any(log.interrupted for log in model.logs):
+                if refit and model.rows == len(train):
+                    time.keep_for_refit()
+                self._calibrate_fitted(*observed, seed, class_weight, time)
+                if model.rows == len(train) and validation is not None:
+                    self._judge_and_refit(model, train, validation, whole, seed, class_weight)
+            model.method.forget_held_out()
         return self
 
     def _check_parameters(self) -> None:

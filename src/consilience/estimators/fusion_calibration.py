@@ -13,6 +13,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import Interval
 from consilience.core.targets import check_numbers
 from consilience.data.folds import most_folds
+from consilience.estimators.fit_time import FitTime
 from consilience.estimators.prediction_sets import Calibrated
 from consilience.evaluation.conformal_outputs import (
     Outputs,
@@ -89,14 +90,19 @@ class CalibratesFusion(Calibrated):
         return predict
 
     def _calibrate_fitted(
-        self, train: Samples, validation: Samples | None, seed: int, class_weight: Any = None
+        self,
+        train: Samples,
+        validation: Samples | None,
+        seed: int,
+        class_weight: Any = None,
+        time: FitTime | None = None,
     ) -> None:
         """Score the calibration samples that the parameter `calibration` names."""
         how = self.calibration
         if how is None:
             return
-        if how not in ("auto", "validation"):
-            self._cross_fit(train, validation, int(how), seed, class_weight)
+        if self._calibration_folds():
+            self._cross_fit(train, validation, seed, class_weight, time or FitTime(None))
             return
         everything = np.ones((1, len(self.modalities_)), dtype=bool)
         method = self.model_.method
@@ -131,11 +137,15 @@ class CalibratesFusion(Calibrated):
             return  # no sample that the model could be calibrated with
         self._collect(there, self._encoded(samples.y)[rows], lambda k, mask: predict(rows[k], mask), source)
 
+    def _calibration_folds(self) -> int:
+        """In how many folds the method is trained again, to calibrate it."""
+        return 0 if self.calibration in (None, "auto", "validation") else int(self.calibration)
+
     def _cross_fit(
-        self: Any, train: Samples, validation: Samples | None, folds: int, seed: int, class_weight: Any
+        self: Any, train: Samples, validation: Samples | None, seed: int, class_weight: Any, time: FitTime
     ) -> None:
         """Train the whole method on all folds but one, and score that one, for every fold."""
-        folds = most_folds(train, folds)
+        folds = most_folds(train, self._calibration_folds())
         fold_of = split_folds(train, self.model_.task, folds, seed)
         parameters = self.get_params(deep=False) | {
             "calibration": None,
@@ -149,6 +159,9 @@ class CalibratesFusion(Calibrated):
         models = []
         for fold in range(folds):
             own_seed = (seed * folds + fold) % 2**63
+            deadline = time.of_fold()
+            if deadline is not None:
+                training["deadline"] = deadline
             other = type(self)(**parameters | {"training": training or None, "random_state": own_seed})
             others = train.select(np.flatnonzero(fold_of != fold))
             other._fit(others, None, None, None, _of_classes(class_weight, others))

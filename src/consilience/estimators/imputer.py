@@ -10,6 +10,7 @@ from consilience.core.samples import Samples
 from consilience.estimators.multimodal_vae import MultimodalVAE
 from consilience.estimators.sklearn_parameters import TRAINING
 from consilience.methods.latent.trained_latent_model import TrainedLatent
+from consilience.training.time_limit import Deadline
 
 # Parameters that the imputer has from the estimator where they are not the default and `impute` does not set them;
 # only the method hides modalities.
@@ -24,6 +25,7 @@ def fit_imputer(
     train: Samples,
     validation: Samples | None,
     seed: int,
+    deadline: Deadline | None = None,
 ) -> TrainedLatent:
     """Train the latent model on the training samples without their targets.
 
@@ -33,6 +35,7 @@ def fit_imputer(
         train: Training samples.
         validation: Samples for early stopping.
         seed: Of initial weights, batches and draws.
+        deadline: When it has to end, unless `impute` has a time limit or training settings of its own.
     """
     if not isinstance(impute, str | Mapping):
         raise InputError(
@@ -48,6 +51,8 @@ def fit_imputer(
         for name in _SHARED_WITH_IMPUTER
         if name not in TRAINING or parameters[name] != TRAINING[name].default
     }
+    if deadline is not None and "time_limit" not in given:
+        alike["training"] = {**(alike["training"] or {}), "deadline": deadline}
     held_out = None if validation is None else validation.without_targets()
     model = MultimodalVAE(**{**alike, **given}, validation=held_out, random_state=seed)
     return model.fit(train.without_targets(), sample_weight=train.weight).trained_

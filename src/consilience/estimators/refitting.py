@@ -13,9 +13,6 @@ from consilience.estimators.drowned_modality import drowned_modalities, warn_of_
 from consilience.training import Model, Trainer
 from consilience.training.step_counts import found_steps
 
-# Of a time limit: a refit takes at most about as many steps as the first training.
-_FIRST_SHARE = 0.45
-
 
 class Refits:
     """An estimator that can be trained once more on training and validation samples.
@@ -39,13 +36,6 @@ class Refits:
                 "refit=True learns from the validation samples, and calibration='validation' keeps them out of the "
                 "training: give calibration a number of folds, or call calibrate(X, y) with other samples"
             )
-
-    def _first_trainer(self: Any, seed: int) -> Trainer:
-        """The trainer that stops early; before a refit it has a part of the time."""
-        trainer: Trainer = self._trainer(seed)
-        if not self.refit or trainer.time_limit is None:
-            return trainer
-        return replace(trainer, time_limit=trainer.time_limit * _FIRST_SHARE, deadline=None)
 
     def _judge_and_refit(
         self: Any, model: Model, train: Samples, validation: Samples, whole: Samples, seed: int, class_weight: Any

@@ -138,7 +138,9 @@ class Model:
         own = {} if encoders == "auto" else encoders or {}
         preparation = Preparation.fit(train, learned, own_transforms(train.modalities, own))
         # A trainer may be used for several models; what one of them learns stays with it.
-        trainer = replace(trainer or Trainer(), preparation=preparation, logs=[], deadline=None)
+        trainer = trainer or Trainer()
+        deadline = None if trainer.deadline is None else trainer.deadline.anew()
+        trainer = replace(trainer, preparation=preparation, logs=[], deadline=deadline)
         chosen = choose_encoders(name, encoders, preparation.modalities, learned)
         spec = Spec(preparation.modalities, learned, chosen)
         with seeded(trainer.seed):
@@ -151,7 +153,7 @@ class Model:
                 encoders=encoders,
                 task=task,
                 class_weight=class_weight,
-                trainer=replace(trainer, preparation=None),
+                trainer=replace(trainer, preparation=None, deadline=deadline and deadline.anew(refit=False)),
                 keep_held_out=keep_held_out,
             )
         with not_sharing(when=trainer.time_limit is not None):

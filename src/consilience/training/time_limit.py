@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from consilience.training.training_log import Log
 
 logger = logging.getLogger("consilience")
+# What the warnings of the block of `saying_once` were about.
+_said: ContextVar[set[str] | None] = ContextVar("said", default=None)
 
 
 def now() -> float:
@@ -26,6 +30,7 @@ class Deadline:
     Args:
         seconds: How long training may take.
         ends: When it ends, as `now` counts; None before it has started.
+        kept: Further seconds, for a refit after it.
 
     Example:
         >>> deadline = Deadline(3600).start()
@@ -35,6 +40,7 @@ class Deadline:
 
     seconds: float
     ends: float | None = None
+    kept: float = 0.0
 
     def start(self) -> Deadline:
         """Let the time run; a second call changes nothing."""
@@ -54,6 +60,30 @@ class Deadline:
         """Return a deadline after a share of what is left, for one of several trainings."""
         return Deadline(max(self.left(), 0.0) * share).start()
 
+    def anew(self, refit: bool = True) -> Deadline:
+        """Return one of as many seconds that has not started. refit: whether there will be one; else none are kept."""
+        return Deadline(self.seconds, kept=self.kept) if refit else Deadline(self.seconds + self.kept)
+
+
+@contextmanager
+def saying_once() -> Iterator[None]:
+    """Within the block a method says once that its time was short, however many trainings it takes part in."""
+    outermost = None if _said.get() is not None else _said.set(set())
+    try:
+        yield
+    finally:
+        if outermost is not None:
+            _said.reset(outermost)
+
+
+def said_before(subject: str) -> bool:
+    """Return whether a warning of this subject was written within the block of `saying_once`, and note that it is."""
+    said = _said.get()
+    before = said is not None and subject in said
+    if said is not None:
+        said.add(subject)
+    return before
+
 
 def say_out_of_time(name: str, logs: Sequence[Log], seconds: float | None) -> None:
     """Write a warning to the log, once for a model, if its time limit ended any of its trainings.
@@ -64,7 +94,7 @@ def say_out_of_time(name: str, logs: Sequence[Log], seconds: float | None) -> No
         seconds: The limit.
     """
     ended = sum(log.out_of_time for log in logs)
-    if ended and seconds is not None:
+    if ended and seconds is not None and not said_before(f"{name} ended early"):
         which = "its training" if len(logs) == 1 else f"{ended} of its {len(logs)} trainings"
         logger.warning(
             "%s: the time limit of %g s ended %s early; a machine of another speed would give another model",

@@ -11,6 +11,7 @@ from consilience.methods.opinions.unimodal import FOR_EXPERTS
 from consilience.training import Trainer
 from consilience.training.lockstep import CrossFit
 from consilience.training.loggers import announce
+from consilience.training.time_limit import said_before
 
 logger = logging.getLogger("consilience")
 # What a member sees that sees all modalities, and the name of one that is its modality's only one.
@@ -122,7 +123,7 @@ def say_left_out(name: str, outcome: Outcome, untrained: Sequence[str], seconds:
         untrained: Modalities without any trained member.
         seconds: The time limit, if there is one.
     """
-    if not outcome.left_out:
+    if not outcome.left_out or (not outcome.interrupted and said_before(f"{name} left members out")):
         return
     lacking = ", ".join(task.title for task in outcome.left_out)
     text = f"{name}: {lacking} {'is' if len(outcome.left_out) == 1 else 'are'} left out"
