@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consilience.core.errors import InputError
 from consilience.data.files.table_streams import stream_rows
 
 TEXTS = st.text(st.sampled_from('a "\\\n,{}é'), min_size=1)
@@ -38,3 +39,24 @@ def test_csv_is_what_the_csv_module_wrote(texts, at_once):
     content = io.StringIO()
     csv.writer(content, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([["c"], *([text] for text in texts)])
     assert rows_of(content.getvalue().encode(), at_once) == texts
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b'id,c\n1,"a\nb"\n2,x\n3\n4,y\n',
+            r"row 2 \(counted from 0\) has 1 cells, the header has 2: is the",
+        ),
+        (b'id,c\n1,"a\nb"\n2,x\n3,1,5\n4,y\n', "row 2 .* has 3 cells, the header has 2"),
+        (b'{"id": 1, "c": "a\\nb"}\n{"id": 2, "c": "x"}\nnot json\n{"c": "y"}\n', "line 3 is not JSON"),
+    ],
+    ids=["fewer", "more", "json"],
+)
+@pytest.mark.parametrize("at_once", [7, 1000])
+def test_the_rows_before_a_broken_one_are_given(content, message, at_once):
+    file, rows = io.BytesIO(content), []
+    frames = stream_rows(lambda size: file.read(at_once), "the stream", [], ["c"])
+    with pytest.raises(InputError, match=message):
+        rows.extend(cell for frame in frames for cell in frame["c"].to_list())
+    assert rows == ["a\nb", "x"]

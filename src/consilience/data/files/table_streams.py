@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections import Counter
@@ -91,12 +92,30 @@ def _csv_rows(first: bytes, blocks: Iterator[bytes], name: str, numbers: Collect
         raise InputError(f"{name} has two columns with the name {twice[0]!r}: rename or remove one")
     rows = 0
     for block in chain([rest], blocks):
-        frame = _parse_csv(header + block, name, rows, numbers)
+        whole, cells = _until_ragged(block, len(names))
+        frame = _parse_csv(header + whole, name, rows, numbers)
         rows += len(frame)
         if len(frame):
             yield frame
+        if cells is not None:
+            raise InputError(
+                f"{name}: row {rows} (counted from 0) has {cells} cells, the header has {len(names)}: is the line cut "
+                "off, or is there a comma in a number, or in text without quotes?"
+            )
     if not rows:
         raise InputError(f"{name} has a header but no rows")
+
+
+def _until_ragged(block: bytes, width: int) -> tuple[bytes, int | None]:
+    """The lines of a block before the first row that has another number of cells than the header, and that number."""
+    reader = csv.reader(io.StringIO(block.decode("utf-8", "replace"), newline=""))
+    lines = 0
+    with suppress(csv.Error):  # a cell that is too long for this reader; polars says whether it is one for a table
+        for cells in reader:
+            if cells and len(cells) != width:
+                return b"".join(block.splitlines(keepends=True)[:lines]), len(cells)
+            lines = reader.line_num
+    return block, None
 
 
 def _header(block: bytes) -> tuple[bytes, bytes]:
@@ -131,14 +150,24 @@ def _json_rows(
     lines = 0
     for block in blocks:
         texts = block.removesuffix(b"\n").split(b"\n")
-        rows = [_json_object(text, name, lines + place) for place, text in enumerate(texts, 1) if text.strip()]
+        rows, wrong = [], None
+        for place, text in enumerate(texts, 1):
+            if text.strip():
+                try:
+                    rows.append(_json_object(text, name, lines + place))
+                except InputError as error:  # after the rows before it
+                    wrong = error
+                    break
         lines += len(texts)
-        if not rows:
+        if not rows and wrong is None:
             continue
         columns = [_json_numbers(column, [row.get(column) for row in rows], name) for column in numbers]
         columns += [_json_strings(column, [row.get(column) for row in rows], name) for column in strings]
         columns += [_json_cells(column, [row.get(column) for row in rows]) for column in kept]
-        yield pl.DataFrame(columns)
+        if rows:
+            yield pl.DataFrame(columns)
+        if wrong is not None:
+            raise wrong
 
 
 def _json_object(text: bytes, name: str, line: int) -> Mapping[str, Any]:
