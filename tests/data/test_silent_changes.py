@@ -13,7 +13,7 @@ from consilience.data.files.opinion_labels import open_labels, whole_number
 
 
 def table(path, cells, name="x", rows=40):
-    lines = [f'{row},"{cells[row % len(cells)]}",{"ab"[row % 2]}' for row in range(rows)]
+    lines = [f'{row % 20},"{cells[row % len(cells)]}",{"ab"[row % 2]}' for row in range(rows)]
     path.write_text("\n".join([f"z,{name},y", *lines]) + "\n")
     return path
 
