@@ -5,6 +5,7 @@ import math
 import warnings
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from scipy.stats import pearsonr
@@ -284,3 +285,16 @@ def test_the_printed_table_is_even(qmf, data):
     assert len({len(line) for line in lines[:4]}) == 1
     assert lines[4] == ""
     assert repr(trust_diagnostics(qmf, *data[1])).startswith("TrustDiagnostics(meets theorem 2's condition")
+
+
+def test_noise_on_dataframes_is_that_on_what_the_model_reads(data):
+    X, y = data[0]
+    frames = {name: pl.DataFrame(values, schema=["u", "v", "w"]) for name, values in X.items()}
+    frames["audio"] = frames["audio"].with_columns(z=np.array(["no", "yes"])[(y == "a").astype(int)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = FusionClassifier("late", **QUICK).fit(frames, y)
+    noisy = trust_diagnostics(model, frames, y, corruption="gaussian", level=10)
+    turned = {name: frame.select(frame.columns[::-1]) for name, frame in frames.items()}
+    assert trust_diagnostics(model, turned, y, corruption="gaussian", level=10).to_dict() == noisy.to_dict()
+    assert noisy.to_dict() != trust_diagnostics(model, frames, y).to_dict()

@@ -1,12 +1,14 @@
 """Permutation importance against scikit-learn's and against shuffling by hand."""
 
 import numpy as np
+import polars as pl
 import pytest
 from sklearn.inspection import permutation_importance as of_scikit_learn
 from sklearn.linear_model import LogisticRegression
 
-from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
+from consilience.core.errors import InputError, TableWarning, UnknownNameError, UnsupportedError
 from consilience.core.samples import Samples
+from consilience.estimators import FusionClassifier
 from consilience.evaluation import Metric, permutation_importance
 
 
@@ -104,6 +106,46 @@ def test_what_is_missing_moves_with_its_modality_and_stays_for_columns(data):
     np.testing.assert_array_equal(column[:, [0, 2]], as_given[:, [0, 2]])
     assert sorted(column[~gaps, 1]) == sorted(as_given[~gaps, 1])
     assert (column[~gaps, 1] != as_given[~gaps, 1]).mean() > 0.9
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """DataFrames with a column of strings and one with gaps, and a model of them."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    word = np.where(rng.random(200) < 0.8, np.array(["no", "yes"])[y], "maybe")
+    a = pl.DataFrame({"u": rng.normal(size=200), "word": word, "v": rng.normal(size=200)})
+    a = a.with_columns(v=pl.when(pl.int_range(200) % 9 == 0).then(None).otherwise("v"))
+    X = {"a": a, "b": pl.DataFrame({"p": rng.normal(size=200), "q": rng.normal(size=200) + y})}
+    with pytest.warns(TableWarning, match="23 of modality 'a'"):
+        return X, y, FusionClassifier("linear", device="cpu").fit(X, y)
+
+
+def test_dataframes_are_read_as_the_model_reads_them(frames):
+    X, y, model = frames
+    found = permutation_importance(model, X, y, repeats=2)
+    assert found.baseline == np.mean(model.predict(X) == y)
+    for place, name in enumerate(found.groups):
+        for repeat in range(2):
+            order = np.random.default_rng([0, repeat]).permutation(200)
+            right = np.mean(model.predict({**X, name: X[name][order]}) == y)
+            assert found.per_repeat[place, repeat] == pytest.approx(found.baseline - right)
+    other_order = {"b": X["b"].select("q", "p"), "a": X["a"].select("v", "u", "word")}
+    again = permutation_importance(model, other_order, y, groups={"a": "a", "b": "b"}, repeats=2)
+    assert again.baseline == found.baseline
+    np.testing.assert_array_equal(again.per_repeat, found.per_repeat)
+
+
+def test_one_table_is_read_too(frames):
+    X, y, _ = frames
+    table = pl.concat([X["a"], X["b"]], how="horizontal")
+    model = FusionClassifier("linear", columns={name: part.columns for name, part in X.items()}, device="cpu")
+    with pytest.warns(TableWarning, match="23 of modality 'a'"):
+        model.fit(table, y)
+    found = permutation_importance(model, table, y, groups={"b": "b"}, repeats=1)
+    order = np.random.default_rng([0, 0]).permutation(200)
+    right = np.mean(model.predict(table.with_columns(X["b"][order])) == y)
+    assert found.values[0] == pytest.approx(found.baseline - right)
 
 
 def test_text_and_sequences_are_shuffled_too():

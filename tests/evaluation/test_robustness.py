@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from scipy.integrate import quad
 
 from consilience.core.errors import InputError, UnknownNameError, UnsupportedError
 from consilience.core.samples import Samples
+from consilience.estimators import FusionClassifier
 from consilience.evaluation import Metric, RobustnessCurve, robust_auc, robustness, robustness_curve
 
 N = 400
@@ -261,3 +263,22 @@ def curve(levels=(0, 5), values=(0.9, 0.5), metric="accuracy", larger=True, corr
 def test_areas_that_do_not_exist_are_refused(args, error, words):
     with pytest.raises(error, match=words):
         robust_auc(*args)
+
+
+def test_dataframes_are_read_as_the_model_reads_them():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, N)
+    X = {
+        "a": pl.DataFrame({"u": rng.normal(size=N), "word": np.array(["no", "yes"])[y]}),
+        "b": pl.DataFrame({"p": rng.normal(size=N), "q": rng.normal(size=N) + y}),
+    }
+    model = FusionClassifier("linear", device="cpu").fit(X, y)
+    how = {"corruption": {"a": "missing"}, "levels": (0, 10), "probability": 1.0}
+    curve = robustness_curve(model, X, y, **how)
+    assert curve.values.tolist() == [np.mean(model.predict(each) == y) for each in (X, {"b": X["b"]})]
+    other_order = {"a": X["a"].select("word", "u"), "b": X["b"].select("q", "p")}
+    for more in ({}, {"index": np.arange(N)[::-1].copy()}):
+        how = {"levels": (0, 5), "random_state": 1, **more}
+        same = [robustness_curve(model, each, y, **how).per_repeat for each in (X, other_order)]
+        np.testing.assert_array_equal(*same)
+    assert (same[0] != robustness_curve(model, X, y, levels=(0, 5), random_state=1).per_repeat).any()

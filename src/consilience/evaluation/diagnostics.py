@@ -18,6 +18,7 @@ from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.settings import Fraction, NonNegativeFloat, OwnCheck, Share, checked
 from consilience.corruption import Corruptor
+from consilience.evaluation.model_scores import read_for_corruption
 from consilience.evaluation.rademacher import Bound, bound_of
 from consilience.evaluation.static_comparison import StaticComparison, compare_with_static
 from consilience.evaluation.trust import ExpertRecord, record_experts, targets_of
@@ -80,6 +81,7 @@ def trust_diagnostics(
         scale = getattr(model, "reference_", None) if reference is None else reference
         if scale is None and hasattr(model, "reference"):
             scale = model.reference()
+        X, options = read_for_corruption(model, X, options)
         X = Corruptor(X if scale is None else scale).apply(
             X,
             corruption,

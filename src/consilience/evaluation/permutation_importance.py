@@ -13,7 +13,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeInt, OwnCheck, PositiveInt, checked
 from consilience.corruption.mapping_output import like_given
 from consilience.evaluation.metrics import Metric
-from consilience.evaluation.model_scores import score_model
+from consilience.evaluation.model_scores import as_read, score_model
 
 if TYPE_CHECKING:
     import polars
@@ -94,10 +94,10 @@ def permutation_importance(
 
     Args:
         model: Has `predict`, and for metrics of probabilities `predict_proba` and `classes_`.
-        X: A mapping or `Samples`.
+        X: A mapping or `Samples`; for an estimator of consilience whatever it predicts, such as DataFrames.
         y: The targets; by default those of the `Samples`.
-        groups: Name → a modality, `(modality, columns)` with the numbers of columns of a vector, or a list of these.
-            None: each modality is a group.
+        groups: Name → a modality, `(modality, columns)` with the numbers of columns of a vector as the model reads it,
+            or a list of these. None: each modality is a group.
         metric: A name or a `Metric`; by default accuracy for a classifier, mse for a regressor.
         repeats: How often each group is shuffled.
         random_state: Seed of the shuffling; the samples of all groups are shuffled alike.
@@ -115,10 +115,11 @@ def permutation_importance(
         >>> permutation_importance(Sign(), X, y).table()["group"].to_list()
         ['a', 'b']
     """
-    samples = Samples.of(X)
-    truth = samples.y if y is None else y
+    truth = X.y if y is None and isinstance(X, Samples) else y
     if truth is None:
         raise InputError("permutation_importance needs the targets y, and the samples carry none")
+    X = as_read(model, X)
+    samples = Samples.of(X)
     named = {name: name for name in samples.names} if groups is None else dict(groups)
     if not named:
         raise InputError("permutation_importance: groups is empty; None makes each modality a group")

@@ -14,7 +14,7 @@ from consilience.core.settings import Fraction, OwnCheck, PositiveInt, checked
 from consilience.corruption import Corruptor
 from consilience.evaluation.metric_inputs import as_array
 from consilience.evaluation.metrics import Metric
-from consilience.evaluation.model_scores import score_model
+from consilience.evaluation.model_scores import read_for_corruption, score_model
 
 if TYPE_CHECKING:
     import polars
@@ -92,7 +92,7 @@ def robustness_curve(
 
     Args:
         model: Has `predict`, and for metrics of probabilities `predict_proba` and `classes_`.
-        X: A mapping or `Samples`.
+        X: A mapping or `Samples`; for an estimator of consilience whatever it predicts, such as DataFrames.
         y: The targets; by default those of the `Samples`.
         corruption, probability, modalities: As in `corrupt`.
         levels: Of corruption, strictly increasing.
@@ -121,6 +121,7 @@ def robustness_curve(
     if truth is None:
         raise InputError("a robustness curve needs the targets y, and the samples carry none")
     chosen, score = score_model(model, truth, metric)
+    X, options = read_for_corruption(model, X, options)
     if reference is None:
         reference = getattr(model, "reference_", None)
     corruptor = Corruptor(X if reference is None else reference)
