@@ -72,11 +72,11 @@ class BayesRobust(SeparateExperts):
     unusual the modality and the whole sample look (see `bayes.trust_gate`). With few samples it stays near a fixed map.
 
     This is mixed with the posterior of `bayes`, which also uses the experts' dependence, by the probability that all
-    modalities are sound. That probability is calibrated on the training samples: only one in 200 of them may seem more
-    probably broken than not, so that on clean data the method decides as `bayes` does. The input is looked at as it is
-    for vectors and images, as each feature's mean and spread over time for sequences, as the encoder's features for
-    tokens. The weights of a prediction are P(sound | inputs and opinions), `extra["reliability"]` is P(sound | inputs);
-    both are divided by the temperature of the opinion if that is above 1.
+    modalities are sound. That probability is calibrated on held-out training samples, of which one in 200 may seem more
+    probably broken than not; samples that the final experts have learned may look unusual to them, so judge new ones. The
+    input is looked at as it is for vectors and images, as each feature's mean and spread over time for sequences, as
+    features for tokens. The weights of a prediction are P(sound | inputs and opinions), `extra["reliability"]` is
+    P(sound | inputs); both are divided by the temperature of the opinion if that is above 1.
 
     For a regression the experts predict Gaussians that are calibrated and combined as in `bayes`. The number of a
     broken modality is independent of the target. The Gaussians of all sets F of modalities that may be sound are mixed,
