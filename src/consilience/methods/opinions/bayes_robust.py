@@ -73,9 +73,9 @@ class BayesRobust(SeparateExperts):
 
     This is mixed with the posterior of `bayes`, which also uses the experts' dependence, by the probability that all
     modalities are sound. That probability is calibrated on held-out training samples, of which one in 200 may seem more
-    probably broken than not; samples that the final experts have learned may look unusual to them, so judge new ones. The
-    input is looked at as it is for vectors and images, as each feature's mean and spread over time for sequences, as
-    features for tokens. The weights of a prediction are P(sound | inputs and opinions), `extra["reliability"]` is
+    probably broken than not; samples that the final experts have learned may look unusual to them, so judge new ones.
+    The input is looked at as it is for vectors and images, as each feature's mean and spread over time for sequences,
+    as features for tokens. The weights of a prediction are P(sound | inputs and opinions), `extra["reliability"]` is
     P(sound | inputs); both are divided by the temperature of the opinion if that is above 1.
 
     For a regression the experts predict Gaussians that are calibrated and combined as in `bayes`. The number of a
