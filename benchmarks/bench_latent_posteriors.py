@@ -80,6 +80,7 @@ def latent(name, data, seed, draws):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--draws", type=int, default=300, help="importance samples")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="a JSON file to put the figures into")
@@ -88,7 +89,7 @@ def main():
     for seed in range(asked.first, asked.first + asked.seeds):
         data = cs.load_data("digits").resplit(seed)
         own = rivals(data)
-        for name in MODELS:
+        for name in asked.models:
             own[name] = latent(name, data, seed, asked.draws)
             print(
                 f"seed {seed}, {name}: " + ", ".join(f"{key} {value:.2f}" for key, value in own[name].items()),
