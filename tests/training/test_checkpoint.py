@@ -6,7 +6,7 @@ import torch
 
 from consilience.core.errors import InputError, SavedModelError
 from consilience.methods.opinions.unimodal import BestUnimodal
-from consilience.training import Phase
+from consilience.training import Phase, time_limit
 from consilience.training.checkpoint import read_checkpoint, write_checkpoint
 from training.toys import At, Straight, Witness, make, make_samples, prepare, same, trainer, weights
 
@@ -24,6 +24,25 @@ def phases():
 
 def straight(dropout=0.3):
     return make(Straight, PREPARATION, dropout=dropout)
+
+
+@pytest.mark.parametrize("validation", [VALIDATION, None])
+@pytest.mark.parametrize("chosen", [[Phase(epochs=9)], phases()])
+def test_a_run_that_its_time_limit_ended_does_not_go_on(tmp_path, monkeypatch, validation, chosen):
+    clock = iter(range(1000))
+    monkeypatch.setattr(time_limit, "now", lambda: next(clock))  # a second from one look to the next
+    given = {"batch_size": 8, "checkpoint_seconds": 0, "time_limit": 2.5}
+    ended = []
+    for _ in range(3):
+        module = straight()
+        log = trainer(PREPARATION, checkpoint=tmp_path, **given).run(module, SAMPLES, validation, chosen)
+        ended.append((timeless(log), log.best_epoch, log.out_of_time, weights(module)))
+    first, *others = ended
+    assert len(first[0]) == (3 if len(chosen) == 1 else 4)
+    assert first[2] is True
+    for other in others:
+        assert other[:3] == first[:3]
+        assert same(other[3], first[3])
 
 
 @pytest.mark.parametrize("where", [("first", 0, 1), ("first", 2, 0), ("second", 0, 0), ("second", 4, 3)])

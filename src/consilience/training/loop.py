@@ -167,6 +167,7 @@ class TrainingRun:
             "stopping": self._stopping.state(),
             "best_weights": self.best_weights,
             "rows": self.log.rows,
+            "out_of_time": self.log.out_of_time,
             "callbacks": state_of(self.callbacks),
         }
 
@@ -190,6 +191,7 @@ class TrainingRun:
             first = 0
             if self._saved is not None:  # after the setup, which may change the precision
                 first, self.log.rows = self._saved["phase"], self._saved["rows"]
+                self.log.out_of_time = self._saved.get("out_of_time", False)
                 self.module.load_state_dict(self._saved["module"])
                 self.fabric.strategy.precision.load_state_dict(self._saved["precision"])
             for number in range(first, len(self.phases)):
@@ -238,7 +240,7 @@ class TrainingRun:
                     if self._saved is not None:
                         start = self._restore(self._saved)
                     for epoch in range(start, epochs):
-                        if self._stopping.ended() or (epoch > start and self.log.out_of_time):
+                        if self._stopping.ended() or (epoch > 0 and self.log.out_of_time):
                             break
                         self.step = Step(epoch, epochs, phase.name)
                         self._run_epoch()
