@@ -10,6 +10,8 @@ from consilience.core.targets import Task
 from consilience.estimators import hold_out_rows
 from consilience.estimators.hold_out import hold_out_unlabelled
 from consilience.evaluation import evaluate
+from consilience.methods.opinions import unimodal
+from consilience.training import lockstep, trainer
 from consilience.training.trainer import split_folds
 
 PEOPLE, EACH = 40, 10
@@ -117,6 +119,32 @@ def test_calibration_by_folds_trains_on_other_groups(monkeypatch):
         assert not set(train) & set(validation)
     folds = [set(train) | set(validation) for train, validation in seen[1:]]
     assert all(sum(each in fold for fold in folds) == 2 for each in seen[0][0])
+
+
+@pytest.mark.parametrize("given", [{}, {"impute": "m2vae"}, {"class_weight": "balanced"}])
+@pytest.mark.parametrize("stacks", [True, False])
+def test_a_refit_keeps_groups_together_in_its_own_folds(monkeypatch, given, stacks):
+    """Folds in lockstep, and of copies that are trained one after another."""
+    X, y, person = recordings()
+    seen = []
+
+    def spy(samples, task, folds, seed):
+        fold_of = split_folds(samples, task, folds, seed)
+        seen.append((samples.group, fold_of))
+        return fold_of
+
+    for module in (lockstep, trainer):
+        monkeypatch.setattr(module, "split_folds", spy)
+    monkeypatch.setattr(unimodal, "reason_alone", lockstep.reason_alone if stacks else lambda *_: "it is to be alone")
+    settings = {"method": "bayes", "settings": {"folds": 3}, "steps": 5, "encoders": None, "device": "cpu"}
+    model = cs.FusionClassifier(**settings, refit=True, **given).fit(X, y, groups=person)
+    assert model.model_.rows == len(y)
+    assert len(seen) == 2 * (1 if stacks and not given.get("impute") else 2)  # of two experts, and once more of a refit
+    for group, fold_of in seen:
+        assert all(len(set(fold_of[group == each])) == 1 for each in set(group))
+    for group, _ in seen[-2:]:  # of the model that is kept, which learned from everyone
+        assert len(group) == len(y)
+        assert len(set(group)) == PEOPLE
 
 
 def test_groups_of_samples_are_used_without_being_passed_again():
