@@ -23,7 +23,8 @@ def test_log_lines_go_to_standard_error_and_the_table_to_standard_output(table, 
     words = ["compare", str(table), *COLUMNS, "--methods", "late", *QUICK, "--out", str(tmp_path / "run")]
     done = subprocess.run([*PROGRAM, *words, "--format", "markdown"], capture_output=True, text=True, check=True)
     assert done.stdout == reopen(tmp_path / "run").table("markdown")
-    lines = done.stderr.splitlines()
+    first, *lines = filter(None, done.stderr.splitlines())
+    assert first.startswith("compare: 1 method (late) on machines, 2 seeds, ")
     assert [line.split(",")[0] for line in lines] == ["1/2 jobs", "2/2 jobs", "1/1 jobs"]
     assert lines[0].endswith(": late on machines, seed 0")
     assert lines[2].endswith(": late on machines, refitted on train and validation")
@@ -51,7 +52,8 @@ def test_a_terminal_gets_a_bar(table, tmp_path):
     os.close(ours)
     on_terminal = b"".join(shown).decode()
     assert running.returncode == 0
-    assert "2/2 jobs" in on_terminal
+    assert "2/2" in on_terminal
+    assert "training late on machines, seed 0" in on_terminal
     assert "\x1b[2K" in on_terminal, "the bar is drawn over"
     assert "seed 0\n" not in on_terminal, "there are no log lines beside it"
     assert "jobs" not in printed
