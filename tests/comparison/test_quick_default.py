@@ -1,6 +1,7 @@
 """What is compared where nobody says, what is said before, and the time that is left."""
 
 import json
+import logging
 import re
 
 import pytest
@@ -26,7 +27,8 @@ def test_the_default_is_a_few_methods_that_are_registered():
     assert [default_seeds(*given) for given in ((False, False), (True, False), (False, True))] == [5, 10, 10]
 
 
-def test_named_methods_and_seeds_win_and_the_plan_is_said_first(tmp_path, capsys, monkeypatch):
+def test_named_methods_and_seeds_win_and_the_plan_is_said_first(tmp_path, capsys, caplog, monkeypatch):
+    caplog.set_level(logging.WARNING, "consilience")  # with a log that takes them, lines are not printed
     monkeypatch.setattr("consilience.comparison.quick_default.QUICK_METHODS", ("late", "concat", "no-such-method"))
     options = {"levels": (5,), "corruption": "gaussian", "training": {"epochs": 1}, "out": tmp_path / "run"}
     quick = compare("gaussians", seeds=2, **options)
