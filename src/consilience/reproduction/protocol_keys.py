@@ -63,6 +63,7 @@ PART_KEYS: dict[str, tuple[Any, str]] = {
     "encoders": (Mapping[str, Any] | Literal["auto"], "modality → its encoder; auto: as `compare` chooses them"),
     "training": (Mapping[str, Any], "settings of training"),
     "tune": (NonNegativeInt, "trials of random search for every method"),
+    "class_weight": (str | Mapping[str, float], "`balanced`, or class → weight in training"),
     "choose_by": (str, "the metric by which a method is chosen for `best/`"),
     "refit": (bool, "whether `best/` holds the chosen method trained once more; `true` by default"),
 }
