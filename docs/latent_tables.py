@@ -57,7 +57,7 @@ def tables() -> dict[str, str]:
     content = json.loads(FILE.read_text(encoding="utf-8"))
     made: dict[str, Any] = {"cost": cost, "noise": noise, "likelihoods": likelihoods, "posteriors": posteriors}
     made |= dict.fromkeys(CUTS, parts)
-    return {name: made[name](found) for name, found in content.items()}
+    return {name: made[name](found) for name, found in content.items()} | {"evidence": evidence(content["posteriors"])}
 
 
 def cost(found: dict[str, dict[str, float]]) -> str:
@@ -101,6 +101,17 @@ def posteriors(kept: dict[str, Any]) -> str:
         rows.append((name, *cells))
     header = ("", "error at the mean", "error averaged", "log p(rest), model", "log p(rest), generated")
     return markdown(header, rows)
+
+
+def evidence(kept: dict[str, Any]) -> str:
+    """Mean log-likelihood of the last quadrant by how many of the others are given."""
+    rows = [
+        (f"{name}, {which}", *(f"{np.mean(found[f'{which}, {count} given']):.2f}" for count in range(4)))
+        for name, found in kept["found"].items()
+        if "model" in found
+        for which in ("model", "generated")
+    ]
+    return markdown(("", "none given", "one", "two", "three"), rows)
 
 
 def parts(found: dict[str, Any]) -> str:
