@@ -293,7 +293,7 @@ def test_cross_fitting_predicts_by_modules_that_never_saw_the_sample():
     samples = Samples.of({"who": np.arange(60.0)[:, None]}, y)
     preparation = prepare(samples)
     preparation.transforms["who"].mean.zero_()
-    preparation.transforms["who"]._scale.fill_(1.0)  # so that the method can read who is who
+    preparation.transforms["who"]._scale.fill(1.0)  # so that the method can read who is who
     run = trainer(preparation, epochs=1)
     prediction, modules, fold_of = run.cross_fit(lambda: make(Memory, preparation), samples, folds=5)
     seen, module, who = prediction.output.T
