@@ -303,11 +303,6 @@ def main():
     runs = [(name, encoder, seed) for name in wanted for encoder in ENCODERS for seed in range(asked.seeds)]
     found = Parallel(n_jobs=asked.jobs, batch_size=1)(delayed(measure)(*run) for run in runs)
     table = {run: figures for run, figures in zip(runs, found) if figures is not None}
-    if asked.keep is not None:
-        kept = [
-            [*run, [[*key, *np.round(value, 4).tolist()] for key, value in own.items()]] for run, own in table.items()
-        ]
-        asked.keep.write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
     measured = [name for name in wanted if (name, next(iter(ENCODERS)), 0) in table]
     if asked.keep is not None:
         content = json.dumps(kept(table, measured, asked.seeds), ensure_ascii=False, indent=1)
