@@ -23,6 +23,13 @@ def test_images_get_ten_grey_values_for_each_epsilon(low, high):
     assert noise.mean() == pytest.approx(0, abs=0.5)
 
 
+def test_all_channels_of_a_pixel_get_the_same_noise():
+    images = np.repeat(grey(), 3, axis=1)
+    noise = (corrupt({"image": images}, "qmf-gaussian", 2.0, probability=1.0)["image"] - images)[2:]
+    assert np.ptp(noise, axis=1).max() == pytest.approx(0, abs=1e-4)
+    assert np.corrcoef(noise[:, 0, 0, 0], noise[:, 0, 0, 1])[0, 1] == pytest.approx(0, abs=0.2)  # not over pixels
+
+
 def test_images_are_clipped_and_do_not_wrap():
     noisy = corrupt({"image": grey().astype(np.uint8)}, "qmf-gaussian", 20.0, probability=1.0)["image"]
     assert (noisy.min(), noisy.max()) == (0, 255)

@@ -20,9 +20,9 @@ _GREY_VALUES, _WHITE, _DENSITY = 10.0, 255.0, 0.1
 def qmf_gaussian(portion: Portion, level: Level) -> Portion:
     """Zhang et al., "Provable Dynamic Fusion for Low-Quality Multimodal Data", table 1, as in its image–text code.
 
-    Images: Gaussian noise with a standard deviation of 10·ε grey values, clipped to black and white, the minimum and
-    maximum of the reference. Text and tokens: each word is blanked with probability ε/10. The paper has no vectors or
-    sequences; they get `gaussian`, ε standard deviations.
+    Images: Gaussian noise with a standard deviation of 10·ε grey values, the same in all channels of a pixel, clipped
+    to black and white, the minimum and maximum of the reference. Text and tokens: each word is blanked with
+    probability ε/10. The paper has no vectors or sequences; they get `gaussian`, ε standard deviations.
     """
     if portion.modality.kind in ("text", "tokens"):
         return blank(portion, level)
@@ -30,7 +30,7 @@ def qmf_gaussian(portion: Portion, level: Level) -> Portion:
         return gaussian(portion, level)
     black, white = portion.statistic("low"), portion.statistic("high")
     size = (portion.across(level) * _GREY_VALUES / _WHITE * (white - black)).astype(portion.values.dtype)
-    noisy = portion.values + size * portion.noise.normal(portion.index, portion.modality.shape)
+    noisy = portion.values + size * portion.noise.normal(portion.index, (1, *portion.modality.shape[1:]))
     return portion.having(np.clip(noisy, black, white).astype(portion.values.dtype))
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from consilience.core.errors import UnsupportedError
 from consilience.methods.progressive.call_state import state_of
 from consilience.methods.progressive.hooks import as_context
 from consilience.methods.progressive.progressive_module import ProgressiveModule
@@ -176,6 +177,24 @@ def test_nothing_is_left_behind_when_a_pass_fails():
     assert all(state_of(module) is None for module in (*loop.receivers, loop.source))
     assert torch.equal(loop.base(*inputs), alone)
     assert torch.equal(loop(*inputs), expected)
+
+
+def test_feedback_that_never_reaches_the_fusion_is_refused():
+    base, _, inputs = made("plain")
+    for encoders in ({"sound": "head"}, {"sound": "sound", "sight": "head"}):
+        with pytest.raises(UnsupportedError, match=r"return to the fusion from 'head', called after .*no loop"):
+            ProgressiveModule(base, encoders, "join", example=inputs)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in base.modules())
+
+
+def test_a_receiver_may_hold_the_fusion_or_lie_in_it():
+    around = nn.Sequential(nn.Identity(), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+    x = torch.randn(3, 4)
+    for receiver, fusion in (("1", "1.0"), ("1.0", "1")):
+        loop = ProgressiveModule(copy.deepcopy(around), {"x": receiver}, fusion, example=x)
+        assert torch.equal(loop(x), around(x))
+        stir(loop)
+        assert not torch.allclose(loop(x), around(x))
 
 
 def fail_on_second():

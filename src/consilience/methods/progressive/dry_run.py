@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -59,6 +60,36 @@ def find_readers(
     return readers, depends(output, probe)
 
 
+def dependent_modules(
+    base: nn.Module, source: nn.Module, modules: Sequence[nn.Module], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[nn.Module]:
+    """Return the modules that receive something which depends on the output of `source`, by gradients.
+
+    Example:
+        >>> base = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
+        >>> dependent_modules(base, base[1], [base[0], base[2]], (torch.zeros(1, 2),), {})
+        [Linear(in_features=2, out_features=1, bias=True)]
+    """
+    probe = torch.zeros((), requires_grad=True)
+    received: dict[nn.Module, Any] = {}
+
+    def add_probe(module: nn.Module, args: Any, output: Any) -> Any:
+        return _mapped(output, lambda tensor: tensor + probe.to(tensor))
+
+    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        received[module] = (*args, *kwargs.values())
+
+    handles = [source.register_forward_hook(add_probe)]
+    handles += [module.register_forward_pre_hook(keep, with_kwargs=True) for module in modules]
+    try:
+        with torch.enable_grad():
+            base(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [module for module in modules if module in received and depends(received[module], probe)]
+
+
 def depends(output: Any, probe: Tensor) -> bool:
     """Return whether the gradient of anything in an output reaches a tensor."""
     roots = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
@@ -86,11 +117,24 @@ def tensors_in(output: Any) -> Iterator[Tensor]:
 
 def detached(output: Any) -> Any:
     """Return a layer's output, a tensor or a tuple of tensors, without its history."""
+    return _mapped(output, Tensor.detach)
+
+
+def _mapped(output: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return an output with its floating-point tensors changed, also inside tuples, lists and mappings."""
     if isinstance(output, Tensor):
-        return output.detach()
+        return change(output) if output.is_floating_point() else output
     if isinstance(output, PackedSequence):
-        return output._replace(data=output.data.detach())
-    return tuple(map(detached, output)) if isinstance(output, tuple) else output
+        return output._replace(data=change(output.data))
+    if isinstance(output, tuple | list):
+        items = [_mapped(item, change) for item in output]
+        return type(output)(*items) if hasattr(output, "_fields") else type(output)(items)
+    if isinstance(output, Mapping):  # also the output objects of transformers, which are mappings
+        changed = copy.copy(output)
+        for key, value in output.items():
+            changed[key] = _mapped(value, change)  # type: ignore[index]
+        return changed
+    return output
 
 
 def describe(value: Any) -> str:

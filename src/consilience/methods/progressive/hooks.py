@@ -26,14 +26,31 @@ Kwargs = dict[str, Any]
 
 
 class CallRecorder:
-    """Records what a submodule receives and returns in a dry run, and how often it is called."""
+    """Records what a submodule receives and returns in a dry run, how often it is called, and if the fusion came first.
 
-    def __init__(self, module: nn.Module, path: str):
+    `contexts` is the list that receives what the fusion returns.
+    """
+
+    def __init__(self, module: nn.Module, path: str, contexts: list[Tensor]):
         self.module, self.path, self.calls = module, path, 0
         self.args: tuple[Any, ...] = ()
         self.kwargs: Kwargs = {}
         self.output: Any = None
-        self.handle = module.register_forward_hook(self.record, with_kwargs=True)
+        self.follows_fusion = False
+        self._contexts = contexts
+        self._handles = [
+            module.register_forward_pre_hook(self.note_order),
+            module.register_forward_hook(self.record, with_kwargs=True),
+        ]
+
+    def note_order(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Record whether the fusion has returned before the submodule is called."""
+        self.follows_fusion = bool(self._contexts)
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
 
     def record(self, module: nn.Module, args: tuple[Any, ...], kwargs: Kwargs, output: Any) -> None:
         """Record a call."""

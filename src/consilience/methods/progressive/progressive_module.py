@@ -6,16 +6,16 @@ The hooks are bound methods of registered submodules, not closures: they survive
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError, UnsupportedError, unknown_name
 from consilience.core.settings import check_settings
 from consilience.methods.progressive.call_state import call_state
-from consilience.methods.progressive.dry_run import evaluating
+from consilience.methods.progressive.dry_run import dependent_modules, evaluating
 from consilience.methods.progressive.hooks import CallRecorder, ContextSource, Receiver
 from consilience.methods.progressive.loop_settings import LoopSettings
 from consilience.methods.progressive.norm_statistics import NormStatistics
@@ -115,15 +115,16 @@ class ProgressiveModule(nn.Module):
     def _build(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Build the links by a dry run in evaluation mode, which shows all shapes."""
         source = ContextSource(self.base.get_submodule(self.fusion_path), self.fusion_path)
-        recorders = [CallRecorder(self.base.get_submodule(path), path) for path in self.paths.values()]
         contexts: list[Tensor] = []
+        recorders = [CallRecorder(self.base.get_submodule(path), path, contexts) for path in self.paths.values()]
         try:
             with evaluating(self.base):
                 with call_state({source: contexts}):
                     self.base(*args, **kwargs)
                 for recorder in recorders:
-                    recorder.handle.remove()
+                    recorder.remove()
                 context = source.only(contexts)
+                check_loop(self.base, self.base.get_submodule(self.fusion_path), recorders, args, kwargs)
                 samples, width = context.shape
                 if self.loop.project is not None:
                     self.expand, width = nn.Linear(width, self.loop.project, bias=False), self.loop.project
@@ -131,7 +132,7 @@ class ProgressiveModule(nn.Module):
                     self.receivers.append(Receiver(recorder, samples, width, self.loop.mode, self.loop.link_rank))
         except BaseException:  # the base is left as it was
             for recorder in recorders:
-                recorder.handle.remove()
+                recorder.remove()
             source.handle.remove()
             self.remove()
             raise
@@ -140,6 +141,24 @@ class ProgressiveModule(nn.Module):
             module.to(device=like.device, dtype=like.dtype)
         self.norms.attach()
         self.source = source
+
+
+def check_loop(
+    base: nn.Module, fusion: nn.Module, recorders: Sequence[CallRecorder], args: tuple[Any, ...], kwargs: Any
+) -> None:
+    """Refuse what is no loop: a submodule that reads what the fusion returns, or no submodule before the fusion."""
+    late = {recorder.module: recorder.path for recorder in recorders if recorder.follows_fusion}
+    if not late:
+        return
+    paths = list(late.values())
+    if len(late) < len(recorders):
+        paths = [late[module] for module in dependent_modules(base, fusion, list(late), args, kwargs)]
+    if paths:
+        raise UnsupportedError(
+            f"progressive: the context cannot return to the fusion from {', '.join(map(repr, paths))}, called after "
+            "the fusion has returned, so that there would be no loop: name submodules in encoders whose output the "
+            "fusion reads"
+        )
 
 
 def encoder_paths(base: nn.Module, encoders: Mapping[str, str | nn.Module]) -> dict[str, str]:
