@@ -194,6 +194,13 @@ class TestRegression:
         with pytest.raises(InputError, match=r"spread from -1e\+300 to 1e\+300"):
             Task.of_numbers(np.array([1e300, -1e300]))
 
+    @pytest.mark.parametrize("flat", [True, False])
+    def test_numbers_beyond_the_range_are_not_decoded(self, flat):
+        task = Task("regression", 1, mean=np.array([1e308]), scale=np.array([1e308]), flat=flat)
+        assert task.decode(np.array([[0.5], [-1.5]])).ravel() == pytest.approx([1.5e308, -5e307])
+        with pytest.raises(InputError, match="the predicted number is not finite in rows 0, 2"):
+            task.decode(np.array([[2.0], [0.0], [NAN]], dtype=np.float32))
+
     @pytest.mark.parametrize("broken", [NAN, np.inf, -np.inf])
     def test_values_that_are_not_finite_name_the_rows(self, broken):
         with pytest.raises(InputError, match=r"NaN or infinity \(rows 0, 2\)"):
@@ -266,6 +273,11 @@ def test_the_task_may_be_said():
         {"classes": 5, "scale": "wide"},
         {"dtype": "O", "mean": None},
         {"dtype": "nonsense", "scale": [1.0, 2.0]},
+        {"classes": ["b", "a"], "mean": [NAN]},
+        {"classes": ["a", "a"], "scale": [np.inf]},
+        {"classes": ["a", "b", "b"], "scale": [0.0]},
+        {"classes": [], "outputs": 2, "scale": [-1.0]},
+        {"outputs": 0, "flat": 1},
     ],
 )
 def test_a_tampered_task_is_refused(y, damage):

@@ -174,6 +174,14 @@ def test_bombs_and_programs(monkeypatch):
         decoder()(npy(np.zeros((4, 4))), "a.npy")
 
 
+def test_one_picture_in_each_file():
+    first, second = colours(), colours()
+    with pytest.raises(InputError, match="it holds several pictures: save one in each file"):
+        decoder()(encoded(first, "tiff", save_all=True, append_images=[second]), "a.tif")
+    preview = encoded(first, "tiff", save_all=True, append_images=[second.resize((5, 5))])
+    np.testing.assert_array_equal(decoder()(preview, "a.tif")[0], decoder()(encoded(first, "png"), "a.png")[0])
+
+
 def test_samples_are_bounded():
     with pytest.raises(InputError, match="more than"):
         PictureDecoder.restore("photo", "image", PictureSettings(size=4096 * 4, colour="rgb", values="bytes"))

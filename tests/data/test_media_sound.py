@@ -155,6 +155,11 @@ def test_headers_that_lie(monkeypatch):
         (b"OggS" + whole[4:], "does not start as a wav"),
         (whole[:24] + b"\x01\0\0\0" + whole[28:], "1 samples a second"),
         (whole[:40] + b"\0\0\0\0", "no samples"),
+        (whole[:32] + b"\x01\0" + whole[34:], "1 bytes for 1 channels of 16 bits"),  # noise, if bytes were samples
+        (whole[:32] + b"\x04\0" + whole[34:], "4 bytes for 1 channels of 16 bits"),
+        (whole[:34] + b"\x08\0" + whole[36:], "2 bytes for 1 channels of 8 bits"),
+        (whole[:22] + b"\x03\0" + whole[24:], "2 bytes for 3 channels of 16 bits"),
+        (b"RIFF\xff\xff\0\0" + whole[8:] + b"data\x04\0\0\0abcd", "holds 2 samples, its header says 8000"),
     ):
         with pytest.raises(Exception, match=message):
             read_sound(content, "a.wav")

@@ -162,6 +162,21 @@ def test_groups_and_times_travel_with_selected_samples():
     assert Samples.of({"a": np.zeros((3, 1))}, time=[0.5, -1, 7])[1:].time.tolist() == [0, 2]
 
 
+def test_times_of_several_zones_are_in_the_order_of_the_moments(tmp_path):
+    times = ["2024-01-01T10:00+05:00", "2024-01-01T06:00Z", "2024-01-01 00:30:00.5-05:00"]  # 05:00, 06:00, 05:30
+    assert Samples.of({"a": np.zeros((3, 1))}, time=times).time.tolist() == [0, 2, 1]
+    values = np.random.default_rng(0).normal(size=(30, 2))
+    np.savez(tmp_path / "ward.npz", a=values, b=-values, y=np.arange(30) % 2, when=np.array(times * 10))
+    assert load_data(tmp_path / "ward.npz", time="when").rule.time[:3].tolist() == [0, 2, 1]
+
+
+def test_groups_that_would_become_equal_or_are_equal():
+    zeros = frame(patient=[0.0, -0.0, 1.0, 2.0, 3.0, 4.0] * 20)
+    assert load(zeros, group="patient").rule.labels == ["0.0", "1.0", "2.0", "3.0", "4.0"]
+    with pytest.raises(InputError, match=r"group column 'patient': 'a.x00' ends in a null character"):
+        load(frame(patient=["a", "a\0", "b", "c"] * 30), group="patient")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -171,6 +186,14 @@ def test_groups_and_times_travel_with_selected_samples():
         ({"time": np.array(["2024-01-01", "NaT", "2024-01-02"], dtype="M8[D]")}, "times are empty in row 1"),
         ({"group": [1, "a", 2]}, "groups must be values of one type"),
         ({"group": [1, 2, 3], "time": [1, 2, 3]}, "groups or times, not both"),
+        ({"group": [2**70, 2**70 + 1, 1]}, "groups hold whole numbers that 64-bit floats may merge"),
+        ({"group": [2**63 + 1, 2**63, -1]}, "groups hold whole numbers that 64-bit floats may merge"),
+        ({"group": ["a", "a\0", "b"]}, "groups: 'a.x00' ends in a null character"),
+        ({"time": ["31.12.2023", "01.01.2024", "02.01.2024"]}, r"times: '31.12.2023' \(row 0\) is no time such as"),
+        ({"time": ["10", "9", "8"]}, r"times: '10' \(row 0\) is no time"),
+        ({"time": ["2024-01-01", "2024-01-02Z", "2024-01-03"]}, "is no time such as"),
+        ({"time": ["2024-01-01T00:00", "2024-01-02T00:00Z", "2024-01-03"]}, "some have a zone and others have none"),
+        ({"time": [1j, 2, 3]}, "times must be values of one type that have an order, got complex"),
     ],
 )
 def test_bad_groups_and_times(given, message):

@@ -6,13 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 
 from consilience import BayesFusion, FusionClassifier, FusionRegressor, Samples, load
-from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.errors import ConsilienceError, InputError, UnsupportedError
+from consilience.estimators.saved_model import load_saved
 from consilience.evaluation import interval_coverage, set_coverage
 from estimators.conftest import QUICK
+from resealed_models import reseal
 
 N = 1200
 LABELS = np.array(["cold", "mild", "warm"])
@@ -168,6 +171,39 @@ def test_save_and_load(kind, late, regressor, known, new, tmp_path):
         expected = model.predict_set(X, coverage, present=mask)
         np.testing.assert_array_equal(again.predict_set(X, coverage, present=mask), expected)
     again.save(tmp_path / "again")  # nothing is lost on the way
+
+
+@pytest.mark.parametrize("scale", [1e308, np.inf, np.nan, 0.0])
+def test_no_number_of_a_changed_regressor_is_not_finite(regressor, new, scale, tmp_path):
+    path = reseal(
+        regressor.save(tmp_path / "model"),
+        lambda said: said["preparation"]["task"].update(scale=[scale], mean=[1.7e308]),
+    )
+    X = {name: 100 * values[:20] for name, values in new[0].items()}
+    for call in ("predict", "predict_interval", "explain"):
+        for read in (load, load_saved):
+            with pytest.raises(ConsilienceError, match=r"not finite|inconsistent"):
+                getattr(read(path), call)(X)
+
+
+@pytest.mark.parametrize(
+    ("part", "damage"),
+    [
+        ("values.absolute", torch.flatten),
+        ("values.normalised", lambda scores: scores[:, :, 0]),
+        ("values.absolute", lambda scores: torch.full_like(scores, np.nan)),
+        ("present", lambda known: known[:-1]),
+        ("patterns", lambda known: known[:-1]),
+        ("drawn", lambda known: known[0]),
+    ],
+)
+def test_changed_calibration_scores_are_refused(regressor, new, part, damage, tmp_path):
+    path = regressor.save(tmp_path / "model")
+    tensors = load_file(path / "weights.safetensors")
+    [name] = [name for name in tensors if name.endswith(f"calibration.{part}")]
+    save_file(tensors | {name: damage(tensors[name]).contiguous()}, path / "weights.safetensors")
+    with pytest.raises(ConsilienceError, match="scores of the calibration samples"):
+        load(reseal(path)).predict_interval(new[0])
 
 
 def opinions_of(data):

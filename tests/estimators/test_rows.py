@@ -283,3 +283,24 @@ def test_validation_may_be_a_frame_in_any_order(toy, library):
     frame = library(cells(toy))
     model = FusionClassifier("concat", columns=PARTS, epochs=2, device="cpu", validation=(frame[NAMES[::-1]], toy.y))
     assert model.fit(frame, toy.y).score(frame, toy.y) > 0.4
+
+
+def test_the_clock_on_the_wall_counts_however_a_zone_is_written(toy, classifier):
+    when = pandas.date_range("2024-03-01", periods=len(toy.y), freq="7h")
+    X = pandas.DataFrame(dict(zip(NAMES, toy.table.T))).assign(when=when)
+    model = classifier(columns=PARTS | {"when": ["when"]}, kinds={"when": "calendar"}, epochs=1).fit(X, toy.y)
+    expected = model.predict_proba(X[:5])
+    for zone in ("UTC", "Asia/Tokyo", "+05:00"):
+        zoned = X.assign(when=when.tz_localize(zone))[:5]
+        strings = zoned.assign(when=zoned["when"].astype(str))
+        for same in (zoned, zoned.astype({"when": object}), strings, zoned.to_dict("records")):
+            np.testing.assert_array_equal(model.predict_proba(same), expected)
+    rows = X[:5].to_dict("records")
+    for number, unit in enumerate(("s", "us", "ns")):
+        rows[number]["when"] = np.datetime64(rows[number]["when"], unit)
+    rows[0]["when"] = rows[0]["when"].item().date()  # its time of day is midnight
+    np.testing.assert_array_equal(model.predict_proba(rows), expected)
+    mixed = X[:5].astype({"when": object})
+    mixed.loc[1, "when"] = mixed.loc[1, "when"].tz_localize("Asia/Tokyo")
+    with pytest.raises(InputError, match="column 'when' holds times of different zones"):
+        model.predict_proba(mixed)

@@ -79,6 +79,44 @@ def _recipe(format: str) -> dict[str, Any]:
         return load_data(Path(folder) / "data.parquet", target="y", modalities=_COLUMNS, fill="median").recipe()
 
 
+def _read_stream(folder: Path) -> None:
+    """Rows as they arrive are the same in whatever pieces, and in a CSV those of the file."""
+    from consilience.core.errors import InputError
+    from consilience.data.files.table_streams import stream_rows
+    from consilience.data.loading import read_with_recipe, recipe_columns
+
+    [path] = folder.iterdir()
+    recipe = _recipe("table")
+    read = recipe_columns(recipe).values()
+    numbers = [column for encoding in read for column in encoding.numbers]
+    strings = [column for encoding in read for column in encoding.string_columns]
+
+    def rows(at_once: int) -> dict[str, np.ndarray]:
+        with path.open("rb") as file:
+            frames = list(stream_rows(lambda _: file.read(at_once), path.name, numbers, strings, ["text", "part"]))
+        parts = [read_with_recipe(recipe, frame.drop("y", strict=False)) for frame in frames]
+        for part in parts:
+            check_samples(part)
+        names = [name for name in _COLUMNS if all(name in part for part in parts)]
+        return {name: np.concatenate([_seen(part, name) for part in parts]) for name in names}
+
+    whole = rows(1 << 20)
+    answers = [rows(99)]
+    if path.suffix == ".csv":
+        with contextlib.suppress(InputError):  # such as a target that is no label, which a stream does not read
+            of_file = read_with_recipe(recipe, path)
+            answers.append({name: _seen(of_file, name) for name in whole if name in of_file})
+    for found in answers:
+        assert found.keys() == whole.keys()
+        for name, values in whole.items():
+            np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def _seen(samples: Any, name: str) -> np.ndarray:
+    """The values of a modality, NaN where it is missing."""
+    return np.where(samples.present_in(name)[:, None], np.asarray(samples[name], float), np.nan)
+
+
 def _read_matlab(folder: Path) -> None:
     from consilience import load_data
     from consilience.data.files.matlab import read_new_views
@@ -206,6 +244,11 @@ def _read_vectors(folder: Path) -> None:
 
 FORMATS: dict[str, Format] = {
     **{ending: _table(ending) for ending in ("csv", "tsv", "csv.gz", "parquet")},
+    "stream-csv": Format(lambda: sample_files.write_table("csv"), _read_stream),
+    "stream-json": Format(
+        lambda: {"data.jsonl": sample_files.frame().write_ndjson().encode()},
+        _read_stream,
+    ),
     "npz": Format(
         lambda: {"data.npz": sample_files.npz(sample_files.arrays())}, lambda folder: _read_arrays(folder / "data.npz")
     ),

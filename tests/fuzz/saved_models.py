@@ -60,7 +60,7 @@ def _regressor() -> Any:
     from consilience import FusionRegressor
 
     X = {name: inputs()[name] for name in ("a", "b")}
-    return FusionRegressor("late", **QUICK).fit(X, labels() + 0.5)
+    return FusionRegressor("late", **QUICK).fit(X, labels() + 0.5).calibrate(X, labels() + 0.5)
 
 
 def _frame_classifier() -> Any:
@@ -223,7 +223,8 @@ def predict(folder: Path) -> None:
             outputs = {"probabilities": model.predict_proba(given)}
             assert set(model.predict(given)) <= set(model.classes_)
         else:
-            outputs = {"numbers": model.predict(given)}
+            outputs = {"numbers": model.predict(given), "ends": model.predict_interval(given, 0.5, "normalised")}
+        outputs["contributions"] = model.explain(given).contributions.values
     for name, values in outputs.items():
         assert np.isfinite(np.asarray(values, dtype=float)).all(), f"{name} are not finite"
     if "probabilities" in outputs:

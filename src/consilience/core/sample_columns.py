@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import InputError, name_rows
 from consilience.core.modalities import is_missing, to_numpy, unbox
+from consilience.core.targets import check_no_trailing_nulls
 
 
 def read_column(what: str, values: Any, n: int, flat: bool = True) -> np.ndarray:
@@ -48,15 +50,46 @@ def read_codes(what: str, values: Any, n: int) -> np.ndarray:
     >>> read_codes("groups", ["b", "a", "b"], 3)
     array([1, 0, 1])
     """
-    column = unbox(read_column(what, values, n))
+    given = read_column(what, values, n)
+    column = unbox(given)
     if column.dtype.kind in "mM":
         empty = np.isnat(column)
     else:
         empty = np.array([is_missing(value) for value in column.tolist()], dtype=bool)
     if empty.any():
         raise InputError(f"{what} are empty in {name_rows(np.flatnonzero(empty))}: every sample needs one")
+    cells = values if isinstance(values, list | tuple) else given.tolist() if given.dtype.kind == "O" else ()
+    check_no_trailing_nulls(what, cells)
+    if column.dtype.kind == "f" and any(isinstance(cell, int) and abs(cell) > 2**53 for cell in cells):
+        raise InputError(f"{what} hold whole numbers that 64-bit floats may merge: give numbers of 64 bits, or strings")
     try:
+        if column.dtype.kind == "c":  # numpy has an order of them, which nobody means
+            raise TypeError
         return np.unique(column, return_inverse=True)[1].astype(np.int64)
     except TypeError:
         kinds = ", ".join(sorted({type(value).__name__ for value in column.tolist()}))
-        raise InputError(f"{what} must be values of one type, got {kinds}") from None
+        raise InputError(f"{what} must be values of one type that have an order, got {kinds}") from None
+
+
+def read_times(values: Any, n: int) -> np.ndarray:
+    """Return the rank of each time `[n]`, from 0; strings are read as ISO 8601.
+
+    >>> read_times(["2024-05-31T23:30-02:00", "2024-06-01T00:00Z"], 2)
+    array([1, 0])
+    """
+    column = read_column("times", values, n)
+    cells = column.tolist()
+    if not all(isinstance(cell, str) for cell in cells):
+        return read_codes("times", values, n)
+    moments = np.empty(n, dtype=object)
+    for row, cell in enumerate(cells):
+        try:
+            moments[row] = datetime.fromisoformat(cell.strip())
+        except ValueError:
+            raise InputError(
+                f"times: {cell!r} ({name_rows([row])}) is no time such as 2024-05-31 or 2024-05-31T14:05:00; the order "
+                "of other strings need not be that of the times"
+            ) from None
+    if len({moment.tzinfo is None for moment in moments}) > 1:
+        raise InputError("times: some have a zone and others have none, so that they have no order")
+    return read_codes("times", moments, n)

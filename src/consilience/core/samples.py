@@ -23,7 +23,7 @@ from consilience.core.modalities import (
     to_numpy,
     unbox,
 )
-from consilience.core.sample_columns import check_weight, read_codes, read_column, read_index
+from consilience.core.sample_columns import check_weight, read_codes, read_column, read_index, read_times
 from consilience.core.settings import Names, OwnCheck, checked
 
 __all__ = ["KINDS", "SCAN_BYTES", "Kind", "MappedRows", "Modality", "Samples", "Values", "as_rows", "check_weight"]
@@ -299,7 +299,7 @@ class Samples:
             weight=self.weight if weight is None else check_weight(weight, len(self)),
             index=self.index if index is None else read_index(index, len(self)),
             group=self.group if group is None else read_codes("groups", group, len(self)),
-            time=self.time if time is None else read_codes("times", time, len(self)),
+            time=self.time if time is None else read_times(time, len(self)),
         )._check_one_order()
 
     def _check_one_order(self) -> Samples:

@@ -125,13 +125,24 @@ class Task:
         return position.astype(np.int64)
 
     def decode(self, output: np.ndarray) -> np.ndarray:
-        """Turn a method's output `[n, output]` into predicted labels `[n]` or numbers in the user's units."""
+        """Turn a method's output `[n, output]` into predicted labels `[n]` or numbers in the user's units.
+
+        Raises:
+            InputError: If a number is not finite.
+        """
         if self.classification:
             assert self.classes is not None
             return self.classes[np.argmax(output, axis=1)]
         assert self.mean is not None
         assert self.scale is not None
-        numbers = output.astype(np.float64) * self.scale + self.mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = output.astype(np.float64) * self.scale + self.mean
+        broken = ~np.isfinite(numbers).all(axis=1)
+        if broken.any():
+            raise InputError(
+                f"prediction: the predicted number is not finite in {name_rows(np.flatnonzero(broken))}: the values of "
+                "these samples are too large, or the model is damaged"
+            )
         return numbers[:, 0] if self.flat else numbers
 
     def to_json(self) -> dict[str, Any]:
@@ -160,10 +171,13 @@ class Task:
                 classes = np.char.encode(classes, "latin-1") if dtype.kind == "S" else classes.astype(dtype)
                 task = cls(kind, outputs, classes=classes)
                 valid = dtype.kind in "biufUS" and classes.shape == (outputs,)
+                valid = valid and bool((classes[1:] > classes[:-1]).all())
             else:
                 mean, scale = np.array(described["mean"], float), np.array(described["scale"], float)
                 task = cls(kind, outputs, mean=mean, scale=scale, flat=described["flat"])
                 valid = kind == "regression" and mean.shape == scale.shape == (outputs,)
+                valid &= bool(np.isfinite([mean, scale]).all() and (scale > 0).all())
+                valid &= isinstance(task.flat, bool) and (outputs <= 1 or not task.flat)
         except (KeyError, TypeError, ValueError) as error:
             raise SavedModelError(f"the saved task cannot be read: {type(error).__name__}: {error}") from error
         if not valid:

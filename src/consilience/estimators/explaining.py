@@ -236,9 +236,9 @@ def _experts(model: MaskedModel, column: np.ndarray) -> dict[str, Any]:
             found["excluded"] = fuse(opinions.numpy(), present=present, return_conflict=True)[1]
             shown = probabilities
         else:
-            assert task.mean is not None
-            assert task.scale is not None
-            numbers = opinions.numpy() * task.scale + task.mean
+            known = np.where(present[:, :, None], opinions.numpy(), 0)
+            decoded = [task.decode(known[:, place]).reshape(len(known), -1) for place in range(known.shape[1])]
+            numbers = np.stack(decoded, axis=1)
             shown = np.take_along_axis(numbers, column[:, None, None], axis=2)[:, :, 0]
         there = present if shown.ndim == 2 else present[:, :, None]
         found["opinions"] = np.where(there, shown, np.nan)

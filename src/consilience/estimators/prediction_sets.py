@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.errors import InputError, UnsupportedError, name_rows
 from consilience.core.settings import Share, checked
 from consilience.estimators.answer_types import like_input
 from consilience.evaluation.calibration_scores import CalibrationScores
@@ -174,10 +174,17 @@ class PredictsIntervals(Calibrated):
             )
         outputs, there = self._conformal_outputs(X, present)
         half = known.quantiles(score, there, coverage)
+        bounded = np.isfinite(half)
         if score == "normalised":
             assert outputs.spread is not None
             half = half * outputs.spread
         ends = np.stack([outputs.values - half, outputs.values + half], axis=-1)
+        broken = (np.isnan(ends).any(axis=2) | (bounded & ~np.isfinite(ends).all(axis=2))).any(axis=1)
+        if broken.any():
+            raise InputError(
+                f"predict_interval: the interval of {name_rows(np.flatnonzero(broken))} is not finite: the values of "
+                "these samples are too large, or the model is damaged"
+            )
         return like_input(X, ends[:, 0] if self._flat() else ends)
 
     @checked

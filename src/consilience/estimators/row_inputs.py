@@ -63,15 +63,31 @@ def _is_empty(cell: Any) -> bool:
     return is_missing(cell) or (isinstance(cell, str) and not cell)
 
 
+def _plain(cell: Any) -> Any:
+    """A cell of a type of Python; a time without its zone, which is not read in strings either."""
+    if isinstance(cell, np.datetime64):
+        cell = cell.astype("datetime64[us]")  # finer ones would become whole numbers
+    cell = cell.item() if isinstance(cell, np.generic) else cell
+    return _on_the_wall(cell) if isinstance(cell, datetime.datetime) else cell
+
+
+def _on_the_wall(cell: datetime.date) -> datetime.datetime:
+    if isinstance(cell, datetime.datetime):
+        return cell.replace(tzinfo=None)
+    return datetime.datetime.combine(cell, datetime.time())
+
+
 def _column(name: str, cells: list[Any]) -> polars.Series:
     """A column of numbers, booleans, strings or times; any other mixture is an error."""
     import polars as pl
 
-    plain = [None if is_missing(cell) else cell.item() if isinstance(cell, np.generic) else cell for cell in cells]
+    plain = [None if is_missing(cell) else _plain(cell) for cell in cells]
     types = {type(cell) for cell in plain if cell is not None}
     if types <= {int, float, bool} and len(types) > 1:
         plain = [None if cell is None else float(cell) for cell in plain]
-    elif len(types) > 1 and not all(issubclass(kind, datetime.date) for kind in types):
+    elif len(types) > 1 and all(issubclass(kind, datetime.date) for kind in types):
+        plain = [None if cell is None else _on_the_wall(cell) for cell in plain]
+    elif len(types) > 1:
         listing = ", ".join(sorted(kind.__name__ for kind in types))
         raise InputError(f"rows: column {name!r} holds values of different types ({listing}): convert them to one type")
     try:

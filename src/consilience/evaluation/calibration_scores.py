@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, SavedModelError
 from consilience.evaluation.availability_patterns import Availability, Group
 from consilience.evaluation.conformal_scores import (
+    IntervalScore,
     check_coverage,
     conformal_quantile,
     least_samples,
@@ -21,6 +22,7 @@ from consilience.evaluation.selective_risk import least_accepted, risk_threshold
 
 # Called with rows `[k]` and what is present in them `[k, modality]`; returns name → values `[k, …]`.
 Evaluate = Callable[[np.ndarray, np.ndarray], Mapping[str, np.ndarray]]
+_OF_NUMBERS = get_args(IntervalScore)  # scores `[slot, n, target]`
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +133,8 @@ class CalibrationScores:
                 group = self.availability.group(pattern, least, enough)
                 rows = np.flatnonzero(which.reshape(-1) == place)
                 found[rows] = compute(rows, *(table[group.slots, group.rows] for table in tables))
+        if np.isnan(found).any():
+            raise InputError("the scores of the calibration samples are not numbers: calibrate the model again")
         return found
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -144,4 +148,14 @@ class CalibrationScores:
         """Return the scores that `state` described."""
         availability = Availability(*(arrays[name].astype(bool) for name in ("present", "patterns", "drawn")))
         values = {key.partition(".")[2]: table for key, table in arrays.items() if key.startswith("values.")}
+        n, modalities = availability.present.shape
+        fit = availability.patterns.shape[1:] == (modalities,) and availability.drawn.shape == (
+            modalities,
+            n,
+            modalities,
+        )
+        for name, table in values.items():
+            fit &= table.shape[:2] == (availability.slots, n) and table.ndim == (3 if name in _OF_NUMBERS else 2)
+        if not fit:
+            raise SavedModelError("the scores of the calibration samples do not have the shapes of these samples")
         return cls(availability, values, str(described["source"]))

@@ -276,6 +276,8 @@ def read_moments(modality: Modality, tensors: Mapping[str, Tensor]) -> dict[str,
             raise SavedModelError(
                 f"the saved {name} of modality {modality.describe()} has shape {list(values.shape)}, not [{features}]"
             )
+        if not values.isfinite().all():
+            raise SavedModelError(f"the saved {name} of modality {modality.describe()} is not finite")
     return learned
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from consilience.core.errors import ConsilienceError, InputError, name_rows
 from consilience.core.sample_columns import read_codes
+from consilience.core.targets import check_no_trailing_nulls
 from consilience.data.dataset import DataSet, FileOptions
 from consilience.data.files.calendar_features import times_in_order
 from consilience.data.files.column_reading import is_string
@@ -31,6 +32,8 @@ def read_rule(columns: Mapping[str, Any], options: FileOptions) -> SplitRule | N
         columns: Name → the column of groups or times: a polars column, or an array `[n]`.
         options: Those of `load_data`.
     """
+    import polars as pl
+
     if options.group is not None and options.time is not None:
         raise InputError(
             f"group={options.group!r} and time={options.time!r}: a split is by whole groups or by time. Leave one out"
@@ -40,6 +43,8 @@ def read_rule(columns: Mapping[str, Any], options: FileOptions) -> SplitRule | N
         return None if options.folds is None else SplitRule(folds=options.folds)
     what = f"{'group' if options.group else 'time'} column {name!r}"
     column = columns[name]
+    if isinstance(column, np.ndarray) and options.time is not None and column.dtype.kind in "UT" and column.ndim == 1:
+        column = pl.Series(name, column.tolist())
     values = column if isinstance(column, np.ndarray) else _values(what, column, options.group is not None)
     if values.ndim != 1:
         raise InputError(f"{what} must have shape [n], got {list(values.shape)}")
@@ -62,7 +67,11 @@ def _values(what: str, column: polars.Series, labels: bool) -> np.ndarray:
         rows = empty.arg_true().to_numpy()
         raise InputError(f"{what} is empty in {name_rows(rows)}: complete it, or drop these rows")
     if labels:
-        return np.array(column.cast(pl.String).to_list())
+        if column.dtype.is_float():
+            column = column.set(column == 0, 0.0)  # −0 is the group 0
+        cells = column.cast(pl.String).to_list()
+        check_no_trailing_nulls(what, cells)
+        return np.array(cells)
     if column.dtype.is_temporal():
         return column.to_physical().to_numpy()
     if not is_string(column.dtype):

@@ -11,6 +11,7 @@ import io
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -199,6 +200,7 @@ def _from_pandas(name: str, column: Any) -> polars.Series:
     if values.dtype.kind in "biuf":
         return pl.Series(name, values)
     cells = [None if is_missing(cell) or type(cell).__name__ == "NaTType" else cell for cell in column.tolist()]
+    cells = _in_one_zone(name, cells)
     try:
         return pl.Series(name, cells)
     except (TypeError, ValueError):
@@ -206,6 +208,19 @@ def _from_pandas(name: str, column: Any) -> polars.Series:
             return pl.Series(name, [None if cell is None else float(cell) for cell in cells])
     types = sorted({type(cell).__name__ for cell in cells if cell is not None})
     raise InputError(f"column {name!r} holds cells of different types ({', '.join(types)}): convert them to one type")
+
+
+def _in_one_zone(name: str, cells: list[Any]) -> list[Any]:
+    """Times of one fixed offset as the clock on the wall shows them, which polars would move to UTC."""
+    zones = {str(cell.tzinfo): cell.tzinfo for cell in cells if isinstance(cell, datetime)}
+    if len(zones) > 1:
+        raise InputError(
+            f"column {name!r} holds times of different zones ({', '.join(zones)}): convert them to one, or store them "
+            "without a zone"
+        )
+    if any(zone is not None and zone.utcoffset(None) is not None for zone in zones.values()):
+        return [cell.replace(tzinfo=None) if isinstance(cell, datetime) else cell for cell in cells]
+    return cells
 
 
 def _check_separator(path: Path, names: Sequence[str]) -> None:

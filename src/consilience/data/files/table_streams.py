@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from consilience.core.errors import InputError
+from consilience.core.errors import InputError, TableWarning, listed
 from consilience.data.files.damaged_files import reason_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,10 @@ def _csv_rows(first: bytes, blocks: Iterator[bytes], name: str, numbers: Collect
     import polars as pl
 
     header, rest = _header(first)
-    names = pl.read_csv(io.BytesIO(header), has_header=False, infer_schema=False).row(0)
+    try:
+        names = pl.read_csv(io.BytesIO(header), has_header=False, infer_schema=False).row(0)
+    except Exception as error:  # of polars, or of text that is not UTF-8
+        raise InputError(f"{name} cannot be read as CSV: {reason_of(error)}") from error
     if twice := [cell for cell, count in Counter(names).items() if count > 1 and cell]:
         raise InputError(f"{name} has two columns with the name {twice[0]!r}: rename or remove one")
     rows = 0
@@ -147,7 +151,7 @@ def _json_rows(
 ) -> Iterator[polars.DataFrame]:
     import polars as pl
 
-    lines = 0
+    lines, told = 0, False
     for block in blocks:
         texts = block.removesuffix(b"\n").split(b"\n")
         rows, wrong = [], None
@@ -161,6 +165,9 @@ def _json_rows(
         lines += len(texts)
         if not rows and wrong is None:
             continue
+        if not told and rows:
+            told = True
+            _tell_lacking(name, [column for column in (*numbers, *strings) if not any(column in row for row in rows)])
         columns = [_json_numbers(column, [row.get(column) for row in rows], name) for column in numbers]
         columns += [_json_strings(column, [row.get(column) for row in rows], name) for column in strings]
         columns += [_json_cells(column, [row.get(column) for row in rows]) for column in kept]
@@ -170,9 +177,31 @@ def _json_rows(
             raise wrong
 
 
+def _tell_lacking(name: str, columns: Sequence[str]) -> None:
+    """Say which keys the first rows do not have, since one may be misspelt."""
+    if columns:
+        warnings.warn(
+            f"{name}: the first rows lack columns of training, whose cells are empty then: {listed(columns)}",
+            TableWarning,
+            stacklevel=2,
+        )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
+
+
 def _json_object(text: bytes, name: str, line: int) -> Mapping[str, Any]:
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_unique)
+        if b"\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{name}: line {line} holds half of a character, {error.object[error.start]!r}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: line {line} is not JSON: {error}") from error
     if not isinstance(found, dict):

@@ -29,7 +29,7 @@ from consilience.data.media.settings import Family
 # Decoded files that take more bytes than this stay on disk.
 IN_MEMORY_BYTES = 2**30
 _MOST_FILE_BYTES = 2**30
-_VERSION = 2  # of what decoders return; another one has other keys in the cache
+_VERSION = 3  # of what decoders return; another one has other keys in the cache
 _THREADS = 8
 _AT_ONCE = 16  # files of one piece of work of a thread
 _Result = TypeVar("_Result")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -100,6 +101,7 @@ class PictureDecoder:
         settings = self.settings
         with Image.open(io.BytesIO(content), formats=FORMATS) as file:
             check_pixels(name, file.width, file.height)
+            _check_single(file)
             lost = self._loses(file.mode not in _GREY)  # a draft may change the mode
             if settings.values == "bytes":
                 # A JPEG is decoded no larger than needed.
@@ -137,6 +139,17 @@ class PictureDecoder:
             channels = np.tensordot(_LUMA, channels, axes=1)[None]
         fitted = np.stack([np.asarray(_resize(Image.fromarray(channel), settings)) for channel in channels])
         return np.broadcast_to(fitted, self.shape)
+
+
+def _check_single(file: Image.Image) -> None:
+    """Refuse a TIFF of several pictures, of which the first would be read; a preview is smaller."""
+    if file.format == "TIFF":
+        with suppress(EOFError):
+            size = file.size
+            file.seek(1)
+            if file.size == size:
+                raise InputError("it holds several pictures: save one in each file")
+        file.seek(0)
 
 
 def _resize(picture: Image.Image, settings: PictureSettings) -> Image.Image:

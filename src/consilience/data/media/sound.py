@@ -170,8 +170,8 @@ def read_sound(content: bytes, name: str) -> tuple[np.ndarray, int]:
         wave = _to_unit(wavfile.read(io.BytesIO(content))[1])
     else:
         wave = _soundfile().read(io.BytesIO(content), dtype="float32")[0]
-        if len(wave) != layout.samples:
-            raise InputError(f"it holds {len(wave)} samples, its header says {layout.samples}")
+    if len(wave) != layout.samples:
+        raise InputError(f"it holds {len(wave)} samples, its header says {layout.samples}")
     return (wave if wave.ndim == 1 else wave.mean(axis=1)), layout.rate
 
 
@@ -222,7 +222,9 @@ def _wav_header(file: IO[bytes], size: int) -> tuple[int, int, int]:
         chunk, length = struct.unpack(f"{order}4sI", header)
         end = file.tell() + length + length % 2
         if chunk == b"fmt ":
-            _, channels, rate, _, block = struct.unpack(f"{order}HHIIH", file.read(14))
+            _, channels, rate, _, block, bits = struct.unpack(f"{order}HHIIHH", file.read(16))
+            if block != channels * -(-bits // 8):
+                raise InputError(f"its header says {block} bytes for {channels} channels of {bits} bits")
         elif chunk == b"data":
             if length > size - file.tell():
                 raise InputError(f"its header promises {length} bytes of samples, {size - file.tell()} are there")
