@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from consilience.comparison.chosen_method import Choice, Published
 from consilience.comparison.results import Findings
-from consilience.comparison.significance import too_few_seeds
+from consilience.comparison.significance import enough_seeds
 from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
+
+_LIKELY = 0.95  # share of resamples in which a method comes first
 
 
 def say_published(findings: Findings, choice: Choice) -> str:
@@ -53,6 +55,19 @@ def _say_steps(published: Published) -> str:
     return words + (f", {say_number(others, 'other run')} stopped by held-out samples" if others else "")
 
 
+def say_sure(choice: Choice) -> str:
+    """Return how sure the choice is, and why, in a verdict that agrees with the figures after it."""
+    if len(choice.scores) < 2:
+        return "No other method was compared."
+    if not choice.rivals:
+        verdict = "As certain as these data allow."
+    elif choice.share >= _LIKELY:
+        verdict = "Likely, but not proven."
+    else:
+        verdict = "Not certain: others may be as good."
+    return f"{verdict} {say_choice(choice)}"
+
+
 def say_choice(choice: Choice) -> str:
     """Return by what the method was chosen, and how sure that is."""
     method, metric = f"`{one_line(choice.method)}`", say_metric(choice.metric)
@@ -60,7 +75,7 @@ def say_choice(choice: Choice) -> str:
     what = "seeds and rows" if choice.by_rows else "seeds"
     return (
         f"{method} was chosen by its {metric} on validation samples, clean and corrupted "
-        f"({score.number(choice.score)}{score.unit}, mean over {say_number(choice.seeds, 'seed')}), and in "
+        f"({score.number(choice.score)}{score.unit}, mean over {say_number(choice.seeds, 'seed')}), and comes first in "
         f"{_say_share(choice.share)} of resamples of {what}; {_say_rivals(choice)}."
     )
 
@@ -75,8 +90,10 @@ def _say_share(share: float) -> str:
 
 
 def _say_rivals(choice: Choice) -> str:
-    if too_few_seeds(choice.seeds, len(choice.scores) - 1) is not None:
-        return f"{say_number(choice.seeds, 'seed')} {'is' if choice.seeds == 1 else 'are'} too few for any significance"
+    enough = enough_seeds(choice.seeds, len(choice.scores) - 1)
+    if enough > choice.seeds:
+        few = f"{say_number(choice.seeds, 'seed')} {'is' if choice.seeds == 1 else 'are'} too few"
+        return f"{few} for any significance, `--seeds {enough}` in the same folder would do"
     rivals = [f"`{one_line(method)}`" for method in choice.rivals]
     if not rivals:
         return "every other method is significantly worse"

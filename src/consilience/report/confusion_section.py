@@ -9,6 +9,7 @@ from consilience.report.wording import one_line, say_list
 
 MOST_COLUMNS = 24  # a larger matrix is not shown, only its largest confusions
 _NAMED = 3
+RARELY = 0.5  # a class of which fewer samples are recognised is rarely found
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,27 @@ def confusion_parts(findings: Findings) -> list[ConfusionPart]:
             ConfusionPart(name, method, _words(method, cells), labels, rows if len(labels) <= MOST_COLUMNS else ())
         )
     return parts
+
+
+def say_rarely_found(findings: Findings, data_set: str) -> str:
+    """Return which classes the chosen method does not recognise in most of their clean test samples; "" if none."""
+    rows = findings.confusion.filter(set=data_set).iter_rows(named=True)
+    cells = [row for row in rows if row["samples"] or row["share"]]
+    right = {row["actual"]: 0.0 for row in cells} | {
+        row["actual"]: row["share"] for row in cells if row["actual"] == row["predicted"]
+    }
+    rare = sorted((name for name, share in right.items() if share < RARELY), key=lambda name: right[name])
+    if not rare:
+        return ""
+    listed = say_list(f"{_say_recall(right[name])} of class {one_line(name)}" for name in rare[:_NAMED])
+    more = f", and less than half of {len(rare) - _NAMED} other classes" if len(rare) > _NAMED else ""
+    sentence = f"It finds only {listed}{more} in clean test samples"
+    weighted = findings.settings.get("class_weight") is not None
+    return f"{sentence}." if weighted else f"{sentence}; --class-weight balanced gives rare classes more weight."
+
+
+def _say_recall(share: float) -> str:
+    return "none" if not share else f"{max(1, round(100 * share))} %"
 
 
 def _words(method: str, cells: dict[tuple[str, str], dict]) -> str:
