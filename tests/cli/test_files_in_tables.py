@@ -75,6 +75,22 @@ def test_broken_files_are_an_error_or_missing(run, table):
     assert "1 unreadable" in done.out
 
 
+def test_files_that_break_after_training_may_be_missing_in_new_rows(run, table, model, tmp_path):
+    assert run("train", table, *COLUMNS, "--method", "concat", "--epochs", "1", "--out", tmp_path / "model").code == 0
+    patients(tmp_path / "clinic", 6, seed=1).drop("outcome").write_csv(tmp_path / "clinic" / "new.csv")
+    (tmp_path / "clinic/photos/2.png").write_bytes(b"no picture")
+    words = ("predict", tmp_path / "model", tmp_path / "clinic" / "new.csv")
+    done = run(*words)
+    assert done.code == 2
+    assert "row 2, 'photos/2.png'" in done.err
+    done = run(*words, "--broken", "missing")
+    assert done.code == 0
+    assert len(pl.read_csv(io.StringIO(done.out))) == 6
+    assert "The modality is missing in these rows" in done.err
+    done = run("predict", model, tmp_path / "clinic" / "new.csv", "--broken", "missing")
+    assert "this model reads no files" in done.err
+
+
 @pytest.mark.slow
 def test_compare_in_processes_and_predict_elsewhere(run, table, tmp_path):
     words = (*COLUMNS, "--broken", "missing", "--methods", "late", "concat", *QUICK, "--jobs", "2")

@@ -35,7 +35,7 @@ def test_seeds_that_leave_folds_untested_are_refused(tmp_path):
     for given, asked in (("gaussians", {"folds": 5}), (folds, {})):
         with pytest.raises(InputError, match=r"2 seeds would test only 2 of the 5 folds.*seeds=5 \(--seeds 5\).*once"):
             compare(given, ["late"], seeds=2, out=tmp_path / "run", **asked)
-    with pytest.raises(InputError, match="7 seeds would test some of the 5 folds more often.*or 10 twice"):
+    with pytest.raises(InputError, match=r"7 seeds would test some of the 5 folds more often.*or 10 twice"):
         compare("gaussians", ["late"], seeds=7, folds=5, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -50,7 +50,7 @@ def test_the_worst_condition_is_the_one_with_the_worst_mean(findings):
     assert cell.mean == pytest.approx(means["value"].min())
     assert (condition.corruption, condition.level) == ("gaussian", 10.0)
     watch = dict(recommend(findings)[0].points)["Watch"]
-    assert f"With the worst of 10 seeds its accuracy is" in watch
+    assert "With the worst of 10 seeds its accuracy is" in watch
     assert f" and {100 * cell.worst:.1f} % under gaussian at level 10." in watch
 
 
@@ -75,11 +75,13 @@ def test_one_number_alone_is_said_to_cost_most(findings):
 def test_classes_that_are_rarely_found_are_named(findings):
     assert "finds only" not in dict(recommend(findings)[0].points)["Watch"]
     labels = ["ok", "leak", "short"]
-    shares = [[0.98, 0.02, 0.0], [0.3, 0.7, 0.0], [0.92, 0.0, 0.08]]
-    cells = [(a, b, shares[i][j]) for i, a in enumerate(labels) for j, b in enumerate(labels)]
+    counts = [[980, 20, 0], [150, 350, 0], [92, 0, 8]]
+    cells = [
+        (a, b, counts[i][j], counts[i][j] / sum(counts[i])) for i, a in enumerate(labels) for j, b in enumerate(labels)
+    ]
     findings.confusion = pl.DataFrame(
-        {"set": "digits", "method": "qmf", "actual": a, "predicted": b, "share": share, "samples": round(100 * share)}
-        for a, b, share in cells
+        {"set": "digits", "method": "qmf", "actual": a, "predicted": b, "share": share, "samples": count}
+        for a, b, count, share in cells
     )
     watch = dict(recommend(findings)[0].points)["Watch"]
     assert watch.startswith("It finds only 8 % of class short in clean test samples; --class-weight balanced ")

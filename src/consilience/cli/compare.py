@@ -46,8 +46,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = partial(options.add_option, group)
     levels = [0.0, 5.0, 10.0]
     add("levels", NonNegativeFloat, "levels of corruption", default=levels, nargs="+", metavar="L")
-    seeds = "number of seeds; 5 if absent, 10 with --methods or --thorough; with --folds K a multiple of K, as each seed "
-    add("seeds", PositiveInt, seeds + "is tested on one fold")
+    seeds = "number of seeds; 5 if absent, 10 with --methods or --thorough; with --folds K a multiple of K"
+    add("seeds", PositiveInt, seeds)
     add("repeats", PositiveInt, "draws of the corruption per seed", default=1)
     add("probability", Fraction, "probability that a modality of a test sample is corrupted", default=0.5, metavar="P")
     group.add_argument("--metric", type=str, metavar="NAME", help="accuracy, or mse for regression, if absent")

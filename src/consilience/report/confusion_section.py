@@ -58,19 +58,22 @@ def confusion_parts(findings: Findings) -> list[ConfusionPart]:
 
 def say_rarely_found(findings: Findings, data_set: str) -> str:
     """Return which classes the chosen method does not recognise in most of their clean test samples; "" if none."""
-    rows = findings.confusion.filter(set=data_set).iter_rows(named=True)
-    cells = [row for row in rows if row["samples"] or row["share"]]
-    right = {row["actual"]: 0.0 for row in cells} | {
-        row["actual"]: row["share"] for row in cells if row["actual"] == row["predicted"]
-    }
-    rare = sorted((name for name, share in right.items() if share < RARELY), key=lambda name: right[name])
-    if not rare:
+    counts: dict[str, int] = {}
+    recall: dict[str, float] = {}
+    for row in findings.confusion.filter(set=data_set).iter_rows(named=True):
+        counts[row["actual"]] = counts.get(row["actual"], 0) + row["samples"]
+        if row["actual"] == row["predicted"]:
+            recall[row["actual"]] = row["share"]
+    rarely = sorted((name for name in recall if counts[name] and recall[name] < RARELY), key=lambda name: recall[name])
+    if not rarely:
         return ""
-    listed = say_list(f"{_say_recall(right[name])} of class {one_line(name)}" for name in rare[:_NAMED])
-    more = f", and less than half of {len(rare) - _NAMED} other classes" if len(rare) > _NAMED else ""
+    listed = say_list(f"{_say_recall(recall[name])} of class {one_line(name)}" for name in rarely[:_NAMED])
+    more = f", and less than half of {len(rarely) - _NAMED} other classes" if len(rarely) > _NAMED else ""
     sentence = f"It finds only {listed}{more} in clean test samples"
-    weighted = findings.settings.get("class_weight") is not None
-    return f"{sentence}." if weighted else f"{sentence}; --class-weight balanced gives rare classes more weight."
+    rare = counts[rarely[0]] < sum(counts.values()) / len(counts) / 2
+    if not rare or findings.settings.get("class_weight") is not None:
+        return f"{sentence}."
+    return f"{sentence}; --class-weight balanced gives rare classes more weight."
 
 
 def _say_recall(share: float) -> str:

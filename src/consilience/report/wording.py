@@ -185,6 +185,21 @@ def say_number(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def say_filled(filled: Mapping[str, int], named: int = 3) -> str:
+    """How many single empty cells were filled, and in which columns, those with most first.
+
+    >>> say_filled({"a": 4, "b": 9})
+    '13 cells filled: 9 of b and 4 of a'
+    >>> say_filled({"a": 1, "b": 9, "c": 2, "d": 1}, named=2)
+    '13 cells filled: 9 of b, 2 of c and 2 of 2 other columns'
+    """
+    order = sorted(filled, key=lambda column: -filled[column])
+    listed = [f"{filled[column]} of {one_line(column)}" for column in order[:named]]
+    if rest := order[named:]:
+        listed.append(f"{sum(filled[column] for column in rest)} of {say_number(len(rest), 'other column')}")
+    return f"{say_number(sum(filled.values()), 'cell')} filled: {say_list(listed)}"
+
+
 def capital(words: str) -> str:
     """Words as the beginning of a sentence.
 
