@@ -98,7 +98,7 @@ def test_text_and_sequences_of_different_lengths():
 def test_what_cannot_be_read(toy, classifier, monkeypatch):
     tensors = TensorDataset(torch.zeros(4, 3), torch.zeros(4))
     with pytest.raises(
-        InputError, match=r"an item of the Dataset must be a mapping .* pair \(mapping, y\), got Tensor"
+        InputError, match=r"an item of the Dataset must be a mapping .* pair \(mapping, y\), got a tuple of 2"
     ):
         classifier().fit(tensors)
     with pytest.raises(InputError, match="y is given beside a Items"):

@@ -112,7 +112,7 @@ def show(comparison: Any, format: str, worst: bool = False) -> None:
     if format != "console":
         print(table, end="" if table.endswith("\n") else "\n")
         return
-    from consilience.report.recommendation import recommend
+    from consilience.report.recommendation import notes_beside, recommend
     from consilience.report.sentences import headline
 
     console = Console()
@@ -120,7 +120,7 @@ def show(comparison: Any, format: str, worst: bool = False) -> None:
     console.print()
     findings = comparison.findings
     advice = [sentence for each in recommend(findings) for sentence in each.sentences]
-    for sentence in (*advice, *findings.notes, "", *headline(findings)):
+    for sentence in (*advice, *notes_beside(findings), "", *headline(findings)):
         console.print(sentence.replace("`", ""), markup=False, highlight=False)
     print(f"\nreport: {comparison.folder / 'report.html'}")
     for name, folder in comparison.bests.items():

@@ -79,7 +79,7 @@ def over_batches(X: Any, present: Any, answer: Callable[[Any, Any], Any]) -> Any
         return answer(X, present)
     if present is not None:
         raise InputError("present is for arrays; in a Dataset or DataLoader a missing modality is None")
-    answers = [np.asarray(answer(_as_arrays(modalities), None)) for modalities, _ in torch_batches(X)]
+    answers = [to_numpy("predictions", answer(_as_arrays(modalities), None)) for modalities, _ in torch_batches(X)]
     if not answers:
         raise InputError(f"{type(X).__name__} is empty: there are no samples")
     return np.concatenate(answers)

@@ -7,7 +7,7 @@ from consilience.comparison.results import Findings
 from consilience.comparison.significance import enough_seeds
 from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
 
-_LIKELY = 0.95  # share of resamples in which a method comes first
+_LIKELY, _SHARE_TO_NAME = 0.95, 0.05  # shares of resamples in which a method comes first
 
 
 def say_published(findings: Findings, choice: Choice) -> str:
@@ -64,7 +64,9 @@ def say_sure(choice: Choice) -> str:
     elif choice.share >= _LIKELY:
         verdict = "Likely, but not proven."
     else:
-        verdict = "Not certain: others may be as good."
+        close = [f"`{one_line(name)}`" for name, share in choice.shares.items() if share >= _SHARE_TO_NAME]
+        others = [name for name in close if name != f"`{one_line(choice.method)}`"]
+        verdict = f"Not certain: {say_list(others) if others else 'others'} may be as good."
     return f"{verdict} {say_choice(choice)}"
 
 

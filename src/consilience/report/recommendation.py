@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from consilience.comparison.chosen_method import Choice
 from consilience.comparison.modality_contributions import contributions_over_seeds
 from consilience.comparison.results import Block, Cell, Condition, Findings
+from consilience.comparison.significance import too_few_seeds
 from consilience.comparison.summary import summarise
 from consilience.report.choice_words import say_published, say_sure
 from consilience.report.confusion_section import say_rarely_found
@@ -42,6 +43,15 @@ def recommend(findings: Findings) -> list[Recommendation]:
     return [_recommend(findings, choice, blocks[name]) for name, choice in findings.choices.items() if name in blocks]
 
 
+def notes_beside(findings: Findings) -> list[str]:
+    """Return the notes that the recommendations do not say already."""
+    if not findings.choices:
+        return findings.notes
+    few = too_few_seeds(len(findings.seeds), len(findings.methods) - 1) if len(findings.methods) > 1 else None
+    said = tuple(f"{choice.method} on {choice.set} trusts " for choice in findings.choices.values())
+    return [note for note in findings.notes if note != few and not note.startswith(said)]
+
+
 def _recommend(findings: Findings, choice: Choice, block: Block) -> Recommendation:
     points = [
         ("How sure", say_sure(choice)),
@@ -74,6 +84,8 @@ def _say_why(findings: Findings, choice: Choice, block: Block) -> str:
     results = say_results(findings, block, choice.method)
     if len(choice.scores) < 2:
         return f"It is the only method with results; on test samples {results}." if results else ""
+    if len(_clean_and_worst(findings, block, choice.method)) > 1:
+        results += ", the hardest condition tested"
     first = f"Of {len(choice.scores)} methods it predicts validation samples best, clean and corrupted together"
     others = [method for method in choice.scores if method != choice.method]
     second = _say_same(findings, block, others[0], choice.method)

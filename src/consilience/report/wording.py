@@ -51,12 +51,13 @@ class Scale:
     def number(self, value: float | None) -> str:
         """A value without its unit.
 
-        >>> Scale(100.0, 1, " %").number(0.98324)
-        '98.3'
+        >>> Scale(100.0, 1, " %").number(0.98324), Scale(100.0, 1, " %").number(-0.0001)
+        ('98.3', '0.0')
         """
         if value is None or not math.isfinite(value):
             return NOTHING
-        return f"{self.factor * value:.{self.decimals}f}".replace("-", "−")
+        text = f"{self.factor * value:.{self.decimals}f}".replace("-", "−")
+        return text if any(digit in "123456789" for digit in text) else text.removeprefix("−")
 
     def signed(self, value: float | None) -> str:
         """A difference with its sign.
