@@ -217,20 +217,12 @@ def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05) -> str | No
     if reachable(seeds, comparisons, alpha):
         return None
     least = min(1.0, smallest_p(seeds) * comparisons)
+    enough = next(more for more in count(seeds + 1) if reachable(more, comparisons, alpha))
     return (
         f"{seeds} seed{'s' if seeds > 1 else ''} cannot reach significance here: with {comparisons} "
         f"comparison{'s' if comparisons > 1 else ''} the smallest possible p is {least:.2g}, above {alpha:g}. "
-        f"{enough_seeds(seeds, comparisons, alpha)} seeds would do."
+        f"{enough} seeds would do."
     )
-
-
-def enough_seeds(seeds: int, comparisons: int, alpha: float = 0.05) -> int:
-    """Return the smallest number of seeds, at least that given, with which a difference can be significant.
-
-    >>> enough_seeds(5, 3), enough_seeds(10, 3)
-    (7, 10)
-    """
-    return next(more for more in count(seeds) if reachable(more, comparisons, alpha))
 
 
 class Row(TypedDict):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from consilience.comparison.chosen_method import Choice, Published
 from consilience.comparison.results import Findings
-from consilience.comparison.significance import enough_seeds
+from consilience.comparison.significance import reachable
 from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
 
 _LIKELY, _SHARE_TO_NAME = 0.95, 0.05  # shares of resamples in which a method comes first
@@ -92,7 +94,7 @@ def _say_share(share: float) -> str:
 
 
 def _say_rivals(choice: Choice) -> str:
-    enough = enough_seeds(choice.seeds, len(choice.scores) - 1)
+    enough = next(more for more in count(choice.seeds) if reachable(more, len(choice.scores) - 1))
     if enough > choice.seeds:
         few = f"{say_number(choice.seeds, 'seed')} {'is' if choice.seeds == 1 else 'are'} too few"
         return f"{few} for any significance, `--seeds {enough}` in the same folder would do"

@@ -36,8 +36,13 @@ def _wav_files(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _read_wav(name: str, data: bytes) -> tuple[np.ndarray, int]:
     with reading_as(name, "a wav file"):
-        samples, rate = read_wav(data, name)
+        try:
+            samples, rate = read_wav(data, name)
+        except InputError as error:  # it does not name the file
+            raise ValueError(str(error)) from error
     if samples.ndim > 1 or samples.dtype != np.int16:
         channels = 1 if samples.ndim == 1 else samples.shape[1]
-        raise InputError(f"{name}: one channel of 16 bits is read, got {channels} of {8 * samples.dtype.itemsize} bits")
+        raise InputError(
+            f"{name}: one channel of 16 bits is read, got {channels} channels of {8 * samples.dtype.itemsize} bits"
+        )
     return samples, rate

@@ -176,7 +176,9 @@ def read_sound(content: bytes, name: str) -> tuple[np.ndarray, int]:
 def read_wav(content: bytes, name: str) -> tuple[np.ndarray, int]:
     """The samples of a wav file as it holds them, `[time]` or `[time, channel]`, and its rate."""
     rate = _layout(io.BytesIO(content), name, len(content)).rate  # the header is checked before memory is taken
-    return _wav_samples(content), rate
+    with warnings.catch_warnings():  # of chunks that are skipped, such as a title
+        warnings.simplefilter("ignore")
+        return _wav_samples(content), rate
 
 
 def _wav_samples(content: bytes) -> np.ndarray:
