@@ -10,6 +10,8 @@ from PIL import Image
 from polars.testing import assert_frame_equal
 
 from cli.conftest import QUICK
+from consilience.core.errors import InputError
+from consilience.data.loading import with_broken
 
 COLUMNS = (
     *("--target", "outcome", "--modality", "photo=photo_path:image", "--modality", "note=note:text"),
@@ -73,6 +75,22 @@ def test_broken_files_are_an_error_or_missing(run, table):
     done = run("data", "describe", table, *COLUMNS, "--broken", "missing")
     assert done.code == 0
     assert "1 unreadable" in done.out
+
+
+def test_files_that_break_after_training_may_be_missing_in_new_rows(run, table, tmp_path):
+    assert run("train", table, *COLUMNS, "--method", "concat", "--epochs", "1", "--out", tmp_path / "model").code == 0
+    patients(tmp_path / "clinic", 6, seed=1).drop("outcome").write_csv(tmp_path / "clinic" / "new.csv")
+    (tmp_path / "clinic/photos/2.png").write_bytes(b"no picture")
+    words = ("predict", tmp_path / "model", tmp_path / "clinic" / "new.csv")
+    done = run(*words)
+    assert done.code == 2
+    assert "row 2, 'photos/2.png'" in done.err
+    done = run(*words, "--broken", "missing")
+    assert done.code == 0
+    assert len(pl.read_csv(io.StringIO(done.out))) == 6
+    assert "The modality is missing in these rows" in done.err
+    with pytest.raises(InputError, match="this model reads no files"):
+        with_broken({"format": "table", "modalities": [{"name": "labs", "numbers": ["lab_a"]}]}, "missing")
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_train(run, table, tmp_path):
     assert run(*words).code == 0
     before = contents(tmp_path)
     with largest_file(1000):
-        done = run(*words)
+        done = run(*words, "--overwrite")
     check_refused(done, out)
     assert contents(tmp_path) == before
     load(out)

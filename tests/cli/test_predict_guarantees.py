@@ -47,6 +47,15 @@ def test_the_scores_that_train_saved(run, model, new):
     assert "set" in read(run("predict", model, new, "--coverage", "0.8").out).columns
 
 
+def test_a_model_without_calibration_samples(run, finished, new):
+    for option in ("--coverage", "--abstain-risk"):
+        done = run("predict", finished / "best", new, option, "0.2")
+        assert done.code == 2
+        assert (
+            f"predict: {option} needs calibration samples, and {finished / 'best'} has none: give --calib" in done.err
+        )
+
+
 def test_intervals(run, tmp_path):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 160))

@@ -158,6 +158,22 @@ def test_training_is_not_begun_where_the_model_cannot_be_saved(run, table, tmp_p
     assert done.err == f"consilience: error: cannot write to {tmp_path}/model: {tmp_path} is read-only\n"
 
 
+def test_a_model_is_replaced_only_where_that_is_said(run, table, tmp_path):
+    words = ("train", table, *COLUMNS, "--method", "late", "--epochs", "1", "--out", tmp_path / "m")
+    assert run(*words).code == 0
+    before = (tmp_path / "m" / "weights.safetensors").read_bytes()
+    done = run(*words, "--seed", "1")
+    assert done.code == 2
+    assert f"{tmp_path}/m holds a model: give --overwrite to replace it, or another --out" in done.err
+    assert (tmp_path / "m" / "weights.safetensors").read_bytes() == before
+    assert run(*words, "--seed", "1", "--overwrite").code == 0
+    assert (tmp_path / "m" / "weights.safetensors").read_bytes() != before
+    (tmp_path / "m" / "notes.txt").write_text("years of work")
+    done = run(*words, "--overwrite")
+    assert "'notes.txt', which is no part of a model" in done.err
+    assert (tmp_path / "m" / "notes.txt").read_text() == "years of work"
+
+
 def test_settings_of_another_method_are_refused(run, table, tmp_path):
     done = run("train", table, *COLUMNS, "--method", "late", "--setting", "concat.width=8", "--out", tmp_path / "m")
     assert done.code == 2

@@ -11,6 +11,8 @@ from consilience.comparison.plan import Job
 from consilience.comparison.progress import Progress
 from consilience.comparison.quick_default import QUICK_METHODS, default_methods, default_seeds
 from consilience.comparison.time_left import TimeLeft, say_left
+from consilience.core.errors import InputError
+from consilience.data import load_data
 from consilience.methods import METHODS
 
 
@@ -25,6 +27,17 @@ def test_the_default_is_a_few_methods_that_are_registered():
     assert {"auto", "late", "concat", "best-unimodal", "bayes-robust"} <= set(methods)
     assert default_methods(thorough=True) is None
     assert [default_seeds(*given) for given in ((False, False), (True, False), (False, True))] == [5, 10, 10]
+    assert [default_seeds(False, False, [folds]) for folds in (None, 2, 5, 7)] == [5, 6, 5, 7]
+
+
+def test_seeds_that_leave_folds_untested_are_refused(tmp_path):
+    folds = load_data("gaussians", n=100, folds=5)
+    for given, asked in (("gaussians", {"folds": 5}), (folds, {})):
+        with pytest.raises(InputError, match=r"2 seeds would test only 2 of the 5 folds.*seeds=5 \(--seeds 5\).*once"):
+            compare(given, ["late"], seeds=2, out=tmp_path / "run", **asked)
+    with pytest.raises(InputError, match=r"7 seeds would test some of the 5 folds more often.*or 10 twice"):
+        compare("gaussians", ["late"], seeds=7, folds=5, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_named_methods_and_seeds_win_and_the_plan_is_said_first(tmp_path, capsys, caplog, monkeypatch):

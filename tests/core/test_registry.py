@@ -9,6 +9,7 @@ import pytest
 
 import consilience as cs
 from consilience.cli.main import main
+from consilience.comparison.comparison import reopen
 from consilience.core.errors import ConsilienceError, UnknownNameError
 from consilience.core.registry import Registry
 from consilience.corruption.corruptions import CORRUPTIONS
@@ -111,6 +112,17 @@ def test_everything_in_a_plugin_is_found_and_used(plugins, tmp_path, capsys):
     assert main(["train", "guest-set", "--method", "guest-method", "--epochs", "1", "--out", str(tmp_path / "m")]) == 0
     assert main(["methods"]) == 0
     assert "guest-method" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_set_and_a_method_of_a_plugin_are_compared_by_worker_processes(plugins, tmp_path, capsys):
+    install(plugins, "guest", PLUGIN)
+    words = ["compare", "guest-set", "--methods", "guest-method", "late", "--levels", "0", "--epochs", "1"]
+    assert main([*words, "--folds", "2", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path / "run")]) == 0
+    assert "best model: " in capsys.readouterr().out
+    findings = reopen(tmp_path / "run").findings
+    assert set(findings.values["method"]) == {"guest-method", "late"}
+    assert not len(findings.failed)
 
 
 def test_a_name_is_found_without_its_registry_being_complete(plugins):

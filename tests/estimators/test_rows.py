@@ -9,7 +9,7 @@ import pytest
 from sklearn.impute import SimpleImputer
 
 from consilience import FusionClassifier, MultimodalVAE, load, load_data
-from consilience.core.errors import InputError, SavedModelError, UnknownNameError
+from consilience.core.errors import InputError, ModalityWarning, SavedModelError, UnknownNameError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(are filled|left out)")
 PARTS = {"image": ["i0", "i1", "i2"], "audio": ["a0", "a1"]}
@@ -304,3 +304,24 @@ def test_the_clock_on_the_wall_counts_however_a_zone_is_written(toy, classifier)
     mixed.loc[1, "when"] = mixed.loc[1, "when"].tz_localize("Asia/Tokyo")
     with pytest.raises(InputError, match="column 'when' holds times of different zones"):
         model.predict_proba(mixed)
+
+
+def test_impute_says_that_single_cells_keep_their_fill(toy):
+    frame = polars.DataFrame(cells(toy))
+    model = MultimodalVAE(columns=PARTS, latent=2, epochs=1, device="cpu").fit(frame)
+    with pytest.warns(ModalityWarning, match=r"single empty cells \(9 of modality 'image', .* of modality 'audio'\)"):
+        filled = model.impute(frame)
+    assert filled.present.all()
+    names = model.encodings_["image"].features
+    gaps = frame["i0"].is_nan().to_numpy()
+    flags = filled.read("image")[:, names.index("i0 is empty")]
+    assert np.array_equal(flags == 1, gaps)
+    known = frame["i0"].to_numpy()[~gaps]
+    np.testing.assert_allclose(filled.read("image")[gaps, 0], np.median(known))
+    data = load_data(frame, modalities=PARTS)
+    of_table = MultimodalVAE(latent=2, epochs=1, device="cpu").fit(data.train)
+    with pytest.warns(ModalityWarning, match="fills in whole modalities"):
+        of_table.impute(data.samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ModalityWarning)
+        model.impute(frame[6:9])

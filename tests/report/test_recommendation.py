@@ -50,12 +50,54 @@ def test_the_worst_condition_is_the_one_with_the_worst_mean(findings):
     assert cell.mean == pytest.approx(means["value"].min())
     assert (condition.corruption, condition.level) == ("gaussian", 10.0)
     watch = dict(recommend(findings)[0].points)["Watch"]
-    assert watch.startswith("Gaussian at level 10 costs it most: ")
+    assert "With the worst of 10 seeds its accuracy is" in watch
+    assert f" and {100 * cell.worst:.1f} % under gaussian at level 10." in watch
 
 
-def test_rivals_make_the_choice_uncertain(findings):
+def test_one_number_alone_is_said_to_cost_most(findings):
+    keys = [{"set": "digits", "method": "qmf", "seed": seed, "metric": "accuracy"} for seed in range(10)]
+    told = {"level": 10.0, "half_width": 0.01, "clean": 0.97, "samples": 359}
+    findings.costs = pl.DataFrame(
+        {**key, "modality": name, "corruption": how, "cost": cost, **told}
+        for key in keys
+        for name, how, cost in (
+            ("top_left", "missing", 0.19),
+            ("top_right", "missing", 0.05),
+            ("top_left", "gaussian", 0.31),
+        )
+    )
+    (advice,) = recommend(findings)
+    assert " ".join(advice.sentences).count("costs") == 1
+    losing = dict(advice.points)["Losing one"]
+    assert losing == "On digits, losing top_left costs `qmf` most: 19.0 ± 0.0 points of accuracy (top_right 5.0)."
+
+
+def test_classes_that_are_rarely_found_are_named(findings):
+    assert "finds only" not in dict(recommend(findings)[0].points)["Watch"]
+    labels = ["ok", "leak", "short"]
+    counts = [[980, 20, 0], [150, 350, 0], [92, 0, 8]]
+    cells = [
+        (a, b, counts[i][j], counts[i][j] / sum(counts[i])) for i, a in enumerate(labels) for j, b in enumerate(labels)
+    ]
+    findings.confusion = pl.DataFrame(
+        {"set": "digits", "method": "qmf", "actual": a, "predicted": b, "share": share, "samples": count}
+        for a, b, count, share in cells
+    )
+    watch = dict(recommend(findings)[0].points)["Watch"]
+    assert watch.startswith("It finds only 8 % of class short in clean test samples; --class-weight balanced ")
+    findings.settings["class_weight"] = "balanced"
+    assert dict(recommend(findings)[0].points)["Watch"].startswith("It finds only 8 % of class short in clean test")
+    assert "--class-weight" not in dict(recommend(findings)[0].points)["Watch"]
+
+
+def test_rivals_make_the_choice_uncertain_unless_it_nearly_always_comes_first(findings):
     assert dict(recommend(findings)[0].points)["How sure"].startswith("Not certain: others may be as good.")
-    findings.choices = {"digits": replace(findings.choices["digits"], rivals=())}
+    often = {**findings.choices["digits"].shares, "qmf": 0.999}
+    findings.choices = {"digits": replace(findings.choices["digits"], shares=often, seeds=5)}
+    likely = dict(recommend(findings)[0].points)["How sure"]
+    assert likely.startswith("Likely, but not proven.")
+    assert "comes first in more than 99 % of resamples" in likely
+    findings.choices = {"digits": replace(findings.choices["digits"], rivals=(), seeds=10)}
     sure = dict(recommend(findings)[0].points)["How sure"]
     assert sure.startswith("As certain as these data allow.")
     assert sure.endswith("every other method is significantly worse.")

@@ -46,7 +46,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = partial(options.add_option, group)
     levels = [0.0, 5.0, 10.0]
     add("levels", NonNegativeFloat, "levels of corruption", default=levels, nargs="+", metavar="L")
-    add("seeds", PositiveInt, "number of seeds; 5 if absent, 10 with --methods or --thorough")
+    seeds = "number of seeds; 5 if absent, 10 with --methods or --thorough; with --folds K a multiple of K"
+    add("seeds", PositiveInt, seeds)
     add("repeats", PositiveInt, "draws of the corruption per seed", default=1)
     add("probability", Fraction, "probability that a modality of a test sample is corrupted", default=0.5, metavar="P")
     group.add_argument("--metric", type=str, metavar="NAME", help="accuracy, or mse for regression, if absent")
@@ -111,7 +112,7 @@ def show(comparison: Any, format: str, worst: bool = False) -> None:
     if format != "console":
         print(table, end="" if table.endswith("\n") else "\n")
         return
-    from consilience.report.recommendation import recommend
+    from consilience.report.recommendation import notes_beside, recommend
     from consilience.report.sentences import headline
 
     console = Console()
@@ -119,7 +120,7 @@ def show(comparison: Any, format: str, worst: bool = False) -> None:
     console.print()
     findings = comparison.findings
     advice = [sentence for each in recommend(findings) for sentence in each.sentences]
-    for sentence in (*advice, *findings.notes, "", *headline(findings)):
+    for sentence in (*advice, *notes_beside(findings), "", *headline(findings)):
         console.print(sentence.replace("`", ""), markup=False, highlight=False)
     print(f"\nreport: {comparison.folder / 'report.html'}")
     for name, folder in comparison.bests.items():

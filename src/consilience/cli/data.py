@@ -50,6 +50,7 @@ def in_one_line(entry: Mapping[str, Any]) -> str:
 def in_words(described: dict[str, Any]) -> str:
     """Return the description of a data set as text."""
     from consilience.data.split_rules import split_words
+    from consilience.report.wording import say_filled
 
     sizes = ", ".join(f"{count} {part}" for part, count in described["split"].items())
     rule = described.get("split_rule")
@@ -65,6 +66,8 @@ def in_words(described: dict[str, Any]) -> str:
         lines.append(f"  {modality['name']:20} {modality['kind']:9} {shape:12} {modality['missing']:6.1%} missing")
         if "files" in modality:
             lines[-1] += f"  {_files_in_words(modality['files'])}"
+        if "filled" in modality:
+            lines[-1] += f"  {say_filled(modality['filled'])}"
     lines += [
         f"  class {label['class']!r:14} {label['samples']:7} samples {label['share']:6.1%}"
         for label in described.get("classes", ())

@@ -34,6 +34,7 @@ EXAMPLES = """  consilience predict model new.csv --out predictions.csv
   consilience predict model new.csv --coverage 0.9 --abstain-risk 0.02
   consilience predict model new.csv --explain --out explained.parquet
   consilience predict model - --keep time --format jsonl"""
+Broken = Literal["error", "missing"]
 _STREAM, _JSON_LINES = "-", (".jsonl", ".ndjson")
 
 
@@ -51,6 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--keep", nargs="+", type=str, metavar="COLUMN", help=keep)
     explain = "add what each modality contributes to the prediction, and the reasons in words"
     parser.add_argument("--explain", action="store_true", help=explain)
+    options.add_option(parser, "broken", Broken, "missing: treat files that cannot be read as missing; error: stop")
     options.add_passed_encoders(parser)
     group = parser.add_argument_group("guarantees, from calibration samples")
     options.add_option(
@@ -77,6 +79,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Predict every row, and write or print the table."""
+    from consilience.data.loading import with_broken
     from consilience.estimators.saved_model import kind_of_saved, load_saved
 
     for option, needs in (("score", "coverage"), ("confidence", "abstain_risk"), ("no_empty_sets", "coverage")):
@@ -89,8 +92,12 @@ def run(chosen: Namespace, command: list[str]) -> None:
         options.check_out_file("predict", "out", path, [chosen.data])
     _check_predicts(chosen.model, kind_of_saved(chosen.model))
     model = load_saved(chosen.model, options.encoders(chosen))
+    if chosen.broken is not None:
+        model.model_.recipe = with_broken(model.model_.recipe, chosen.broken)
     if chosen.calibration is not None:
         _calibrate(model, chosen.calibration)
+    elif not hasattr(model, "calibration_"):
+        _check_needs_no_calibration(chosen)
     rows = _stream if chosen.data == _STREAM or Path(chosen.data).suffix in _JSON_LINES else _file
     with RowWriter(path, kind) as writer:
         for kept, samples in rows(model, chosen):
@@ -102,6 +109,16 @@ def run(chosen: Namespace, command: list[str]) -> None:
             writer.write(beside(kept, table))
     if path is not None:
         print(f"{writer.rows} predictions: {path}")
+
+
+def _check_needs_no_calibration(chosen: Namespace) -> None:
+    """Raise an error for an option that needs calibration samples, of a model that has none."""
+    for option in ("coverage", "abstain_risk"):
+        if chosen[option] is not None:
+            raise InputError(
+                f"predict: --{option.replace('_', '-')} needs calibration samples, and {chosen.model} has none: give "
+                "--calibration FILE with labelled rows that the model was not trained on"
+            )
 
 
 def _check_predicts(path: str, kind: str) -> None:

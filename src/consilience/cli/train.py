@@ -30,6 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--method", type=str, metavar="NAME", help=method)
     parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="folder of the saved model")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model in the folder, if it holds one")
     options.add_option(parser, "seed", NonNegativeInt, "seed of initial weights, batches and dropout", default=0)
     options.add_loading(parser)
     options.add_training(parser)
@@ -49,6 +50,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
 
     options.check_out(Path(chosen.out))
     check_replaceable(Path(chosen.out))  # saving checks it too, but only after training
+    if not chosen.overwrite and Path(chosen.out).is_dir() and any(Path(chosen.out).iterdir()):
+        raise InputError(f"train: {chosen.out} holds a model: give --overwrite to replace it, or another --out")
     data = load_data(chosen.data, **options.loading(chosen))
     if data.task is None:
         train_latent(chosen, data)

@@ -14,7 +14,7 @@ from consilience.comparison.gather_results import differences_to, gather_finding
 from consilience.comparison.plan import EXTENDABLE, Job, Plan, Source, digest, resolve
 from consilience.comparison.progress import announce
 from consilience.comparison.publishing import keep_best, name_published, read_finished
-from consilience.comparison.quick_default import default_methods, default_seeds
+from consilience.comparison.quick_default import check_seeds_of_folds, default_methods, default_seeds
 from consilience.comparison.results import Findings
 from consilience.comparison.sources import digest_of_file
 from consilience.comparison.stacked_jobs import train_together
@@ -164,6 +164,7 @@ def compare(
             on numbers and blanks in text, and missing modalities.
         levels: Of corruption; 0, the clean set, is always among them.
         seeds: How often each method is trained; by default 5 times, and 10 times if methods are named or thorough.
+            With `folds=K`, of which each seed tests one, a multiple of K.
         repeats: Draws of the noise for every seed. On a small test set one draw may move an accuracy by more than
             methods differ, and predicting again is cheaper than training again.
         probability: With which a modality of a sample is corrupted.
@@ -195,12 +196,17 @@ def compare(
     corruptions: tuple[Any, ...] = DEFAULT_CORRUPTIONS
     if corruption is not None:
         corruptions = (corruption,) if isinstance(corruption, str | Mapping) else tuple(corruption)
+    sources = tuple(Source.of(each, loading) for each in given)
+    if seeds is None:
+        seeds = default_seeds(methods is not None, thorough, [source.folds for source in sources])
+    else:
+        check_seeds_of_folds(seeds, {source.label: source.folds for source in sources})
     plan = Plan(
-        sources=tuple(Source.of(each, loading) for each in given),
+        sources=sources,
         methods=default_methods(thorough, settings or {}) if methods is None else tuple(methods),
         corruptions=corruptions or DEFAULT_CORRUPTIONS,
         levels=tuple(levels),
-        seeds=default_seeds(methods is not None, thorough) if seeds is None else seeds,
+        seeds=seeds,
         repeats=repeats,
         probability=probability,
         metric=metric,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import lcm
+
+from consilience.core.errors import InputError
 
 # Strong methods of each kind, and baselines: those of them that are registered are compared. The short ones come first,
 # so that the time left is known soon.
@@ -30,10 +33,43 @@ def default_methods(thorough: bool, with_settings: Iterable[str] = ()) -> tuple[
     return tuple(dict.fromkeys([*(name for name in QUICK_METHODS if name in METHODS), *added]))
 
 
-def default_seeds(named: bool, thorough: bool) -> int:
-    """Return the number of seeds where none is given; named: whether the methods are named.
+def default_seeds(named: bool, thorough: bool, folds: Iterable[int | None] = ()) -> int:
+    """Return the number of seeds where none is given.
+
+    Args:
+        named: Whether the methods are named.
+        thorough: Whether all methods are compared.
+        folds: Of each set, None where it has none: every fold of all sets is tested, and as often as the others.
 
     >>> default_seeds(named=False, thorough=False), default_seeds(named=True, thorough=False)
     (5, 10)
+    >>> default_seeds(named=False, thorough=False, folds=[4])
+    8
     """
-    return THOROUGH_SEEDS if named or thorough else QUICK_SEEDS
+    usual, once = THOROUGH_SEEDS if named or thorough else QUICK_SEEDS, lcm(*filter(None, folds))
+    return -(-usual // once) * once
+
+
+def check_seeds_of_folds(seeds: int, folds: Mapping[str, int | None]) -> None:
+    """Raise an error if so many seeds leave some folds of a set untested, or test some more often than others.
+
+    Args:
+        seeds: Seed s tests on fold s mod K.
+        folds: Set → K, None where it has no folds.
+
+    Raises:
+        InputError: It says which numbers of seeds test every fold.
+    """
+    for name, count in folds.items():
+        if count is not None and seeds % count:
+            tested = f"only {seeds} of the {count} folds" if seeds < count else f"some of the {count} folds more often"
+            whole = max(1, seeds // count) * count
+            raise InputError(
+                f"compare: {seeds} seed{'' if seeds == 1 else 's'} would test {tested} of {name!r}: each seed is "
+                f"tested on one fold. Give seeds={whole} (--seeds {whole}) to test every fold "
+                f"{_times(whole // count)}, or {whole + count} {_times(whole // count + 1)}"
+            )
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -59,6 +59,14 @@ class Source:
         return self.data is None and self.name not in DATA_SETS
 
     @property
+    def folds(self) -> int | None:
+        """In how many folds its samples are tested, one for each seed; None without folds."""
+        if self.data is not None:
+            return None if self.data.rule is None else self.data.rule.folds
+        given = self.options.get("folds")
+        return given if isinstance(given, int) and given > 1 else None  # `load` says what else is wrong
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The whole path in its parts."""
         return Path(os.path.abspath(self.name)).parts

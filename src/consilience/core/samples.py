@@ -43,8 +43,8 @@ class Samples:
         y: Targets `[n]` or `[n, target]`, or None.
         weight: Sample weights `[n]`, or None.
         index: Position of each sample in the whole set `[n]`.
-        group: Number of each sample's group `[n]`, such as a patient or a device, or None. Samples of a group stay
-            together wherever samples are held out.
+        group: Number of each sample's group `[n]`, such as a patient or a device, or None; their names are
+            `DataSet.groups`. Samples of a group stay together wherever samples are held out.
         time: Rank of each sample in time `[n]`, or None. Samples are held out in blocks of successive ones.
         recipe: How the file or DataFrame that they are of was read, `DataSet.recipe()`; None for other samples.
 

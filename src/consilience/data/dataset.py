@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,6 @@ from consilience.data.group_hints import GroupHint
 from consilience.data.split_rules import SplitRule
 from consilience.data.splits import PARTS, UNUSED, Split, redraw
 
-if TYPE_CHECKING:
-    from consilience.data.files.cell_fills import Fill
-    from consilience.data.media.reading import Broken
-
 
 class SplitFields(NamedTuple):
     """The fields of `DataSet` that may depend on the split, as a reader makes them."""
@@ -29,23 +25,6 @@ class SplitFields(NamedTuple):
     samples: Samples
     extra: Mapping[str, Any]
     reading: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class FileOptions:
-    """The options of `load_data` for files of the user's own; it says what they mean."""
-
-    target: str | None = None
-    kinds: Mapping[str, Any] = field(default_factory=dict)
-    split: str | None = None
-    fill: Fill | None = None
-    task: TaskKind | None = None
-    seed: int = 0
-    group: str | None = None
-    time: str | None = None
-    folds: int | None = None
-    media: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    broken: Broken = "error"
 
 
 # Makes these fields for another split, if values depend on it (fill values, categories).
@@ -167,6 +146,13 @@ class DataSet:
         return f"; of no modality are {listed(columns)}" if columns else ""
 
     @property
+    def groups(self) -> np.ndarray | None:
+        """The group of each row as the data call it `[n]`; None without groups. `train.group` has their numbers."""
+        if self.rule is None or self.rule.group is None:
+            return None
+        return np.array(self.rule.labels)[self.rule.group] if len(self.rule.labels) else self.rule.group
+
+    @property
     def modalities(self) -> dict[str, Modality]:
         """Every modality by name."""
         return self.samples.modalities
@@ -273,6 +259,7 @@ class DataSet:
             {'name': 'top_left', 'kind': 'vector', 'shape': [16], 'missing': 0.0}
         """
         files = self.extra.get("files", {})
+        filled = self.extra.get("filled", {})
         described: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
@@ -291,6 +278,7 @@ class DataSet:
                     "shape": list(modality.shape),
                     "missing": float(1 - self.samples.present_in(modality.name).mean()),
                     **({"files": dict(files[modality.name])} if modality.name in files else {}),
+                    **({"filled": dict(filled[modality.name])} if modality.name in filled else {}),
                 }
                 for modality in self.modalities.values()
             ],

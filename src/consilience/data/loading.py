@@ -14,10 +14,11 @@ from consilience.core.errors import InputError, SavedModelError, SplitWarning, l
 from consilience.core.samples import Modality, Samples
 from consilience.core.settings import Interval, NonNegativeInt, checked
 from consilience.core.targets import TaskKind
-from consilience.data.dataset import RECIPE_VERSION, DataSet, FileOptions
+from consilience.data.dataset import RECIPE_VERSION, DataSet
 from consilience.data.files.cell_fills import Fill, restore_fills, restore_flagged
 from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.column_reading import ColumnKind
+from consilience.data.files.file_options import FileOptions
 from consilience.data.files.table_reading import TABLES, format_of, is_frame, no_such_path, table_name
 from consilience.data.media.columns import TableKind
 from consilience.data.media.reading import Broken, FileColumn
@@ -181,10 +182,12 @@ def _load(source: Path | Any, modalities: Any, options: FileOptions, given: Coll
         for option in set(given) - {"task"}:
             raise InputError(f"{option} does not apply to {source.name!r}: the file determines it")
         return _keep(load_matlab(source, options), modalities)
+    from consilience.data.files.arrays import load_arrays, no_arrays
+
+    if source.is_dir() and not any(source.glob("*.npy")):
+        raise no_arrays(source)
     for option in {"media", "broken"} & set(given):
         raise InputError(f"{option} is for tables with paths of files; {source.name!r} holds arrays")
-    from consilience.data.files.arrays import load_arrays
-
     return load_arrays(source, _names(modalities), options)
 
 
@@ -253,7 +256,8 @@ def read_with_recipe(
     found = "table" if table else format_of(path)
     if recipe.get("format") == "table":
         if found != "table":
-            raise InputError(f"training read a table, {path.name!r} is not one: give {', '.join(TABLES)}")
+            what = "is a folder" if path.is_dir() else "is not one"
+            raise InputError(f"training read a table, {str(path)!r} {what}: give {', '.join(TABLES)}")
         from consilience.data.files.tables import read_new_table
 
         with _parsing():
@@ -292,6 +296,18 @@ def recipe_columns(recipe: Mapping[str, Any] | None) -> dict[str, Encoding | Fil
         )
     with _parsing():
         return _columns_of(recipe)
+
+
+def with_broken(recipe: Mapping[str, Any] | None, broken: Broken) -> dict[str, Any]:
+    """Return a recipe that treats files that cannot be read otherwise.
+
+    Raises:
+        InputError: No modality of the recipe is read from files.
+    """
+    entries = () if recipe is None else recipe.get("modalities", ())
+    if recipe is None or not any("media" in entry for entry in entries):
+        raise InputError("broken is for models of tables with paths of files; this model reads no files")
+    return {**recipe, "modalities": [{**each, "broken": broken} if "media" in each else each for each in entries]}
 
 
 def _columns_of(recipe: Mapping[str, Any]) -> dict[str, Encoding | FileColumn]:

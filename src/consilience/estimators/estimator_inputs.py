@@ -24,7 +24,7 @@ from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.column_reading import ColumnKind
 from consilience.data.files.table_reading import is_frame, read_header
 from consilience.data.files.tables import encode_columns, find_modalities
-from consilience.data.loading import read_with_recipe
+from consilience.data.loading import read_with_recipe, recipe_columns
 from consilience.estimators.column_choice import split_columns
 from consilience.estimators.frame_inputs import (
     ADVICE,
@@ -35,8 +35,9 @@ from consilience.estimators.frame_inputs import (
     rename_columns,
     without_empty_strings,
 )
-from consilience.estimators.row_inputs import as_rows, rows_to_frame, rows_to_modalities
+from consilience.estimators.row_inputs import as_dictionaries, rows_to_frame, rows_to_modalities
 from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters
+from consilience.estimators.torch_data import is_torch_data, read_torch_data
 from consilience.training import Callback, Trainer
 from consilience.training.callbacks import check_callbacks
 
@@ -81,7 +82,8 @@ class ReadsSamples(DeclaredParameters):
 
         known: the modalities of training, which set the kinds; None when fitting.
         """
-        if (rows := as_rows(X)) is not None:
+        X = read_torch_data(X) if is_torch_data(X) else X
+        if (rows := as_dictionaries(X)) is not None:
             if self._reads_by_name(known):
                 X = rows_to_modalities(rows, self.modalities_)
             else:
@@ -134,6 +136,13 @@ class ReadsSamples(DeclaredParameters):
         if self.columns or hasattr(self, "n_features_in_"):
             return getattr(self, "encodings_", {})
         return getattr(self, "encodings_", None) or None
+
+    def _known_encodings(self) -> dict[str, Encoding]:
+        """The encodings of the columns of training, whether the estimator or `load_data` learned them."""
+        if not self._recipe():
+            return self._learned_columns() or {}
+        learned = recipe_columns(self._recipe())
+        return {name: known for name, known in learned.items() if isinstance(known, Encoding)}
 
     def _reads_by_name(self, known: Mapping[str, Modality] | None) -> bool:
         """Whether a row has one value for each modality, instead of one for each column."""

@@ -31,6 +31,7 @@ from consilience.estimators.refitting import Refits
 from consilience.estimators.saved_calibration import restore_calibration, split_calibration, write_calibration
 from consilience.estimators.saving import describe_fitted, restore_fitted
 from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
+from consilience.estimators.torch_data import is_torch_data, read_torch_data
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
 from consilience.training.model_folder import read_extra_tensors, rebuilding
@@ -76,6 +77,7 @@ class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
         self._forget()
         self._check_parameters()
         seed = draw_seed(self.random_state)
+        X = self._of_torch(X, y)
         train = self._read(X, present, sample_weight)
         whole = Samples.of(train, self._targets(X, y), group=groups)
         train, validation = self._hold_out(whole, seed)
@@ -116,6 +118,14 @@ class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
             model.method.forget_held_out()
         return self
 
+    def _of_torch(self, X: Any, y: Any) -> Any:
+        """The samples of a Dataset or DataLoader with its targets; anything else as it is."""
+        if not is_torch_data(X):
+            return X
+        if y is not None:
+            raise InputError(f"y is given beside a {type(X).__name__}, which has the targets in its items: leave y out")
+        return read_torch_data(X)
+
     def _check_parameters(self) -> None:
         if not isinstance(self.method, str):
             raise InputError(f"method must be the name of a registered method, got {show(self.method)}")
@@ -136,6 +146,7 @@ class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
         given = self.validation
         if given is None:
             return train, None
+        given = self._of_torch(given, None)
         if isinstance(given, Samples) or (isinstance(given, tuple | list) and len(given) == 2):
             X, y = (given, None) if isinstance(given, Samples) else given
             assert train.y is not None
@@ -163,6 +174,7 @@ class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
 
     def _judged(self, X: Any, y: Any, present: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """True and predicted targets, and weights; a label that is not among those of training raises an error."""
+        X = self._of_torch(X, y)
         predicted, true = self._decoded(X, present), self._targets(X, y)
         if len(true) != len(predicted):
             raise InputError(f"targets have {len(true)} rows, the samples have {len(predicted)}")
@@ -220,8 +232,9 @@ class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
             its times), "category" (one-hot) or "number" (whole numbers that look like identifiers).
         fill: What single empty cells of a table become, as in `load_data`; "none": an error. Arrays in a mapping are
             not filled. Fill values and categories are learned from all rows of X, those held out for validation too.
-        validation: Share of the training samples for early stopping; or None, `Samples` with y, or a pair (X, y). A
-            method that cross-fits its parts in lockstep, such as `auto`, learns from that share too.
+        validation: Share of the training samples for early stopping; or None, `Samples` with y, a pair (X, y), or a
+            torch `Dataset` or `DataLoader`. A method that cross-fits its parts in lockstep, such as `auto`, learns from
+            that share too.
         refit: Train once more on all samples, those of that share included, for as many steps as early stopping found;
             about twice the time. Where those samples calibrate (`calibration`), they do so with the first model.
         class_weight: "balanced" or class → weight.
@@ -261,7 +274,8 @@ class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
         """Train the method.
 
         Args:
-            X: Mapping name → array, `Samples`, or a table.
+            X: Mapping name → array, `Samples`, a table, or a torch `Dataset` or `DataLoader` of (mapping, y), which is
+                read into memory once, up to 4 GiB.
             y: Labels `[n]`; None: those of the `Samples`.
             present: Booleans `[n, modality]`; False: missing.
             sample_weight: `[n]`.

@@ -19,6 +19,7 @@ from consilience.estimators.answer_types import like_input
 from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
 from consilience.estimators.fusion_calibration import CalibratesFusion
 from consilience.estimators.prediction_sets import PredictsSets
+from consilience.estimators.torch_data import over_batches
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.training import Model
@@ -65,8 +66,11 @@ class PredictsFusion(Explains, CalibratesFusion):
 
     @checked
     def predict(self, X: Any, present: Any = None) -> Any:
-        """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`."""
-        return like_input(X, self._decoded(X, present))
+        """Return the most probable label of each sample `[n]`; for a regressor numbers `[n]` or `[n, target]`.
+
+        A torch `Dataset` or `DataLoader` is predicted batch by batch, in the order in which it gives its samples.
+        """
+        return over_batches(X, present, lambda X, present: like_input(X, self._decoded(X, present)))
 
     def _trust(self, X: Any, present: Any) -> Any:
         return like_input(X, self.trust_of(self.full_prediction(X, present)))
@@ -116,6 +120,9 @@ class PredictsClasses(PredictsSets):
 
     @checked
     def predict_proba(self, X: Any, present: Any = None) -> Any:
-        """Return class probabilities `[n, class]`, columns in the order of `classes_`."""
-        logits = self._predict(X, present)[1].output.double()
-        return like_input(X, logits.softmax(dim=1).numpy())
+        """Return class probabilities `[n, class]`, columns in the order of `classes_`; input as for `predict`."""
+
+        def of_batch(X: Any, present: Any) -> Any:
+            return like_input(X, self._predict(X, present)[1].output.double().softmax(dim=1).numpy())
+
+        return over_batches(X, present, of_batch)

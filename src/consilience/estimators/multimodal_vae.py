@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, show
+from consilience.core.errors import InputError, ModalityWarning, show
 from consilience.core.samples import Samples
 from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from consilience.encoders import EncoderChoice
@@ -185,13 +186,31 @@ class MultimodalVAE(LatentLikelihoods):
     def impute(self, X: Any, present: Any = None, *, draws: NonNegativeInt = 100) -> Samples:
         """Return the samples with every missing modality filled in from the present ones, by expected values.
 
+        Only whole modalities are filled in. A single empty cell of a table keeps what `fill` put there when the table
+        was read, such as the median of its column; with the default "indicator" the feature "COLUMN is empty" is 1
+        there, and a warning counts such cells.
+
         Args:
             X: Samples.
             present: `[n, modality]`.
             draws: The expected values are means over so many draws from the posterior; 0: the decoder's mean at the
                 posterior's mean. Draws have the same noise for all samples and in every call.
         """
-        return fill_missing(self._fitted(), self._known(X, present, targets=True), self.device, draws)
+        samples = self._known(X, present, targets=True)
+        self._warn_of_filled_cells(samples)
+        return fill_missing(self._fitted(), samples, self.device, draws)
+
+    def _warn_of_filled_cells(self, samples: Samples) -> None:
+        """Say how many single cells hold a fill value, which no model has imputed."""
+        flags = {name: len(known.flagged) for name, known in self._known_encodings().items() if name in samples}
+        cells = {name: int((samples.read(name)[:, -count:] == 1).sum()) for name, count in flags.items() if count}
+        if told := [f"{count} of modality {name!r}" for name, count in cells.items() if count]:
+            warnings.warn(
+                f"impute fills in whole modalities; single empty cells ({', '.join(told)}) keep the fill value of "
+                "their column, and their feature 'COLUMN is empty' is 1",
+                ModalityWarning,
+                stacklevel=3,
+            )
 
     @checked
     def generation_errors(

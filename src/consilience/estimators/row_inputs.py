@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _CELLS = (str, Real, np.bool_, datetime.date, np.datetime64)
 
 
-def as_rows(X: Any) -> list[Mapping[str, Any]] | None:
+def as_dictionaries(X: Any) -> list[Mapping[str, Any]] | None:
     """A dictionary of single values as a list of one row, a list of dictionaries as it is; None for anything else.
 
-    >>> as_rows({"age": 40, "ward": "B"}), as_rows({"age": [40, 41]})
+    >>> as_dictionaries({"age": 40, "ward": "B"}), as_dictionaries({"age": [40, 41]})
     ([{'age': 40, 'ward': 'B'}], None)
     """
     if isinstance(X, dict) and not hasattr(X, "toarray"):  # a sparse matrix may be a dictionary too

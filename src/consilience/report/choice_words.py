@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from consilience.comparison.chosen_method import Choice, Published
 from consilience.comparison.results import Findings
-from consilience.comparison.significance import too_few_seeds
+from consilience.comparison.significance import reachable
 from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
+
+_LIKELY, _SHARE_TO_NAME = 0.95, 0.05  # shares of resamples in which a method comes first
 
 
 def say_published(findings: Findings, choice: Choice) -> str:
@@ -53,6 +57,21 @@ def _say_steps(published: Published) -> str:
     return words + (f", {say_number(others, 'other run')} stopped by held-out samples" if others else "")
 
 
+def say_sure(choice: Choice) -> str:
+    """Return how sure the choice is, and why, in a verdict that agrees with the figures after it."""
+    if len(choice.scores) < 2:
+        return "No other method was compared."
+    if not choice.rivals:
+        verdict = "As certain as these data allow."
+    elif choice.share >= _LIKELY:
+        verdict = "Likely, but not proven."
+    else:
+        close = [f"`{one_line(name)}`" for name, share in choice.shares.items() if share >= _SHARE_TO_NAME]
+        others = [name for name in close if name != f"`{one_line(choice.method)}`"]
+        verdict = f"Not certain: {say_list(others) if others else 'others'} may be as good."
+    return f"{verdict} {say_choice(choice)}"
+
+
 def say_choice(choice: Choice) -> str:
     """Return by what the method was chosen, and how sure that is."""
     method, metric = f"`{one_line(choice.method)}`", say_metric(choice.metric)
@@ -60,7 +79,7 @@ def say_choice(choice: Choice) -> str:
     what = "seeds and rows" if choice.by_rows else "seeds"
     return (
         f"{method} was chosen by its {metric} on validation samples, clean and corrupted "
-        f"({score.number(choice.score)}{score.unit}, mean over {say_number(choice.seeds, 'seed')}), and in "
+        f"({score.number(choice.score)}{score.unit}, mean over {say_number(choice.seeds, 'seed')}), and comes first in "
         f"{_say_share(choice.share)} of resamples of {what}; {_say_rivals(choice)}."
     )
 
@@ -75,8 +94,10 @@ def _say_share(share: float) -> str:
 
 
 def _say_rivals(choice: Choice) -> str:
-    if too_few_seeds(choice.seeds, len(choice.scores) - 1) is not None:
-        return f"{say_number(choice.seeds, 'seed')} {'is' if choice.seeds == 1 else 'are'} too few for any significance"
+    enough = next(more for more in count(choice.seeds) if reachable(more, len(choice.scores) - 1))
+    if enough > choice.seeds:
+        few = f"{say_number(choice.seeds, 'seed')} {'is' if choice.seeds == 1 else 'are'} too few"
+        return f"{few} for any significance, `--seeds {enough}` in the same folder would do"
     rivals = [f"`{one_line(method)}`" for method in choice.rivals]
     if not rivals:
         return "every other method is significantly worse"

@@ -9,6 +9,7 @@ from consilience.report.wording import one_line, say_list
 
 MOST_COLUMNS = 24  # a larger matrix is not shown, only its largest confusions
 _NAMED = 3
+RARELY = 0.5  # a class of which fewer samples are recognised is rarely found
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,30 @@ def confusion_parts(findings: Findings) -> list[ConfusionPart]:
             ConfusionPart(name, method, _words(method, cells), labels, rows if len(labels) <= MOST_COLUMNS else ())
         )
     return parts
+
+
+def say_rarely_found(findings: Findings, data_set: str) -> str:
+    """Return which classes the chosen method does not recognise in most of their clean test samples; "" if none."""
+    counts: dict[str, int] = {}
+    recall: dict[str, float] = {}
+    for row in findings.confusion.filter(set=data_set).iter_rows(named=True):
+        counts[row["actual"]] = counts.get(row["actual"], 0) + row["samples"]
+        if row["actual"] == row["predicted"]:
+            recall[row["actual"]] = row["share"]
+    rarely = sorted((name for name in recall if counts[name] and recall[name] < RARELY), key=lambda name: recall[name])
+    if not rarely:
+        return ""
+    listed = say_list(f"{_say_recall(recall[name])} of class {one_line(name)}" for name in rarely[:_NAMED])
+    more = f", and less than half of {len(rarely) - _NAMED} other classes" if len(rarely) > _NAMED else ""
+    sentence = f"It finds only {listed}{more} in clean test samples"
+    rare = counts[rarely[0]] < sum(counts.values()) / len(counts) / 2
+    if not rare or findings.settings.get("class_weight") is not None:
+        return f"{sentence}."
+    return f"{sentence}; --class-weight balanced gives rare classes more weight."
+
+
+def _say_recall(share: float) -> str:
+    return "none" if not share else f"{max(1, round(100 * share))} %"
 
 
 def _words(method: str, cells: dict[tuple[str, str], dict]) -> str:

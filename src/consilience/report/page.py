@@ -26,7 +26,7 @@ from consilience.report.contribution_section import contribution_part
 from consilience.report.cost_section import cost_part
 from consilience.report.drawing import SERIES, SERIES_ON_DARK, Drawing, Part
 from consilience.report.figures import draw_figures
-from consilience.report.recommendation import recommend
+from consilience.report.recommendation import notes_beside, recommend
 from consilience.report.result_tables import legend, rank_table
 from consilience.report.sentences import details, headline, say_r, say_test, tally, trust_sentences
 from consilience.report.setting_words import say_settings
@@ -35,6 +35,7 @@ from consilience.report.wording import (
     capital,
     one_line,
     say_count,
+    say_filled,
     say_level,
     say_list,
     say_metric,
@@ -147,6 +148,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             parts=draw_figures(findings) if parts is None else parts,
             recommended=recommend(findings),
             answer=headline(findings),
+            notes=notes_beside(findings),
             chosen={name: choice.method for name, choice in findings.choices.items()},
             sorted_by="descending" if findings.larger_is_better else "ascending",
             chart=None if chart is None else Markup(chart_json(chart)),
@@ -191,6 +193,7 @@ def environment() -> Environment:
         "p": say_p,
         "seconds": say_seconds,
         "count": say_count,
+        "filled": say_filled,
         "drawing": _inline,
         "r": say_r,
         "sha256": _sha256,

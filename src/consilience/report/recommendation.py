@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from consilience.comparison.chosen_method import Choice
 from consilience.comparison.modality_contributions import contributions_over_seeds
 from consilience.comparison.results import Block, Cell, Condition, Findings
+from consilience.comparison.significance import too_few_seeds
 from consilience.comparison.summary import summarise
-from consilience.report.choice_words import say_choice, say_published
+from consilience.report.choice_words import say_published, say_sure
+from consilience.report.confusion_section import say_rarely_found
 from consilience.report.cost_section import cost_sentences
-from consilience.report.wording import Scale, capital, one_line, say_list, say_metric, say_number
+from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,21 @@ def recommend(findings: Findings) -> list[Recommendation]:
     return [_recommend(findings, choice, blocks[name]) for name, choice in findings.choices.items() if name in blocks]
 
 
+def notes_beside(findings: Findings) -> list[str]:
+    """Return the notes that the recommendations do not say already."""
+    if not findings.choices:
+        return findings.notes
+    few = too_few_seeds(len(findings.seeds), len(findings.methods) - 1) if len(findings.methods) > 1 else None
+    said = tuple(f"{choice.method} on {choice.set} trusts " for choice in findings.choices.values())
+    return [note for note in findings.notes if note != few and not note.startswith(said)]
+
+
 def _recommend(findings: Findings, choice: Choice, block: Block) -> Recommendation:
     points = [
-        ("How sure", _say_sure(choice)),
+        ("How sure", say_sure(choice)),
         ("Each modality", _say_worth(findings, choice)),
-        ("Losing one", " ".join(cost_sentences(findings, choice.set))),
-        ("Watch", _say_worst(findings, choice, block)),
+        ("Losing one", " ".join(cost_sentences(findings, choice.set)[:1])),
+        ("Watch", _say_what_to_watch(findings, choice, block)),
         ("The file", say_published(findings, choice)),
     ]
     return Recommendation(
@@ -73,6 +84,8 @@ def _say_why(findings: Findings, choice: Choice, block: Block) -> str:
     results = say_results(findings, block, choice.method)
     if len(choice.scores) < 2:
         return f"It is the only method with results; on test samples {results}." if results else ""
+    if len(_clean_and_worst(findings, block, choice.method)) > 1:
+        results += ", the hardest condition tested"
     first = f"Of {len(choice.scores)} methods it predicts validation samples best, clean and corrupted together"
     others = [method for method in choice.scores if method != choice.method]
     second = _say_same(findings, block, others[0], choice.method)
@@ -122,13 +135,6 @@ def _cells(block: Block, method: str) -> list[tuple[Condition, Cell]]:
     return [(condition, cell) for condition, cell in zip(block.conditions, row.cells) if cell is not None]
 
 
-def _say_sure(choice: Choice) -> str:
-    if len(choice.scores) < 2:
-        return "No other method was compared."
-    certain = "Not certain: others may be as good." if choice.rivals else "As certain as these data allow."
-    return f"{certain} {say_choice(choice)}"
-
-
 def _say_worth(findings: Findings, choice: Choice) -> str:
     """What each modality contributes to the chosen method, from the most to the least."""
     for block in contributions_over_seeds(findings):
@@ -137,35 +143,30 @@ def _say_worth(findings: Findings, choice: Choice) -> str:
             continue
         scale = Scale.of(block.metric, [std for each in block.rows for std in each.stds])
         order = sorted(range(len(block.modalities)), key=lambda place: -row.mean.values[place])
+        error = block.metric == "mse"
+        none = scale.number(-row.mean.none if error else row.mean.none) + scale.unit
+        verb, points = "lowers it by" if error else "adds", " points" if scale.unit else ""
         listed = say_list(
-            f"{one_line(block.modalities[place])} {scale.signed(row.mean.values[place])}" for place in order
+            f"{one_line(block.modalities[place])} {verb if number == 0 else ''} {scale.number(row.mean.values[place])}"
+            for number, place in enumerate(order)
         )
-        points = " points" if scale.unit else ""
-        lowers = ", where positive lowers the error" if block.metric == "mse" else ""
-        none = scale.number(-row.mean.none if block.metric == "mse" else row.mean.none) + scale.unit
-        metric, method = say_metric(block.metric), one_line(choice.method)
-        return f"To the {metric} of `{method}`, {none} with no modality, contribute: {listed}{points}{lowers}."
+        return f"With no modality its {say_metric(block.metric)} is {none}; {' '.join(listed.split())}{points}."
     return ""
 
 
-def _say_worst(findings: Findings, choice: Choice, block: Block) -> str:
-    """The condition that costs the chosen method most, and modalities that it trusts more when they are wrong."""
-    scale, worst = Scale.of_block(block), worst_condition(findings, block, choice.method)
-    clean = next((cell for condition, cell in _cells(block, choice.method) if condition.clean), None)
-    sentences = []
-    if worst is not None and clean is not None:
-        condition, cell = worst
-        lost = scale.number(abs(clean.mean - cell.mean))
-        points = " points" if scale.unit else ""
-        seeds = f"; {scale.number(cell.worst)}{scale.unit} with the worst of {say_number(cell.seeds, 'seed')}"
-        better = cell.mean >= clean.mean if findings.larger_is_better else cell.mean <= clean.mean
-        if better:
+def _say_what_to_watch(findings: Findings, choice: Choice, block: Block) -> str:
+    """Classes that it rarely finds, its worst seed, and modalities that it trusts more when they are wrong."""
+    scale, measured = Scale.of_block(block), _clean_and_worst(findings, block, choice.method)
+    sentences = [say_rarely_found(findings, choice.set)]
+    if len(measured) > 1:
+        (_, clean), (_, worst) = measured
+        if worst.mean >= clean.mean if findings.larger_is_better else worst.mean <= clean.mean:
             sentences.append("No tested corruption makes it worse than on clean data.")
-        else:
+        elif worst.seeds > 1:
+            amounts = say_list(f"{scale.number(cell.worst)}{scale.unit} {_where(where)}" for where, cell in measured)
             sentences.append(
-                f"{capital(one_line(condition.words))} costs it most: {lost}{points} of {say_metric(findings.metric)}"
-                f"{seeds if cell.seeds > 1 else ''}."
+                f"With the worst of {say_number(worst.seeds, 'seed')} its {say_metric(findings.metric)} is {amounts}."
             )
     mark = f"{choice.method} on {choice.set} trusts "
     sentences += [f"It trusts {note.removeprefix(mark)}" for note in findings.notes if note.startswith(mark)]
-    return " ".join(sentences)
+    return " ".join(sentence for sentence in sentences if sentence)

@@ -51,12 +51,13 @@ class Scale:
     def number(self, value: float | None) -> str:
         """A value without its unit.
 
-        >>> Scale(100.0, 1, " %").number(0.98324)
-        '98.3'
+        >>> Scale(100.0, 1, " %").number(0.98324), Scale(100.0, 1, " %").number(-0.0001)
+        ('98.3', '0.0')
         """
         if value is None or not math.isfinite(value):
             return NOTHING
-        return f"{self.factor * value:.{self.decimals}f}".replace("-", "−")
+        text = f"{self.factor * value:.{self.decimals}f}".replace("-", "−")
+        return text if any(digit in "123456789" for digit in text) else text.removeprefix("−")
 
     def signed(self, value: float | None) -> str:
         """A difference with its sign.
@@ -183,6 +184,21 @@ def say_number(count: int, noun: str) -> str:
     ('1 seed', '10 seeds')
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def say_filled(filled: Mapping[str, int], named: int = 3) -> str:
+    """How many single empty cells were filled, and in which columns, those with most first.
+
+    >>> say_filled({"a": 4, "b": 9})
+    '13 cells filled: 9 of b and 4 of a'
+    >>> say_filled({"a": 1, "b": 9, "c": 2, "d": 1}, named=2)
+    '13 cells filled: 9 of b, 2 of c and 2 of 2 other columns'
+    """
+    order = sorted(filled, key=lambda column: -filled[column])
+    listed = [f"{filled[column]} of {one_line(column)}" for column in order[:named]]
+    if rest := order[named:]:
+        listed.append(f"{sum(filled[column] for column in rest)} of {say_number(len(rest), 'other column')}")
+    return f"{say_number(sum(filled.values()), 'cell')} filled: {say_list(listed)}"
 
 
 def capital(words: str) -> str:

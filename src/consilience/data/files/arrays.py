@@ -13,11 +13,13 @@ import numpy as np
 from consilience.core.errors import InputError, name_rows, unknown_name
 from consilience.core.samples import Modality, Samples
 from consilience.core.targets import guess_task
-from consilience.data.dataset import DataSet, FileOptions, SplitFields
+from consilience.data.dataset import DataSet, SplitFields
 from consilience.data.files.cell_fills import fill_gaps, learn_fills, plain_fills
 from consilience.data.files.damaged_files import reading_as
+from consilience.data.files.file_options import FileOptions
 from consilience.data.files.size_limits import zip_members
 from consilience.data.files.split_columns import read_rule
+from consilience.data.files.table_reading import TABLES
 from consilience.data.splits import settle_split
 
 LENGTHS = "_lengths"  # the suffix of the array of a modality's lengths
@@ -236,8 +238,21 @@ def read_folder(path: Path, only: Collection[str] | None = None) -> dict[str, np
     """Every `.npy` of a folder by name, memory-mapped; Python objects are refused."""
     found = sorted(path.glob("*.npy"))
     if not found:
-        raise InputError(f"the folder {path.name!r} holds no .npy file: put one per modality into it, and y.npy")
+        raise no_arrays(path)
     return {file.stem: map_array(file) for file in found if only is None or file.stem in only}
+
+
+def no_arrays(path: Path) -> InputError:
+    """The error for a folder without arrays, with what to give in its place."""
+    tables = sorted(file.name for file in path.iterdir() if file.name.lower().endswith(TABLES))
+    if tables:
+        given = " or ".join(str(path / name) for name in tables[:3])
+        return InputError(f"{str(path)!r} is a folder, and no table: give {given}")
+    return InputError(
+        f"{str(path)!r} is a folder without tables and without .npy files. Give the path of a table "
+        f"({', '.join(TABLES)}); pictures and recordings are named by a column of paths in it. A folder is read if it "
+        "has one .npy of each modality, and y.npy"
+    )
 
 
 def map_array(path: Path) -> np.ndarray:

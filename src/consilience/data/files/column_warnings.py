@@ -14,14 +14,16 @@ from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.column_reading import Columns, advise_left_out
 from consilience.data.files.table_reading import table_name
 
+# So many one-hot features of a column are worth a warning, fewer if its strings have so many words on average.
+_MANY_CATEGORIES, _MANY_SENTENCES, _WORDS = 100, 20, 3
 
-def warn_of_gaps(table: Path | Any, read: Mapping[str, Columns], encodings: Mapping[str, Encoding], off: str) -> None:
-    """Say how many single cells of which modality were filled; `off` says how not to."""
+
+def warn_of_gaps(table: Path | Any, filled: Mapping[str, Mapping[str, int]], off: str) -> None:
+    """Say how many single cells of which modality were filled: modality → column → cells; `off` says how not to."""
     told = []
-    for name, encoding in encodings.items():
-        if counts := encoding.count_gaps(read[name]):
-            columns = f"column{'s' if len(counts) > 1 else ''} {listed([*counts], 3)}"
-            told.append(f"{sum(counts.values())} of modality {name!r} ({columns})")
+    for name, counts in filled.items():
+        columns = f"column{'s' if len(counts) > 1 else ''} {listed([*counts], 3)}"
+        told.append(f"{sum(counts.values())} of modality {name!r} ({columns})")
     if told:
         warnings.warn(
             f"{_called(table)}: single empty cells are filled, {', '.join(told)}. Numbers become the median of the "
@@ -44,6 +46,28 @@ def warn_of_left_out(table: Path | Any, read: Mapping[str, Columns]) -> None:
             TableWarning,
             stacklevel=3,
         )
+
+
+def warn_of_wide(table: Path | Any, encodings: Mapping[str, Encoding], kinds: Mapping[str, Any]) -> None:
+    """Say which columns without a declared kind become very many one-hot features, or hold sentences."""
+    for name, encoding in encodings.items():
+        for column, known in encoding.categories.items():
+            words = sum(len(value.split()) for value in known.tolist()) / max(1, len(known))
+            if (
+                column in kinds
+                or name in kinds
+                or len(known) <= (_MANY_SENTENCES if words >= _WORDS else _MANY_CATEGORIES)
+            ):
+                continue
+            own = f"--modality {name if len(encoding.columns) == 1 else column}={column}:text"
+            warnings.warn(
+                f"{_called(table)}: column {column!r} of modality {name!r} holds {len(known)} different strings of "
+                f"{words:.1f} words on average, which become as many features. If they are sentences, read them as "
+                f"text, as a modality of their own ({own}); if they are categories, say so with "
+                f"kinds={{{column!r}: 'category'}} (--kind {column}=category)",
+                TableWarning,
+                stacklevel=3,
+            )
 
 
 def warn_of_unseen(table: Path | Any, encoding: Encoding, columns: Columns, learned: str) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.targets import infer_task_kind
-from consilience.data.dataset import DataSet, FileOptions
+from consilience.data.dataset import DataSet
+from consilience.data.files.file_options import FileOptions
 from consilience.data.files.mat_arrays import read_mat
 from consilience.data.splits import given_split
 

@@ -11,9 +11,10 @@ import numpy as np
 from consilience.core.errors import ConsilienceError, InputError, name_rows
 from consilience.core.sample_columns import read_codes
 from consilience.core.targets import check_no_trailing_nulls
-from consilience.data.dataset import DataSet, FileOptions
+from consilience.data.dataset import DataSet
 from consilience.data.files.calendar_features import times_in_order
 from consilience.data.files.column_reading import is_string
+from consilience.data.files.file_options import FileOptions
 from consilience.data.files.table_reading import read_table
 from consilience.data.group_hints import FEWEST, GroupHint, find_hint, is_identifier
 from consilience.data.split_rules import SplitRule

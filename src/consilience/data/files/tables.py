@@ -19,7 +19,7 @@ import numpy as np
 from consilience.core.errors import InputError, UnknownNameError, listed, unknown_name
 from consilience.core.samples import Samples
 from consilience.core.targets import guess_task
-from consilience.data.dataset import DataSet, FileOptions, SplitFields
+from consilience.data.dataset import DataSet, SplitFields
 from consilience.data.files.cell_fills import Fill
 from consilience.data.files.column_encoding import Encoding, depends_on_split, learn_encoding
 from consilience.data.files.column_reading import (
@@ -33,7 +33,9 @@ from consilience.data.files.column_warnings import (
     warn_of_left_out,
     warn_of_unseen,
     warn_of_unseen_in_parts,
+    warn_of_wide,
 )
+from consilience.data.files.file_options import FileOptions
 from consilience.data.files.split_columns import find_group_column, read_rule, read_with_candidates
 from consilience.data.files.table_reading import read_header, read_table, table_name
 from consilience.data.files.target_column import read_known_target, read_target
@@ -95,9 +97,11 @@ def load_table(table: Path | Any, modalities: Any, options: FileOptions) -> Data
     fill = options.fill or _DEFAULT_FILL
     make = partial(_make_samples, target, read, y, fill, list(chosen), files)
     made = make(drawn.parts)
+    encodings = _encodings_of(made.reading)
     if options.fill is None:
-        warn_of_gaps(table, read, _encodings_of(made.reading), "fill='none' (--fill none) refuses such rows")
-    warn_of_unseen_in_parts(table, read, _encodings_of(made.reading))
+        warn_of_gaps(table, made.extra["filled"], "fill='none' (--fill none) refuses such rows")
+    warn_of_wide(table, encodings, {**kinds, **column_kinds})
+    warn_of_unseen_in_parts(table, read, encodings)
     remake = make if any(depends_on_split(columns, fill) for columns in read.values()) else None
     name = table.name.removesuffix(".gz").rpartition(".")[0] if isinstance(table, Path) else "table"
     extra = made.extra
@@ -146,7 +150,10 @@ def _make_samples(
         "target": {"name": target, "type": "string" if y is not None and y.dtype.kind == "U" else "number"},
         "modalities": {name: learned[name].to_json() for name in order},
     }
-    about = {"files": {name: read.about for name, read in files.items()}} if files else {}
+    about: dict[str, Any] = {"files": {name: read.about for name, read in files.items()}} if files else {}
+    if fill != "none":
+        filled = {name: known.count_gaps(modalities[name]) for name, known in encodings.items()}
+        about |= {"filled": {name: counts for name, counts in filled.items() if counts}}
     return SplitFields(samples, {"columns": {name: features[name] for name in order}, **about}, reading)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
@@ -13,6 +11,7 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.data.files.damaged_files import reading_as
 from consilience.data.files.size_limits import zip_members
+from consilience.data.media.sound import read_wav
 
 
 def read_recordings(path: Path) -> dict[str, tuple[np.ndarray, int]]:
@@ -36,11 +35,14 @@ def _wav_files(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_wav(name: str, data: bytes) -> tuple[np.ndarray, int]:
-    with reading_as(name, "a wav file"), wave.open(io.BytesIO(data)) as file:
-        channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-        frames = file.readframes(file.getnframes())
-        if rate <= 0 or len(frames) != file.getnframes() * channels * width:
-            raise ValueError(f"it has {len(frames)} bytes of {file.getnframes()} frames, {rate} a second")
-    if (channels, width) != (1, 2):
-        raise InputError(f"{name}: one channel of 16 bits is read, got {channels} channels of {8 * width} bits")
-    return np.frombuffer(frames, dtype="<i2"), rate
+    with reading_as(name, "a wav file"):
+        try:
+            samples, rate = read_wav(data, name)
+        except InputError as error:  # it does not name the file
+            raise ValueError(str(error)) from error
+    if samples.ndim > 1 or samples.dtype != np.int16:
+        channels = 1 if samples.ndim == 1 else samples.shape[1]
+        raise InputError(
+            f"{name}: one channel of 16 bits is read, got {channels} channels of {8 * samples.dtype.itemsize} bits"
+        )
+    return samples, rate

@@ -165,14 +165,26 @@ def read_sound(content: bytes, name: str) -> tuple[np.ndarray, int]:
     """The mean of the channels of a recording, `[time]` from −1 to 1 in float32, and its rate."""
     layout = _layout(io.BytesIO(content), name, len(content))
     if os.path.splitext(name)[1].lower() in WAV_ENDINGS:
-        from scipy.io import wavfile
-
-        wave = _to_unit(wavfile.read(io.BytesIO(content))[1])
+        wave = _to_unit(_wav_samples(content))
     else:
         wave = _soundfile().read(io.BytesIO(content), dtype="float32")[0]
     if len(wave) != layout.samples:
         raise InputError(f"it holds {len(wave)} samples, its header says {layout.samples}")
     return (wave if wave.ndim == 1 else wave.mean(axis=1)), layout.rate
+
+
+def read_wav(content: bytes, name: str) -> tuple[np.ndarray, int]:
+    """The samples of a wav file as it holds them, `[time]` or `[time, channel]`, and its rate."""
+    rate = _layout(io.BytesIO(content), name, len(content)).rate  # the header is checked before memory is taken
+    with warnings.catch_warnings():  # of chunks that are skipped, such as a title
+        warnings.simplefilter("ignore")
+        return _wav_samples(content), rate
+
+
+def _wav_samples(content: bytes) -> np.ndarray:
+    from scipy.io import wavfile
+
+    return wavfile.read(io.BytesIO(content))[1]
 
 
 def _to_unit(wave: np.ndarray) -> np.ndarray:
