@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import consilience as cs
 from consilience.bayes.learned_rows import LearnedRows
 from consilience.bayes.reliability import Reliability
 
@@ -99,3 +100,20 @@ def test_what_is_spoilt_in_a_sample_learned_from_is_found(fitted):
     found = reliability.signals([20 * views[0], *views[1:]], there).sound
     assert found[:, 0].max() < 0.1
     assert found[:, 1:].mean() > 0.7
+
+
+@pytest.mark.parametrize("method", ["bayes-robust", "auto"])
+def test_predictions_and_explanations_of_training_samples(method, tmp_path):
+    views, y = wide(150, seed=4)
+    X = {name: view.float().numpy() for name, view in zip("abc", views)}
+    train, new = ({name: values[rows] for name, values in X.items()} for rows in (slice(0, 90), slice(90, 150)))
+    model = cs.FusionClassifier(method, settings={"folds": 3}, epochs=2, time_limit=60, device="cpu").fit(train, y[:90])
+    again = cs.load(model.save(tmp_path / "model"))
+    for rows in (train, new):
+        rho, loaded = (each.full_prediction(rows).extra["reliability"] for each in (model, again))
+        torch.testing.assert_close(loaded, rho, atol=1e-5, rtol=1e-5)
+    assert (model.full_prediction(train).extra["reliability"] < 0.5).float().mean() < 0.05
+    first = {name: values[:5] for name, values in train.items()}
+    why = model.explain(first)
+    np.testing.assert_allclose(why.reliability, model.full_prediction(first).extra["reliability"], atol=1e-6)
+    assert why.reliability.min() > 0.5
