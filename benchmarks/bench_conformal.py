@@ -206,7 +206,7 @@ def summary(runs):
             halves.setdefault(pattern, []).extend(found)
     content["patterns"] = [pooled(found) for found in by_pattern.values()]
     content["drawn"] = [
-        share_of(np.array(found)) for found in halves.values() if sum(t for _, t in found) >= FEWEST * len(runs) * HALVES
+        share_of(np.array(found)) for found in halves.values() if sum(t for _, t in found) >= FEWEST * HALVES * len(runs) / 2
     ]
     return content
 
