@@ -9,17 +9,22 @@ Three tables, for each data set and method:
    the tolerance is 0.015.
 2. Calibration from fitting (`calibration="auto"`, and 5 folds for `late`), coverage on the whole test set. It is
    approximate, and test samples of other videos (mosi), subjects (utd-mhad) or times (hydraulic) are not exchangeable.
-3. Gaussian noise on each modality of each sample with probability 0.5, calibrated on clean samples as in table 1.
+3. A corruption of each modality of each sample with probability 0.5, calibrated on clean samples as in table 1.
+
+A standard error is that of a mean over random halves; the test samples themselves are taken as given.
 
 digits needs no download; the others are read from the folder CONSILIENCE_DATA, and left out where it does not lead to
 them.
 
-    python benchmarks/bench_conformal.py --sets all --seeds 3
+    python benchmarks/bench_conformal.py --sets all --seeds 3 --keep docs/conformal.json
 """
 
 import argparse
+import json
+import re
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -34,18 +39,23 @@ from consilience.evaluation.calibration_scores import CalibrationScores
 from consilience.evaluation.conformal_scores import class_scores
 
 SETS = {**SETS, "breast-tcga": read_named("breast-tcga")}
-METHODS = ("late", "bayes", "bayes-robust")
+METHODS = ("late", "bayes", "bayes-robust", "auto")
+WITH_RHO = ("bayes-robust", "auto")
 SCORES = ("aps", "raps", "lac")
 COVERAGE, TOLERANCE = 0.9, 0.015
 HALVES, MOST_PATTERNS, FEWEST = 40, 20, 100
-NOISE = (0.5, 1.0, 2.0, 5.0)
+CORRUPTIONS = {
+    **{f"σ = {sigma:g}": ("gaussian", sigma) for sigma in (0.5, 1.0, 2.0, 5.0)},
+    "stuck": ("stuck", 10),
+    "swapped": ("swapped", 10),
+}
 
 
 def train(method, samples, validation, seed, calibration="auto"):
-    choice = {"name": "mlp", "hidden": [64]}
+    choice = None if method == "auto" else dict.fromkeys(samples.names, {"name": "mlp", "hidden": [64]})
     return FusionClassifier(
         method,
-        encoders=dict.fromkeys(samples.names, choice),
+        encoders=choice,
         validation=validation,
         calibration=calibration,
         random_state=seed,
@@ -72,7 +82,10 @@ def splits(n, seed):
 
 
 def judge(model, test, present, column, halves, weigh=False):
-    """Coverage and mean size over random halves, by score: test samples with other modalities or values."""
+    """Coverage, mean size and the standard error of coverage over random halves, by score.
+
+    test, present: Test samples with other values or modalities.
+    """
     outputs, there = model._conformal_outputs(test, present)
     found = {}
     for score in SCORES:
@@ -83,7 +96,7 @@ def judge(model, test, present, column, halves, weigh=False):
             held = table[rest] <= known.quantiles(score, there[rest], COVERAGE, rho)[:, None]
             covered.append(held[np.arange(len(rest)), column[rest]].mean())
             size.append(held.sum(1).mean())
-        found[score] = np.mean(covered), np.mean(size)
+        found[score] = np.mean(covered), np.mean(size), np.std(covered, ddof=1) / len(covered) ** 0.5
     return found
 
 
@@ -119,13 +132,13 @@ def measure(name, method, seed):
             tuple(pattern.tolist()): judge(model, test, np.tile(pattern, (len(test), 1)), column, halves)
             for pattern in chosen
         }
-        for sigma in NOISE:
-            noisy = Corruptor(samples).apply(test, "gaussian", sigma, probability=0.5, random_state=seed)
-            found["noise", sigma] = judge(model, noisy, None, column, halves)
-            if method == "bayes-robust":
-                found["noise ρ", sigma] = judge(model, noisy, None, column, halves, weigh=True)
-        if method == "bayes-robust":
-            found["clean ρ"] = judge(model, test, None, column, halves, weigh=True)
+        for name, (corruption, level) in CORRUPTIONS.items():
+            noisy = Corruptor(samples).apply(test, corruption, level, probability=0.5, random_state=seed)
+            found[name] = judge(model, noisy, None, column, halves)
+            if method in WITH_RHO:
+                found[name, "ρ"] = judge(model, noisy, None, column, halves, weigh=True)
+        if method in WITH_RHO:
+            found["clean", "ρ"] = judge(model, test, None, column, halves, weigh=True)
         if len(model.modalities_) <= ALL_PATTERNS_UP_TO:
             found["drawn"] = drawn(model, test, random, seed)
     except ConsilienceError as error:
@@ -134,7 +147,7 @@ def measure(name, method, seed):
 
 
 def drawn(model, test, random, seed):
-    """Coverage of patterns that calibration samples have themselves: pattern → (covered, samples) over the halves.
+    """Coverage of patterns that calibration samples have themselves: pattern → (covered, samples) of each half.
 
     `model` is calibrated with all test samples, complete, so that the scores under every pattern are known.
     """
@@ -151,98 +164,129 @@ def drawn(model, test, random, seed):
         for slot, rows, others in availability.copied():
             values[slot, rows] = values[others, rows]
         most = CalibrationScores(availability, {"aps": values}, "given").quantiles("aps", mask[rest], COVERAGE)
-        for row, threshold in zip(rest, most):
-            key = tuple(mask[row].tolist())
-            covered, total = counts.get(key, (0, 0))
-            counts[key] = covered + (table[slot_of[key], row] <= threshold), total + 1
+        for pattern in np.unique(mask[rest], axis=0):
+            key, own = tuple(pattern.tolist()), (mask[rest] == pattern).all(1)
+            covered = (table[slot_of[key], rest[own]] <= most[own]).sum()
+            counts.setdefault(key, []).append((int(covered), int(own.sum())))
     return counts
 
 
 def held_and_size(sets, column):
-    return sets[np.arange(len(sets)), column].mean(), sets.sum(1).mean()
+    """Coverage, mean size and the standard error of coverage of independent test samples."""
+    held = sets[np.arange(len(sets)), column].mean()
+    return held, sets.sum(1).mean(), (held * (1 - held) / len(sets)) ** 0.5
 
 
-def average(runs, key, score):
-    values = np.array([run[key][score] for run in runs if key in run])
-    return values.mean(0) if len(values) else None
+def pooled(found):
+    """The mean over seeds of (coverage, size, standard error), or of (coverage, standard error)."""
+    *means, error = np.array(found, dtype=float).T
+    return [*(round(float(values.mean()), 4) for values in means), round(float((error**2).sum() ** 0.5 / len(error)), 4)]
 
 
-def cell(pair):
-    return f"{'–':>14}" if pair is None else f"{pair[0]:>8.3f}{pair[1]:>6.2f}"
-
-
-def show(table, names, seeds):
-    heads = "".join(f"{score:>14}" for score in SCORES)
-    print(f"\n1. Calibrated on half of the test samples ({seeds} seeds, {HALVES} halves each): coverage and size")
-    print(f"{'':28}{heads}   patterns, aps: lowest, highest, |error| > {TOLERANCE}   drawn patterns: the same")
-    for name in names:
-        for method in METHODS:
-            runs = [table[name, method, seed] for seed in range(seeds)]
-            if not any("clean" in run for run in runs):
-                continue
-            line = "".join(cell(average(runs, "clean", score)) for score in SCORES)
-            by_pattern = {}
-            for run in runs:
-                for pattern, found in run.get("patterns", {}).items():
-                    by_pattern.setdefault(pattern, []).append(found["aps"][0])
-            means = np.array([np.mean(values) for values in by_pattern.values()])
-            counts = {}
-            for run in runs:
-                for pattern, (covered, total) in run.get("drawn", {}).items():
-                    before = counts.get(pattern, (0, 0))
-                    counts[pattern] = before[0] + covered, before[1] + total
-            shares = np.array([c / t for c, t in counts.values() if t >= FEWEST * HALVES * seeds / 2])
-            print(f"{name + ' ' + method:28}{line}   {spread(means):>34}   {spread(shares):>32}")
-    print("\n2. Calibrated in fitting, on the whole test set: coverage and size")
-    print(f"{'':28}{'calibration':>12}{'test':>6}{'accuracy':>10}{heads}{'late, 5 folds: aps':>22}{'lac':>14}")
-    for name in names:
-        for method in METHODS:
-            runs = [table[name, method, seed] for seed in range(seeds)]
-            if not any("fitted" in run for run in runs):
-                continue
-            known = next(run for run in runs if "fitted" in run)
-            line = "".join(cell(average(runs, "fitted", score)) for score in SCORES)
-            folds = "".join(cell(average(runs, "folds", score)) for score in ("aps", "lac")) if method == "late" else ""
-            accuracy = np.mean([run["accuracy"] for run in runs if "accuracy" in run])
-            print(
-                f"{name + ' ' + method:28}{known['calibration']:>12}{known['n']:>6}{accuracy:>10.3f}{line}{folds:>36}"
-            )
-    for score in ("aps", "lac"):
-        print(f"\n3. {score} under Gaussian noise (p = 0.5), calibrated on clean samples: coverage and size")
-        print(f"{'':28}{'clean':>14}" + "".join(f"{f'σ = {sigma:g}':>14}" for sigma in NOISE))
-        for name in names:
-            for method in METHODS:
-                runs = [table[name, method, seed] for seed in range(seeds)]
-                if not any("clean" in run for run in runs):
-                    continue
-                keys = ["clean", *(("noise", sigma) for sigma in NOISE)]
-                print(f"{name + ' ' + method:28}" + "".join(cell(average(runs, key, score)) for key in keys))
-                if method == "bayes-robust":
-                    keys = ["clean ρ", *(("noise ρ", sigma) for sigma in NOISE)]
-                    print(f"{'  weighed by ρ':28}" + "".join(cell(average(runs, key, score)) for key in keys))
-    reasons = {
-        f"{key[0]} {key[1]}: {run[why]}" for key, run in table.items() for why in ("skipped", "stopped") if why in run
+def summary(runs):
+    """What the runs of one set and method found, the mean over seeds; coverage comes with its standard error."""
+    first = next(run for run in runs if "fitted" in run)
+    content = {
+        "test": first["n"],
+        "calibration": first["calibration"],
+        "accuracy": round(float(np.mean([run["accuracy"] for run in runs if "accuracy" in run])), 4),
     }
-    print("\n".join(sorted(reasons)))
+    for key in [key for run in runs for key in run if isinstance(run[key], dict) and key not in ("patterns", "drawn")]:
+        name = " ".join(key) if isinstance(key, tuple) else key
+        content[name] = {score: pooled([run[key][score] for run in runs if key in run]) for score in SCORES}
+    # A test set is the same with every seed, or overlaps: more seeds do not make it larger.
+    for key in {"fitted", "folds"} & set(content):
+        for score, found in content[key].items():
+            found[2] = round(float(np.mean([run[key][score][2] for run in runs if key in run])), 4)
+    by_pattern, halves = {}, {}
+    for run in runs:
+        for pattern, found in run.get("patterns", {}).items():
+            by_pattern.setdefault(pattern, []).append((found["aps"][0], found["aps"][2]))
+        for pattern, found in run.get("drawn", {}).items():
+            halves.setdefault(pattern, []).extend(found)
+    content["patterns"] = [pooled(found) for found in by_pattern.values()]
+    content["drawn"] = [
+        share_of(np.array(found)) for found in halves.values() if sum(t for _, t in found) >= FEWEST * HALVES * len(runs) / 2
+    ]
+    return content
 
 
-def spread(shares):
-    if not len(shares):
+def share_of(counts):
+    """Coverage and its standard error from (covered, samples) of each half `[half, 2]`."""
+    covered, total = counts.T
+    share = covered.sum() / total.sum()
+    error = np.std(covered - share * total, ddof=1) / total.mean() / len(total) ** 0.5
+    return [round(float(share), 4), round(float(error), 4)]
+
+
+def cell(found):
+    return f"{'–':>14}" if found is None else f"{found[0]:>8.3f}{found[1]:>6.2f}"
+
+
+def spread(found):
+    """Lowest, highest, how many differ from the coverage asked for by more than the tolerance."""
+    if not found:
         return "–"
+    shares = np.array(found)[:, 0]
     outside = (np.abs(shares - COVERAGE) > TOLERANCE).sum()
     return f"{shares.min():.3f} {shares.max():.3f} {outside} of {len(shares)}"
+
+
+def show(content):
+    rows = [(f"{name} {method}", found) for name, of in content["figures"].items() for method, found in of.items()]
+    heads = "".join(f"{score:>14}" for score in SCORES)
+    print(f"\n1. Calibrated on half of the test samples ({content['seeds']} seeds, {HALVES} halves each): coverage, size")
+    print(f"{'':28}{heads}   patterns, aps: lowest, highest, |error| > {TOLERANCE}   drawn patterns: the same")
+    for title, found in rows:
+        if "clean" in found:
+            line = "".join(cell(found["clean"][score]) for score in SCORES)
+            print(f"{title:28}{line}   {spread(found['patterns']):>34}   {spread(found['drawn']):>32}")
+    print("\n2. Calibrated in fitting, on the whole test set: coverage and size")
+    print(f"{'':28}{'calibration':>12}{'test':>6}{'accuracy':>10}{heads}{'late, 5 folds: aps':>22}{'lac':>14}")
+    for title, found in rows:
+        line = "".join(cell(found["fitted"][score]) for score in SCORES)
+        folds = "".join(cell(found["folds"][score]) for score in ("aps", "lac")) if "folds" in found else ""
+        print(f"{title:28}{found['calibration']:>12}{found['test']:>6}{found['accuracy']:>10.3f}{line}{folds:>36}")
+    for score in ("aps", "lac"):
+        print(f"\n3. {score}, corrupted (p = 0.5), calibrated on clean samples: coverage and size")
+        print(f"{'':28}{'clean':>14}" + "".join(f"{name:>14}" for name in CORRUPTIONS))
+        for title, found in rows:
+            if "clean" in found:
+                print(f"{title:28}" + "".join(cell(found[name][score]) for name in ("clean", *CORRUPTIONS)))
+            if "clean ρ" in found:
+                cells = [cell(found[f"{name} ρ"][score]) for name in ("clean", *CORRUPTIONS)]
+                print(f"{'  weighed by ρ':28}" + "".join(cells))
+
+
+def _one_line(found):
+    return "[" + " ".join(found[1].split()) + "]"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=[*SETS, "all"], default=["digits"])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="a JSON file for all figures, added to those in it")
     parser.add_argument("--jobs", type=int, default=1, help="processes; each computes on one core")
     asked = parser.parse_args()
     names = list(SETS) if "all" in asked.sets else asked.sets
-    runs = [(name, method, seed) for name in names for method in METHODS for seed in range(asked.seeds)]
-    found = Parallel(n_jobs=asked.jobs, batch_size=1)(delayed(measure)(*run) for run in runs)
-    show(dict(zip(runs, found)), names, asked.seeds)
+    keys = [(name, method, seed) for name in names for method in asked.methods for seed in range(asked.seeds)]
+    table = dict(zip(keys, Parallel(n_jobs=asked.jobs, batch_size=1)(delayed(measure)(*key) for key in keys)))
+    figures = {}
+    if asked.keep is not None and asked.keep.exists():  # of sets and methods that are not measured now
+        figures = json.loads(asked.keep.read_text(encoding="utf-8"))["figures"]
+    for name, method, _ in keys:
+        runs = [table[name, method, seed] for seed in range(asked.seeds)]
+        if any("fitted" in run for run in runs):
+            figures.setdefault(name, {})[method] = summary(runs)
+    content = {"seeds": asked.seeds, "halves": HALVES, "coverage": COVERAGE, "tolerance": TOLERANCE, "figures": figures}
+    if asked.keep is not None:
+        text = json.dumps(content, ensure_ascii=False, indent=1)
+        asked.keep.write_text(re.sub(r"\[\s+([-\d.,\s]+?)\s+\]", _one_line, text) + "\n", encoding="utf-8")
+    show(content)
+    reasons = {f"{key[0]} {key[1]}: {run[why]}" for key, run in table.items() for why in ("skipped", "stopped") if why in run}
+    print("\n".join(sorted(reasons)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The file is filled by a run, and no number in those tables is typed by hand; a test fails where page and file disagree.
 
-    python benchmarks/bench_reliability.py --sets all --seeds 3 --keep docs/robust.json
+    python benchmarks/bench_reliability.py --sets all --seeds 5 --jobs 2 --keep docs/robust.json
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from consilience.bayes.anomaly_scores import (
     InputScores,
     opinion_scores,
 )
+from consilience.bayes.learned_rows import LearnedRows
 from consilience.bayes.pair_consistency import PairCheck, Views, revise
 from consilience.bayes.score_density import CAP, ScoreDensity, bounded, soundness
 
@@ -197,6 +198,7 @@ class Reliability(nn.Module):
         self.scores = nn.ModuleList(scores)  # type: ignore[assignment]
         self.densities = nn.ModuleList(densities)  # type: ignore[assignment]
         self.pairs = PairCheck([score.components for score in scores] if pairs else [])
+        self.learned = LearnedRows([score.count for score in scores], self.pairs.pairs)
         self._fold_scores: dict[int, Sequence[InputScores]] = {}  # see `fit`
 
     def fit(
@@ -247,8 +249,12 @@ class Reliability(nn.Module):
         if self.pairs.pairs:
             evidence = torch.from_numpy(self.pairs.fit(centred.__getitem__, present, fold_of, sound=learned))
         measured = Measured([torch.from_numpy(score) for score in scores], evidence)
-        signals = self.signals_of(measured, torch.from_numpy(present))
+        there, rows = torch.from_numpy(present), torch.from_numpy(learned)
+        signals = self.signals_of(measured, there)
         self.to(buffer)
+        own = [score(view[rows]) for score, view in zip(self.scores, seen)]
+        held_out = None if evidence is None else evidence[rows]
+        self.learned.fit(own, there[rows], [score[rows] for score in measured.scores], held_out)
         return signals
 
     def forward(self, views: Sequence[Tensor], present: Tensor, extra_scores: Sequence[Tensor] | None = None) -> Tensor:
@@ -258,8 +264,10 @@ class Reliability(nn.Module):
     def signals(
         self, views: Sequence[Tensor], present: Tensor, extra_scores: Sequence[Tensor] | None = None
     ) -> Signals:
-        """How unusual each modality looks; shapes as in `forward`."""
-        return self.signals_of(self.measure(views, extra_scores), present)
+        """How unusual each modality looks; shapes as in `forward`. Samples learned from look as they did out-of-fold."""
+        scores, evidence = self.measure(views, extra_scores)
+        found = self.learned.find(scores, present)
+        return self.signals_of(Measured(*self.learned.restore(found, scores, evidence)), present)
 
     def measure(
         self, views: Sequence[Tensor], extra_scores: Sequence[Tensor] | None = None, *, fold: int | None = None

@@ -73,7 +73,8 @@ class BayesRobust(SeparateExperts):
 
     This is mixed with the posterior of `bayes`, which also uses the experts' dependence, by the probability that all
     modalities are sound. That probability is calibrated on held-out training samples, of which one in 200 may seem more
-    probably broken than not; samples that the final experts have learned may look unusual to them, so judge new ones.
+    probably broken than not. Samples of the training data are recognised by their values and judged by what was learned
+    without their fold, so that they do not look unusual; the experts are still surer of them than of new samples.
     The input is looked at as it is for vectors and images, as each feature's mean and spread over time for sequences,
     as features for tokens. The weights of a prediction are P(sound | inputs and opinions), `extra["reliability"]` is
     P(sound | inputs); both are divided by the temperature of the opinion if that is above 1.
