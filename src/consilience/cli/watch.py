@@ -98,7 +98,7 @@ def replay(monitor: Monitor, samples: Samples, times: list[str] | None) -> Watch
         ends.append(first + rows.stop)
         for alarm in states[-1].alarms:
             print(f"alarm: {alarm.describe()}", flush=True)
-    return Watched(ends, states, monitor.alarms[already:], times, monitor.false_alarms)
+    return Watched(ends, states, monitor.alarms[already:], times, monitor.class_shares(), monitor.false_alarms)
 
 
 def _times(chosen: Namespace) -> list[str] | None:

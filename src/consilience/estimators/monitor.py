@@ -16,7 +16,7 @@ from consilience.bayes.priors import estimate_target_prior
 from consilience.core.errors import ConsilienceError, InputError, SavedModelError, unknown_name
 from consilience.core.files import write_atomically
 from consilience.core.settings import NonNegativeInt, PositiveInt, Share, checked
-from consilience.estimators.monitored_values import SIDES, Measured, Quantity, measure
+from consilience.estimators.monitored_values import CODES, SIDES, Measured, Quantity, Repetitions, measure
 from consilience.evaluation.change_detection import ChangeDetector
 from consilience.evaluation.stream_alarms import CLASSES, Alarm, MonitorState, QuantityState
 from consilience.version import __version__
@@ -77,13 +77,15 @@ class Monitor:
                 "few hundred find changes sooner"
             )
         self._begin(model, measured.quantities, false_alarms, window, random_state)
-        self._reference = np.array([_mean(column) for column in measured.values.T])
         if measured.posterior is not None:
             self._shares = np.maximum(measured.posterior.mean(axis=0), 1e-6)
             self._shares /= self._shares.sum()
         known = np.isfinite(measured.values)
         for own, detector in self._detectors:
-            detector.add_reference(measured.cells[:, own], known[:, own], self._categories(own, measured))
+            for n, category in enumerate(self._categories(own, measured).tolist()):
+                self._count_repetitions(measured, n, known[n, own], own, detector)
+                detector.add_reference(measured.cells[n, own], known[n, own], category)
+        self._reference = np.array([_mean(column) for column in measured.values.T])
 
     def _begin(
         self, model: Any, quantities: tuple[Quantity, ...], false_alarms: float, window: int, seed: int
@@ -92,15 +94,17 @@ class Monitor:
         self.false_alarms, self.window = false_alarms, window
         self.alarms: list[Alarm] = []
         self.rows = 0
-        self._raised: set[int] = set()
+        self._raised = np.zeros(len(quantities), dtype=bool)
         self._last: deque[np.ndarray] = deque(maxlen=window)
         self._posteriors: deque[np.ndarray] = deque(maxlen=window)
         self._shares: np.ndarray | None = None
         self._times: dict[int, str] = {}
+        self._repetitions = Repetitions(quantities)
         by_pattern = np.array([quantity.by_pattern for quantity in quantities])
         self._detectors = [
             (own, ChangeDetector([SIDES[quantities[q].kind] for q in own], seed))
             for own in (np.flatnonzero(by_pattern), np.flatnonzero(~by_pattern))
+            if len(own)
         ]
 
     @property
@@ -127,14 +131,16 @@ class Monitor:
         if labels is not None and len(labels) != len(measured.values):
             raise InputError(f"Monitor: there are {len(labels)} times and {len(measured.values)} rows")
         known = np.isfinite(measured.values)
-        before = len(self.alarms)
+        before, least = len(self.alarms), self.threshold * math.log(10)
         self._posteriors.extend([] if measured.posterior is None else measured.posterior)
         for own, detector in self._detectors:
             categories = self._categories(own, measured)
             for n, category in enumerate(categories.tolist()):
-                active = known[n, own] & ~np.isin(own, list(self._raised))
-                detector.update(measured.cells[n, own], active, category, self.rows + n)
-                self._judge(own, detector, active, n, measured, labels)
+                active = known[n, own] & ~self._raised[own]
+                self._count_repetitions(measured, n, active, own, detector)
+                evidence = detector.update(measured.cells[n, own], active, category, self.rows + n)
+                for q in np.flatnonzero(active & (evidence >= least)).tolist():
+                    self._raise(int(own[q]), detector, q, n, measured, labels)
         self._last.extend(measured.values)
         if labels is not None:
             self._times |= {self.rows + n: label for n, label in enumerate(labels)}
@@ -153,8 +159,8 @@ class Monitor:
         names = [each.name for each in self.quantities]
         if quantity is not None and quantity not in names:
             raise unknown_name("quantity", quantity, names)
-        for place in [q for q in sorted(self._raised) if quantity in (None, names[q])]:
-            self._raised.discard(place)
+        for place in [q for q in np.flatnonzero(self._raised) if quantity in (None, names[q])]:
+            self._raised[place] = False
             for own, detector in self._detectors:
                 for q in np.flatnonzero(own == place):
                     detector.restart(int(q))
@@ -163,6 +169,21 @@ class Monitor:
     def state(self) -> MonitorState:
         """What is known after the rows so far."""
         return self._state(())
+
+    def class_shares(self) -> dict[Any, tuple[float, float]]:
+        """Return label → (share in the reference, share in the last rows), the latter by expectation maximisation.
+
+        Empty for a regressor.
+        """
+        if self._shares is None:
+            return {}
+        now = self._shares
+        if self._posteriors:
+            now = estimate_target_prior(np.log(np.maximum(np.array(self._posteriors), 1e-300)), self._shares)
+        return {
+            label: (float(before), float(after))
+            for label, before, after in zip(self.model.classes_.tolist(), self._shares, now)
+        }
 
     @checked
     def save(self, path: str | Path) -> Path:
@@ -177,12 +198,13 @@ class Monitor:
             "window": self.window,
             "rows": self.rows,
             "alarms": [_plain(asdict(alarm)) for alarm in self.alarms],
-            "raised": sorted(self._raised),
+            "raised": self._raised.tolist(),
             "reference": _plain(self._reference.tolist()),
             "shares": None if self._shares is None else self._shares.tolist(),
             "last": [_plain(values.tolist()) for values in self._last],
             "posteriors": [posterior.tolist() for posterior in self._posteriors],
             "times": {str(row): label for row, label in self._times.items()},
+            "opinions": [[place, list(seen.items())] for place, seen in self._repetitions.seen.items()],
             "detectors": [detector.state() for _, detector in self._detectors],
         }
         return write_atomically(path, json.dumps(described, allow_nan=False))
@@ -222,55 +244,53 @@ class Monitor:
         self.rows = rows
         self._reference = _floats(described["reference"], (count,))
         self.alarms = [Alarm(**_restored(alarm)) for alarm in described["alarms"]]
-        self._raised = {int(place) for place in described["raised"] if 0 <= int(place) < count}
+        self._raised = _floats(described["raised"], (count,)).astype(bool)
         if described["shares"] is not None:
             self._shares = _floats(described["shares"], (len(model.classes_),))
         self._last.extend(_floats(values, (count,)) for values in described["last"])
         self._posteriors.extend(_floats(values, (len(model.classes_),)) for values in described["posteriors"])
         self._times = {int(row): str(label) for row, label in described["times"].items()}
+        opinions = [(int(place), [[int(k) for k in pair] for pair in pairs]) for place, pairs in described["opinions"]]
+        if [place for place, _ in opinions] != self._repetitions.places:
+            raise ValueError("opinions are of other modalities")
+        for place, pairs in opinions:
+            if any(not (0 <= code < CODES and count > 0) for code, count in pairs):
+                raise ValueError("opinions are out of range")
+            self._repetitions.seen[place] = {code: count for code, count in pairs}
         for (_, detector), state in zip(self._detectors, described["detectors"], strict=True):
             detector.restore(state)
 
-    def _judge(
-        self,
-        own: np.ndarray,
-        detector: ChangeDetector,
-        active: np.ndarray,
-        n: int,
-        measured: Measured,
-        labels: list[str] | None,
+    def _raise(
+        self, place: int, detector: ChangeDetector, q: int, n: int, measured: Measured, labels: list[str] | None
     ) -> None:
-        """Raise the alarms of a row."""
-        least = self.threshold * math.log(10)
-        for q in np.flatnonzero(active & (detector.log_evidence >= least)):
-            place, row, since = int(own[q]), self.rows + n, detector.since(int(q))
-            quantity = self.quantities[place]
-            label = None if labels is None else labels[n]
-            begun = self._times.get(since)
-            if since >= self.rows and labels is not None:
-                begun = labels[since - self.rows]
-            column = [values[place] for values in [*self._last, *measured.values[: n + 1]]]
-            recent = column[-min(self.window, row - since + 1) :]
-            mean = _mean(np.array(recent))
-            alarm = Alarm(
+        """Raise the alarm of a quantity, which is number q of its detector, in row n of an update."""
+        row, since, quantity = self.rows + n, detector.since(q), self.quantities[place]
+        begun = labels[since - self.rows] if labels is not None and since >= self.rows else self._times.get(since)
+        values = np.array([each[place] for each in [*self._last, *measured.values[: n + 1]]])
+        without_order = quantity.kind == CLASSES
+        self.alarms.append(
+            Alarm(
                 quantity.name,
                 quantity.modality,
                 row,
                 since,
-                label,
+                None if labels is None else labels[n],
                 begun,
-                float(self._reference[place]),
-                mean,
+                math.nan if without_order else float(self._reference[place]),
+                math.nan if without_order else _mean(values[-min(self.window, row - since + 1) :]),
                 float(detector.log_evidence[q] / math.log(10)),
             )
-            if quantity.kind == CLASSES:
-                alarm = Alarm(**{**asdict(alarm), "reference": math.nan, "recent": math.nan})
-            self.alarms.append(alarm)
-            self._raised.add(place)
+        )
+        self._raised[place] = True
+
+    def _count_repetitions(
+        self, measured: Measured, n: int, active: np.ndarray, own: np.ndarray, detector: ChangeDetector
+    ) -> None:
+        if not self.quantities[own[0]].by_pattern:
+            self._repetitions.count(measured, n, active, own, detector.counts_of(_ALL_ROWS))
 
     def _categories(self, own: np.ndarray, measured: Measured) -> np.ndarray:
-        by_pattern = len(own) > 0 and self.quantities[own[0]].by_pattern
-        return measured.patterns if by_pattern else np.full_like(measured.patterns, _ALL_ROWS)
+        return measured.patterns if self.quantities[own[0]].by_pattern else np.full_like(measured.patterns, _ALL_ROWS)
 
     def _kept_starts(self) -> set[int]:
         return {int(row) for _, detector in self._detectors for row in detector.starts.ravel()}
@@ -287,23 +307,12 @@ class Monitor:
                 float(self._reference[q]),
                 _mean(recent[:, q]),
                 float(evidence[q]),
-                q in self._raised,
+                bool(self._raised[q]),
             )
             for q, quantity in enumerate(self.quantities)
             if quantity.kind != CLASSES
         )
-        return MonitorState(self.rows, alarms, quantities, self._class_shares())
-
-    def _class_shares(self) -> dict[Any, tuple[float, float]]:
-        if self._shares is None:
-            return {}
-        now = self._shares
-        if self._posteriors:
-            now = estimate_target_prior(np.log(np.maximum(np.array(self._posteriors), 1e-300)), self._shares)
-        return {
-            label: (float(before), float(after))
-            for label, before, after in zip(self.model.classes_.tolist(), self._shares, now)
-        }
+        return MonitorState(self.rows, alarms, quantities)
 
 
 def _mean(values: np.ndarray) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from consilience.evaluation.stream_alarms import (
     CONFIDENCE,
     CONFLICT,
     RELIABILITY,
+    REPETITION,
     SET_SIZE,
     TRUST,
 )
@@ -25,11 +28,13 @@ from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
 COVERAGE = 0.9
+CODES = 2**16
 # What a change to the worse is; "both" where neither direction is better.
 SIDES: dict[str, Side] = {
     RELIABILITY: "low",
     TRUST: "low",
     ABSENCE: "high",
+    REPETITION: "high",
     CONFLICT: "high",
     CONFIDENCE: "low",
     SET_SIZE: "high",
@@ -52,7 +57,7 @@ class Quantity:
     @property
     def by_pattern(self) -> bool:
         """Whether rows are compared with those that have the same modalities present."""
-        return self.kind not in (ABSENCE, CLASSES)
+        return self.kind not in (ABSENCE, REPETITION, CLASSES)
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,8 @@ class Measured:
             the index of the decided class.
         cells: The same for a `ChangeDetector`.
         patterns: A number `[n]` for the modalities present: bit m is set if modality m is there.
+        codes: `[n, quantity]`, equal where a modality gave the same opinion; only for repetitions, whose values and
+            cells depend on earlier rows and are set by `Repetitions`.
         posterior: Class probabilities `[n, class]` of rows with any modality; None for a regressor.
     """
 
@@ -72,6 +79,7 @@ class Measured:
     values: np.ndarray
     cells: np.ndarray
     patterns: np.ndarray
+    codes: np.ndarray
     posterior: np.ndarray | None
 
 
@@ -88,10 +96,16 @@ def measure(model: Any, X: Any, present: Any = None) -> Measured:
         model.target_prior = None
     found: Prediction = model.full_prediction(X, present)
     there = np.asarray(found.extra["present"], dtype=bool)
-    columns: dict[Quantity, tuple[np.ndarray, np.ndarray]] = {}
+    columns: dict[Quantity, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
-    def add(quantity: Quantity, values: np.ndarray, cells: np.ndarray, known: np.ndarray | bool = True) -> None:
-        columns[quantity] = np.where(known, values, np.nan), cells
+    def add(
+        quantity: Quantity,
+        values: np.ndarray,
+        cells: np.ndarray,
+        known: np.ndarray | bool = True,
+        codes: np.ndarray | None = None,
+    ) -> None:
+        columns[quantity] = np.where(known, values, np.nan), cells, np.zeros_like(cells) if codes is None else codes
 
     for kind, shares in ((RELIABILITY, found.extra.get(RELIABILITY)), (TRUST, _trust(found, there))):
         if shares is not None:
@@ -103,6 +117,10 @@ def measure(model: Any, X: Any, present: Any = None) -> Measured:
     for m, name in enumerate(model.modalities_):
         absent = ~there[:, m]
         add(Quantity(ABSENCE, name), absent.astype(np.float64), absent.astype(np.int64))
+        if found.opinions is not None:
+            nothing = np.zeros(len(there))
+            codes = _codes(found.opinions[:, m])
+            add(Quantity(REPETITION, name), nothing, nothing.astype(np.int64), there[:, m], codes)
     some = there.any(axis=1)
     classification = hasattr(model, "classes_")
     if classification and found.opinions is not None and found.opinions.shape[-1] == len(model.classes_):
@@ -119,8 +137,48 @@ def measure(model: Any, X: Any, present: Any = None) -> Measured:
         decided = every.argmax(axis=1)
         add(Quantity(CLASSES), decided.astype(np.float64), count_cells(decided, every.shape[1] - 1), some)
         posterior = every[some]
-    values, cells = (np.stack(each, axis=1) for each in zip(*columns.values()))
-    return Measured(tuple(columns), values, np.clip(cells, 0, CELLS - 1), _patterns(there), posterior)
+    values, cells, codes = (np.stack(each, axis=1) for each in zip(*columns.values()))
+    return Measured(tuple(columns), values, np.clip(cells, 0, CELLS - 1), _patterns(there), codes, posterior)
+
+
+class Repetitions:
+    """How often each opinion of a modality was given so far; a sensor that is stuck gives one again and again.
+
+    The cell of a row is the number of rows with its opinion, up to now; with each new one the cells of the earlier ones
+    rise too, so that a row's rank does not depend on the order of the rows. Opinions are told apart by one of
+    `CODES` codes.
+
+    Args:
+        quantities: What is watched.
+    """
+
+    def __init__(self, quantities: Sequence[Quantity]):
+        self.places = [place for place, quantity in enumerate(quantities) if quantity.kind == REPETITION]
+        self.seen: dict[int, dict[int, int]] = {place: {} for place in self.places}
+
+    def count(self, measured: Measured, n: int, active: np.ndarray, own: np.ndarray, counts: np.ndarray) -> None:
+        """Set values and cells of row n, and move the cells of earlier rows with its opinions.
+
+        Args:
+            measured: Of the rows.
+            n: Which of them.
+            active: Whether row n counts for each quantity `[quantity of own]`.
+            own: The quantities of the detector.
+            counts: How many of its rows are in each cell, `[quantity of own, cell]`.
+        """
+        for place in self.places:
+            if np.isnan(measured.values[n, place]):
+                continue
+            code, seen, q = int(measured.codes[n, place]), self.seen[place], int(np.searchsorted(own, place))
+            before = seen.get(code, 0)
+            measured.values[n, place] = float(before > 0)
+            measured.cells[n, place] = min(before, CELLS - 1)
+            if not active[q]:
+                continue
+            seen[code] = before + 1
+            if 0 < before < CELLS:
+                counts[q, before - 1] -= before
+                counts[q, before] += before
 
 
 def conflict_of(opinions: Tensor, present: Tensor) -> np.ndarray:
@@ -137,6 +195,15 @@ def conflict_of(opinions: Tensor, present: Tensor) -> np.ndarray:
     mean = log_p.sum(dim=1) / present.sum(dim=1, keepdim=True).clamp(min=1)
     affinity = mean.exp().sum(dim=1).numpy()
     return np.where(present.any(dim=1).numpy(), np.clip(1 - affinity, 0.0, 1.0), 0.0)
+
+
+def _codes(opinions: Tensor) -> np.ndarray:
+    """A code `[n]` of each opinion `[n, output]`, the same for opinions that differ by rounding only."""
+    values = opinions.double()
+    if values.shape[1] > 1:
+        values = values.log_softmax(dim=1)
+    rounded = np.ascontiguousarray(values.clamp(-745.0, 1e300).numpy().round(4) + 0.0)
+    return np.array([crc32(row.tobytes()) % CODES for row in rounded], dtype=np.int64)
 
 
 def _trust(found: Prediction, there: np.ndarray) -> np.ndarray | None:

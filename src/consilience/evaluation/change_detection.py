@@ -55,10 +55,9 @@ class ChangeDetector:
         self.ranks = np.zeros((count, _BINS))
         self.log_evidence = np.zeros(count)
 
-    def add_reference(self, cells: np.ndarray, active: np.ndarray, categories: np.ndarray) -> None:
-        """Count reference rows: cells `[n, quantity]`, which of them are known `[n, quantity]`, categories `[n]`."""
-        for row, known, category in zip(cells, active, categories.tolist()):
-            self._counts_of(category)[np.flatnonzero(known), row[known]] += 1
+    def add_reference(self, cells: np.ndarray, active: np.ndarray, category: int) -> None:
+        """Count a row of the reference; arguments as for `update`."""
+        self.counts_of(category)[np.flatnonzero(active), cells[active]] += 1
 
     def update(self, cells: np.ndarray, active: np.ndarray, category: int, row: int) -> np.ndarray:
         """Take in one row, and return the natural logarithm of the evidence `[quantity]`.
@@ -73,7 +72,7 @@ class ChangeDetector:
         if not active.any():
             return self.log_evidence
         chosen = np.flatnonzero(active)
-        cells, counts = cells[chosen], self._counts_of(category)
+        cells, counts = cells[chosen], self.counts_of(category)
         own = counts[chosen]
         at = own[np.arange(len(chosen)), cells]
         below = np.where(np.arange(CELLS) < cells[:, None], own, 0).sum(axis=1)
@@ -113,7 +112,8 @@ class ChangeDetector:
         self.ranks[chosen] = seen
         return np.stack([*sides, np.log(_BINS * expected)], axis=1)
 
-    def _counts_of(self, category: int) -> np.ndarray:
+    def counts_of(self, category: int) -> np.ndarray:
+        """How many rows of a category are in each cell, `[quantity, cell]`."""
         if category not in self.counts:
             self.counts[category] = np.zeros((len(self.steps), CELLS), dtype=np.int64)
         return self.counts[category]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-RELIABILITY, TRUST, ABSENCE = "reliability", "trust", "absence"
+RELIABILITY, TRUST, ABSENCE, REPETITION = "reliability", "trust", "absence", "repetition"
 CONFLICT, CONFIDENCE, SET_SIZE, CLASSES = "conflict", "confidence", "set size", "class shares"
 # Means that differ by less are called different, not lower or higher.
 _SAME = 0.01
@@ -93,15 +92,12 @@ class MonitorState:
     Attributes:
         rows: How many rows it has seen.
         alarms: Those that the last `update` raised.
-        quantities: Every watched quantity.
-        class_shares: Label → (share in the reference, share in the last rows), both by expectation maximisation; empty
-            for a regressor.
+        quantities: Every watched quantity, but for the class shares, which have no mean.
     """
 
     rows: int
     alarms: tuple[Alarm, ...]
     quantities: tuple[QuantityState, ...]
-    class_shares: Mapping[Any, tuple[float, float]]
 
 
 def say_alarms(alarms: Sequence[Alarm]) -> list[str]:
@@ -116,7 +112,7 @@ def say_alarms(alarms: Sequence[Alarm]) -> list[str]:
         return ["No alarm: nothing that is watched differs from the reference."]
     sentences = []
     by_modality: dict[str, list[Alarm]] = {}
-    for alarm in sorted(alarms, key=lambda alarm: (alarm.modality == "", alarm.row)):
+    for alarm in sorted(alarms, key=lambda alarm: (alarm.modality == "", alarm.row)):  # the whole comes last
         by_modality.setdefault(alarm.modality, []).append(alarm)
     for modality, own in by_modality.items():
         if not modality:
@@ -129,12 +125,20 @@ def say_alarms(alarms: Sequence[Alarm]) -> list[str]:
         if fallen:
             means = ", ".join(f"{alarm.kind} {alarm.recent:.2g}, before {alarm.reference:.2g}" for alarm in fallen)
             sentences.append(f"Since {fallen[0].begun} {modality} is not to be trusted: {means}.")
+        repeated = [alarm for alarm in own if alarm.kind == REPETITION]
+        if repeated:
+            sentences.append(
+                f"Since {repeated[0].begun} {modality} repeats itself, as a sensor that is stuck: the share of rows whose "
+                f"opinion occurred before is {100 * repeated[0].recent:.0f} %."
+            )
         if absent:
             sentences.append(
                 f"Since {absent[0].begun} {modality} is missing in another share of the rows: "
                 f"{100 * absent[0].recent:.0f} %, before {100 * absent[0].reference:.0f} %."
             )
-        if not fallen and not absent:
+        # Trust sums to 1: where one modality loses it, others gain.
+        own = [alarm for alarm in own if alarm.fell or alarm.kind != TRUST or not sentences]
+        if own and not (fallen or absent or repeated):
             kinds = " and ".join(alarm.kind for alarm in own)
             sentences.append(f"Since {own[0].begun} the {kinds} of {modality} differs from the reference, but is not lower.")
     return sentences

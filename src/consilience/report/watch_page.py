@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from consilience.evaluation.stream_alarms import (
     ABSENCE,
@@ -43,6 +43,7 @@ class Watched:
         states: The state after each piece.
         alarms: All alarms.
         times: What each row is called; None: by its number.
+        class_shares: As of `Monitor.class_shares`, at the end.
         false_alarms: The stated share of unchanged streams with an alarm.
     """
 
@@ -50,6 +51,7 @@ class Watched:
     states: Sequence[MonitorState]
     alarms: Sequence[Alarm]
     times: Sequence[str] | None
+    class_shares: Mapping[Any, tuple[float, float]]
     false_alarms: float
 
 
@@ -59,7 +61,7 @@ def watch_page(watched: Watched, title: str, command: str) -> str:
     method = (
         "Every row is compared with the reference and with all rows before it that have the same modalities present, "
         "by the rank of each value. An alarm is raised where bets on these ranks have won "
-        f"{len(state.quantities) + bool(state.class_shares)} / {watched.false_alarms:g} times their stake. If rows are "
+        f"{len(state.quantities) + bool(watched.class_shares)} / {watched.false_alarms:g} times their stake. If rows are "
         f"exchangeable with those of the reference, at most {100 * watched.false_alarms:g} % of all logs have any alarm, "
         "however long they are. Rows that resemble their neighbours in time are not exchangeable and can raise alarms "
         "without a fault. A quantity raises one alarm."
@@ -67,7 +69,7 @@ def watch_page(watched: Watched, title: str, command: str) -> str:
     sections = [
         Section("course", "Over time", figures=(_draw(watched),)),
         Section("alarms", "Alarms", tables=(_alarm_table(watched.alarms),)),
-        Section("quantities", "What is watched", tables=(_quantity_table(state), *_share_tables(state))),
+        Section("quantities", "What is watched", tables=(_quantity_table(state), *_share_tables(watched))),
         Section("method", "How it is decided", (method,)),
     ]
     answer = [one_line(sentence) for sentence in say_alarms(watched.alarms)]
@@ -104,12 +106,12 @@ def _quantity_table(state: MonitorState) -> TextTable:
     return TextTable("Means in the reference and in the last rows", header, rows, marked)
 
 
-def _share_tables(state: MonitorState) -> tuple[TextTable, ...]:
-    if not state.class_shares:
+def _share_tables(watched: Watched) -> tuple[TextTable, ...]:
+    if not watched.class_shares:
         return ()
     rows = tuple(
         (one_line(label), f"{100 * before:.1f} %", f"{100 * now:.1f} %")
-        for label, (before, now) in state.class_shares.items()
+        for label, (before, now) in watched.class_shares.items()
     )
     caption = "Shares of the classes, of the last rows estimated by expectation maximisation"
     return (TextTable(caption, ("class", "reference", "last rows"), rows),)
