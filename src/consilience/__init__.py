@@ -14,6 +14,7 @@ _PUBLIC = {
     "FusionClassifier": "estimators",
     "FusionRegressor": "estimators",
     "FusionState": "bayes.fusion_state",
+    "Monitor": "estimators",
     "MultimodalVAE": "estimators",
     "Samples": "core.samples",
     "compare": "comparison",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from consilience.estimators import BayesFusion as BayesFusion
     from consilience.estimators import FusionClassifier as FusionClassifier
     from consilience.estimators import FusionRegressor as FusionRegressor
+    from consilience.estimators import Monitor as Monitor
     from consilience.estimators import MultimodalVAE as MultimodalVAE
     from consilience.estimators import load as load
     from consilience.evaluation import robust_auc as robust_auc

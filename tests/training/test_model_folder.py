@@ -16,7 +16,7 @@ from consilience.core import files
 from consilience.core.errors import InputError, SavedModelError
 from consilience.core.samples import Samples
 from consilience.training import Model, Trainer, load_model, model_folder
-from consilience.training.model_folder import DESCRIPTION, FORMAT, WEIGHTS
+from consilience.training.model_folder import CARD, DESCRIPTION, FORMAT, WEIGHTS
 from training.toys import make_samples
 
 SAMPLES, TEST = make_samples(40), make_samples(20, seed=5)
@@ -66,7 +66,7 @@ def test_a_round_trip_changes_no_bit(name, tmp_path):
     assert torch.equal(output(again), output(model))
     assert extra == {"note": "größer"}
     assert (again.name, again.settings, again.task) == (name, {}, model.task)
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [DESCRIPTION, WEIGHTS]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [CARD, DESCRIPTION, WEIGHTS]
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

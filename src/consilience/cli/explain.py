@@ -60,7 +60,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     from consilience.report.text_table import console_tables
 
     path = check_out(chosen)
-    model = load_explained(chosen)
+    model = load_predictor("explain", chosen)
     samples = model.read(chosen.data)
     if chosen.permute is not None:
         permute(model, samples, chosen, path)
@@ -127,16 +127,16 @@ def check_out(chosen: Namespace) -> Path | None:
     return path
 
 
-def load_explained(chosen: Namespace) -> Any:
+def load_predictor(command: str, chosen: Namespace) -> Any:
     """Return the model, if it is one that reads data files and predicts."""
     from consilience.estimators import FusionClassifier, FusionRegressor, load
 
     model = load(chosen.model, encoders=options.encoders(chosen))
     if not isinstance(model, FusionClassifier | FusionRegressor):
         raise InputError(
-            f"explain: {chosen.model} is a {type(model).__name__}, which does not predict from data files"
+            f"{command}: {chosen.model} is a {type(model).__name__}, which does not predict from data files"
             + (
-                "; use it in Python: consilience.load(path).explain(opinions)"
+                "; use it in Python: consilience.load(path)"
                 if type(model).__name__ == "BayesFusion"
                 else ""
             )

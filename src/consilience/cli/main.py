@@ -33,6 +33,7 @@ from consilience.cli import (
     report,
     reproduce,
     train,
+    watch,
 )
 from consilience.core.errors import ConsilienceError, InputError, unknown_name
 from consilience.core.stop_signals import STOP
@@ -44,6 +45,7 @@ COMMANDS: dict[str, ModuleType] = {
     "train": train,
     "predict": predict,
     "explain": explain,
+    "watch": watch,
     "generate": generate,
     "fuse": fuse,
     "report": report,

@@ -130,12 +130,17 @@ def train_latent(chosen: Namespace, data: DataSet) -> None:
 
 
 def score_and_save(estimator: Any, data: DataSet, out: str) -> tuple[dict[str, float], Path]:
-    """Return the scores on the test part and the folder of the saved model."""
+    """Return the scores on the test part and the folder of the saved model, whose card has them too."""
     from consilience.evaluation import evaluate
+    from consilience.report.card_results import card_after_training
+    from consilience.training.model_card import write_card
+    from consilience.training.model_folder import read_description
 
     assert data.task is not None
     probabilities = estimator.predict_proba(data.test) if data.task == "classification" else None
     classes = getattr(estimator, "classes_", None)
     figures = evaluate(data.task, data.test.y, estimator.predict(data.test), probabilities, classes=classes)
     estimator.model_.recipe = data.recipe()
-    return figures, estimator.save(out)
+    saved = estimator.save(out)
+    write_card(saved, read_description(saved), card_after_training(estimator.model_, data, figures))
+    return figures, saved

@@ -124,6 +124,18 @@ class Comparison:
         with writing(folder):
             return write_report(self.findings, folder)
 
+    def write_cards(self) -> None:
+        """Write what was measured into the README.md of each model in `best/`, where it is not there yet."""
+        from consilience.report.card_results import card_of_best
+        from consilience.training.model_card import write_card
+        from consilience.training.model_folder import read_description
+
+        for name, folder in self.bests.items():
+            results = card_of_best(self.findings, name)
+            if results is not None and folder.resolve().is_relative_to(self.folder.resolve()):
+                with writing(self.folder):
+                    write_card(folder, read_description(folder), results)
+
 
 @checked
 def compare(
@@ -283,6 +295,7 @@ def _conclude(store: Store, written: Mapping[str, Any]) -> Comparison:
     comparison = Comparison(store, findings)
     published = [asdict(choice.published) if choice.published else None for choice in findings.choices.values()]
     stamp = digest([written, [[job.key, result.failed] for job, result in finished], published, __version__])
+    comparison.write_cards()
     drawn = store.folder / _STAMP
     if not drawn.is_file() or drawn.read_bytes() != _mark_page(store, stamp).encode():
         with store.alone():

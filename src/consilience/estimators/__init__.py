@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from consilience.estimators.fusion import FusionRegressor as FusionRegressor
     from consilience.estimators.hold_out import hold_out_rows as hold_out_rows
     from consilience.estimators.load_model import load as load
+    from consilience.estimators.monitor import Monitor as Monitor
     from consilience.estimators.multimodal_vae import MultimodalVAE as MultimodalVAE
 
 # Name → its module. Loaded on first use: the command line predicts without scikit-learn.
@@ -16,6 +17,7 @@ _PUBLIC = {
     "BayesFusion": "bayes_fusion",
     "FusionClassifier": "fusion",
     "FusionRegressor": "fusion",
+    "Monitor": "monitor",
     "MultimodalVAE": "multimodal_vae",
     "hold_out_rows": "hold_out",
     "load": "load_model",

@@ -195,11 +195,13 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     def full_prediction(self, opinions: Any, present: Any = None) -> Prediction:
         """Return output (the log-posterior), opinions and weights as CPU tensors.
 
-        `extra["present"]` is `[n, modality]`; modalities are in the order of `modalities_`.
+        `extra["present"]` is `[n, modality]`, and so is `extra["reliability"]` if it is estimated; modalities are in
+        the order of `modalities_`.
         """
         opinion_set = self._read(opinions, present)
         output = torch.from_numpy(self._log_posterior(opinions, present))
-        logits, extra = torch.from_numpy(opinion_set.logits), {"present": opinion_set.present}
+        logits, rho = torch.from_numpy(opinion_set.logits), self._reliability(opinion_set)
+        extra = {"present": opinion_set.present} | ({} if rho is None else {"reliability": rho})
         return Prediction(output, opinions=logits, weights=self._weights(opinion_set), extra=extra)
 
     @checked

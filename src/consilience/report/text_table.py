@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from consilience.core.plain_text import markdown_escape as markdown_escape
 from consilience.report.wording import fill_lines, one_line
 
 if TYPE_CHECKING:
@@ -145,11 +146,6 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 
     rule = [f"{'-' * (width - 1)}{':' if place else '-'}" for place, width in enumerate(widths)]
     return "\n".join([line(header), line(rule), *map(line, rows)])
-
-
-def markdown_escape(text: str) -> str:
-    """Text that Markdown shows as it stands."""
-    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|~$&" else letter for letter in text)
 
 
 def latex_tables(tables: Sequence[TextTable]) -> str:

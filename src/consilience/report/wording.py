@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.core.plain_text import one_line as one_line
 from consilience.evaluation import METRICS
 from consilience.evaluation.trust_verdict import say_list as say_list
 
@@ -208,16 +208,6 @@ def capital(words: str) -> str:
     'On clean data'
     """
     return words[:1].upper() + words[1:]
-
-
-def one_line(text: object) -> str:
-    r"""Text from a user on one line, without characters that would break a terminal or an XML file.
-
-    >>> one_line("a\nb\x00c")
-    'a bc'
-    """
-    spaced = " ".join(str(text).split())
-    return "".join(letter for letter in spaced if unicodedata.category(letter) not in ("Cc", "Cs", "Cn", "Co"))
 
 
 def shorten(name: str, width: int) -> str:

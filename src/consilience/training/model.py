@@ -72,6 +72,8 @@ class Model:
         recipe: How the training data were read, `DataSet.recipe()`.
         misplaced_trust: The modalities that fitting warned of, with their correlations.
         rows: Number of training samples; 0 for a model that was loaded.
+        fitted_on: The number of training samples ("rows"), of validation samples ("validation"), and the share of the
+            training samples in which each modality was missing ("missing"); kept when the model is saved.
 
     Example:
         >>> from consilience.data import load_data
@@ -90,6 +92,7 @@ class Model:
     recipe: Mapping[str, Any] | None = None
     misplaced_trust: dict[str, Correlation] = field(default_factory=dict)
     rows: int = 0
+    fitted_on: dict[str, Any] = field(default_factory=dict)
     _inventory: ModuleInventory | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
@@ -166,6 +169,12 @@ class Model:
         if not keep_held_out:
             method.forget_held_out()
         model = cls(name, dict(settings or {}), chosen, method, preparation, trainer.logs, rows=len(train))
+        absent = 1 - train.present.mean(axis=0)
+        model.fitted_on = {
+            "rows": len(train),
+            "validation": 0 if validation is None else len(validation),
+            "missing": {name: float(share) for name, share in zip(train.names, absent)},
+        }
         if not trainer.interrupted:
             model.misplaced_trust = misplaced_trust(model, validation or train, device=trainer.device)
             warn_of_misplaced_trust(name, model.misplaced_trust)
@@ -237,6 +246,7 @@ class Model:
             "encoders": describe_encoders(self.encoders, self.method),
             "preparation": prepared,
             "recipe": self.recipe,
+            "fitted_on": self.fitted_on,
             "extra": dict(extra or {}),
         }
         return write_folder(Path(path), Folder(described, weights | prefixed(EXTRA, tensors or {})))
@@ -281,6 +291,7 @@ def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = 
         ) from error
     _load_weights(method, state, folder)
     model = Model(name, settings, kept, method, preparation, [], described.get("recipe"))
+    model.fitted_on = dict(found) if isinstance(found := described.get("fitted_on"), dict) else {}
     return model, described["extra"]
 
 

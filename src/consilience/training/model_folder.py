@@ -26,6 +26,7 @@ from consilience.version import __version__
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.safetensors"
 EXPERTS = "experts.skops"  # scikit-learn's, where there are any
+CARD = "README.md"  # for people; nothing reads it, so that no checksum covers it
 FORMAT = 1
 EXTRA = "extra."
 _FIELDS = {"format": int, "version": str, "sha256": str, "checksum": str}
@@ -66,6 +67,8 @@ def write_folder(path: Path, content: Folder) -> Path:
     """
     from safetensors.torch import save
 
+    from consilience.training.model_card import model_card
+
     path = path.absolute()
     check_replaceable(path)
     with atomic_folder(path) as folder:
@@ -88,6 +91,7 @@ def write_folder(path: Path, content: Folder) -> Path:
         readable = json.dumps(sealed, indent=1, ensure_ascii=False)
         # UTF-8 has no lone surrogates; with a backslash they are JSON.
         (folder / DESCRIPTION).write_text(readable, encoding="utf-8", errors="backslashreplace")
+        (folder / CARD).write_text(model_card(sealed), encoding="utf-8")
     return path
 
 
@@ -234,7 +238,7 @@ def foreign_files(path: Path, *also: str) -> list[str]:
 
     A folder or a link under the name of such a file is foreign too.
     """
-    own = (DESCRIPTION, WEIGHTS, EXPERTS, *also)
+    own = (DESCRIPTION, WEIGHTS, EXPERTS, CARD, *also)
     files = {entry.name: entry.is_file() and not entry.is_symlink() for entry in path.iterdir()}
     return sorted(name for name, is_file in files.items() if name not in own or not is_file)
 
