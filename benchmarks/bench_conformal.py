@@ -52,7 +52,7 @@ CORRUPTIONS = {
 
 
 def train(method, samples, validation, seed, calibration="auto"):
-    choice = None if method == "auto" else dict.fromkeys(samples.names, {"name": "mlp", "hidden": [64]})
+    choice = None if method == "auto" else {key: {"name": "mlp", "hidden": [64]} for key in samples.names}
     return FusionClassifier(
         method,
         encoders=choice,
@@ -180,7 +180,10 @@ def held_and_size(sets, column):
 def pooled(found):
     """The mean over seeds of (coverage, size, standard error), or of (coverage, standard error)."""
     *means, error = np.array(found, dtype=float).T
-    return [*(round(float(values.mean()), 4) for values in means), round(float((error**2).sum() ** 0.5 / len(error)), 4)]
+    return [
+        *(round(float(values.mean()), 4) for values in means),
+        round(float((error**2).sum() ** 0.5 / len(error)), 4),
+    ]
 
 
 def summary(runs):
@@ -206,7 +209,9 @@ def summary(runs):
             halves.setdefault(pattern, []).extend(found)
     content["patterns"] = [pooled(found) for found in by_pattern.values()]
     content["drawn"] = [
-        share_of(np.array(found)) for found in halves.values() if sum(t for _, t in found) >= FEWEST * HALVES * len(runs) / 2
+        share_of(np.array(found))
+        for found in halves.values()
+        if sum(t for _, t in found) >= FEWEST * HALVES * len(runs) / 2
     ]
     return content
 
@@ -235,7 +240,9 @@ def spread(found):
 def show(content):
     rows = [(f"{name} {method}", found) for name, of in content["figures"].items() for method, found in of.items()]
     heads = "".join(f"{score:>14}" for score in SCORES)
-    print(f"\n1. Calibrated on half of the test samples ({content['seeds']} seeds, {HALVES} halves each): coverage, size")
+    print(
+        f"\n1. Calibrated on half of the test samples ({content['seeds']} seeds, {HALVES} halves each): coverage, size"
+    )
     print(f"{'':28}{heads}   patterns, aps: lowest, highest, |error| > {TOLERANCE}   drawn patterns: the same")
     for title, found in rows:
         if "clean" in found:
@@ -285,7 +292,9 @@ def main():
         text = json.dumps(content, ensure_ascii=False, indent=1)
         asked.keep.write_text(re.sub(r"\[\s+([-\d.,\s]+?)\s+\]", _one_line, text) + "\n", encoding="utf-8")
     show(content)
-    reasons = {f"{key[0]} {key[1]}: {run[why]}" for key, run in table.items() for why in ("skipped", "stopped") if why in run}
+    reasons = {
+        f"{key[0]} {key[1]}: {run[why]}" for key, run in table.items() for why in ("skipped", "stopped") if why in run
+    }
     print("\n".join(sorted(reasons)))
 
 

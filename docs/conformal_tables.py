@@ -41,9 +41,11 @@ def tables() -> dict[str, str]:
         for name, method, run in halves
     ]
     fitted = [
-        [name, method, str(run["calibration"]), str(run["test"]), f"{100 * run['accuracy']:.1f}"]
-        + [_share(run["fitted"]["aps"]), f"{run['fitted']['aps'][1]:.2f}", _share(run["fitted"]["lac"])]
-        + [_share(run["folds"]["aps"]) if "folds" in run else "–"]
+        [
+            *(name, method, str(run["calibration"]), str(run["test"]), f"{100 * run['accuracy']:.1f}"),
+            *(_share(run["fitted"]["aps"]), f"{run['fitted']['aps'][1]:.2f}", _share(run["fitted"]["lac"])),
+            _share(run["folds"]["aps"]) if "folds" in run else "–",
+        ]
         for name, method, run in runs
     ]
     corrupted = []
@@ -63,7 +65,7 @@ def tables() -> dict[str, str]:
 
 
 def misses(found: dict[str, Any]) -> str:
-    """How many coverages of APS are further from the one asked for than the tolerance, and which are so beyond chance."""
+    """How many coverages of APS miss the one asked for by more than the tolerance, and which do so beyond chance."""
     total, outside, sure = 0, 0, []
     for name, of in found["figures"].items():
         for method, run in of.items():

@@ -1,6 +1,7 @@
-"""MLflow: saves, logs and loads models in a flavor of our own, which `mlflow models serve` predicts with; logs comparisons.
+"""MLflow: models saved, logged, loaded and served in a flavor of our own, and logged comparisons.
 
-Needs `pip install 'consilience[mlflow]'`; serving needs the whole of `mlflow`. Import it as `import consilience.mlflow`.
+Needs `pip install 'consilience[mlflow]'`; serving needs the whole of `mlflow`.
+Import it as `import consilience.mlflow`.
 """
 
 from __future__ import annotations
@@ -108,11 +109,11 @@ def signature_of(model: Any) -> Any:
             nested = Array(nested)
         return nested
 
-    inputs = [
+    inputs: list[Any] = [
         ColSpec(DataType.string if dimensions == 0 else column(dimensions), name, required=False)
         for name, dimensions in _dimensions(model).items()
     ]
-    outputs = [ColSpec(DataType.string if _has_texts(model) else _number_type(model), "prediction")]
+    outputs: list[Any] = [ColSpec(DataType.string if _has_texts(model) else _number_type(model), "prediction")]
     if hasattr(model, "classes_"):
         outputs += [ColSpec(DataType.double, f"probability_{label}") for label in model.classes_.tolist()]
     outputs += [ColSpec(DataType.double, f"trust_{name}") for name in _trusted(model)]
@@ -136,8 +137,9 @@ def log_comparison(
         The ids of the runs.
     """
     _import_mlflow()
-    from consilience.comparison.modality_contributions import mean_and_interval
     from mlflow import MlflowClient
+
+    from consilience.comparison.modality_contributions import mean_and_interval
 
     client, findings = MlflowClient(tracking_uri), comparison.findings
     known = client.get_experiment_by_name(experiment)
@@ -197,7 +199,7 @@ class _Predictor:
         return pandas.DataFrame(columns)
 
     def _read(self, frame: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Values and presence of each modality; a cell that is None or NaN, or a column that is not there, is missing."""
+        """Values and presence of each modality; a cell that is None or NaN, or an absent column, is missing."""
         X: dict[str, Any] = {}
         present: dict[str, np.ndarray] = {}
         sizes = _sizes(self.model)
@@ -227,8 +229,8 @@ def _sizes(model: Any) -> dict[str, tuple[int, ...]]:
     if not hasattr(model, "model_"):
         if not hasattr(model, "rule_") or model.experts is not None:
             raise UnsupportedError(
-                f"mlflow: a {type(model).__name__} with experts of its own, or without a prediction, cannot be served; a "
-                "FusionClassifier, a FusionRegressor and a BayesFusion of given opinions can"
+                f"mlflow: a {type(model).__name__} with experts of its own, or without a prediction, cannot be served; "
+                "a FusionClassifier, a FusionRegressor and a BayesFusion of given opinions can"
             )
         return dict.fromkeys(model.modalities_, (len(model.classes_),))
     sizes: dict[str, tuple[int, ...]] = {}

@@ -95,7 +95,7 @@ def test_new_samples_are_judged_as_before(fitted):
 
 
 def test_what_is_spoilt_in_a_sample_learned_from_is_found(fitted):
-    reliability, own, views, _ = fitted
+    reliability, _, views, _ = fitted
     there = torch.ones(60, 3, dtype=torch.bool)
     found = reliability.signals([20 * views[0], *views[1:]], there).sound
     assert found[:, 0].max() < 0.1

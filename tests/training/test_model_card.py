@@ -41,7 +41,9 @@ def test_a_model_without_measured_metrics_says_so(saved):
 
 def test_the_hub_reads_the_metrics(saved):
     hub = pytest.importorskip("huggingface_hub")
-    results = Results("toy", "On 9 samples.", (Result("nll", "log-loss", 1e-5, 0.0, 2e-5), Result("accuracy", "acc", 1)))
+    results = Results(
+        "toy", "On 9 samples.", (Result("nll", "log-loss", 1e-5, 0.0, 2e-5), Result("accuracy", "acc", 1))
+    )
     card = hub.ModelCard(model_card(read_description(saved), results))
     found = {each.metric_type: each for each in card.data.eval_results}
     assert found["nll"].metric_value == pytest.approx(1e-5)

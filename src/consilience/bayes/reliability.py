@@ -264,7 +264,7 @@ class Reliability(nn.Module):
     def signals(
         self, views: Sequence[Tensor], present: Tensor, extra_scores: Sequence[Tensor] | None = None
     ) -> Signals:
-        """How unusual each modality looks; shapes as in `forward`. Samples learned from look as they did out-of-fold."""
+        """How unusual each modality looks; shapes as in `forward`. Training samples look as they did out-of-fold."""
         scores, evidence = self.measure(views, extra_scores)
         found = self.learned.find(scores, present)
         return self.signals_of(Measured(*self.learned.restore(found, scores, evidence)), present)

@@ -135,11 +135,7 @@ def load_predictor(command: str, chosen: Namespace) -> Any:
     if not isinstance(model, FusionClassifier | FusionRegressor):
         raise InputError(
             f"{command}: {chosen.model} is a {type(model).__name__}, which does not predict from data files"
-            + (
-                "; use it in Python: consilience.load(path)"
-                if type(model).__name__ == "BayesFusion"
-                else ""
-            )
+            + ("; use it in Python: consilience.load(path)" if type(model).__name__ == "BayesFusion" else "")
         )
     return model
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience.core.errors import InputError, TableWarning
 from consilience.data.files.cell_fills import Fill
-from consilience.data.files.column_encoding import Encoding, learn_encoding
+from consilience.data.files.column_encoding import Encoding, count_gaps, learn_encoding
 from consilience.data.files.column_reading import Columns as ReadColumns
 from consilience.data.files.column_reading import is_string, read_columns
 from consilience.data.files.column_warnings import warn_of_gaps, warn_of_left_out
@@ -53,7 +53,7 @@ def learn_frame(
     encodings = {name: _learn(columns, of_modalities.get(name), fill) for name, columns in read.items()}
     values = {name: encoding.encode(read[name], ADVICE) for name, encoding in encodings.items()}
     if fill == "indicator":
-        warn_of_gaps(frame, read, encodings, _OFF)
+        warn_of_gaps(frame, count_gaps(encodings, read), _OFF)
     return encodings, values
 
 
@@ -78,7 +78,7 @@ def learn_array(
     encodings = {name: _learn(columns, kinds.get(name), fill) for name, columns in read.items()}
     values = {name: encoding.encode(read[name], ADVICE) for name, encoding in encodings.items()}
     if fill == "indicator":
-        warn_of_gaps("X", read, encodings, _OFF)
+        warn_of_gaps("X", count_gaps(encodings, read), _OFF)
     return encodings, values
 
 

@@ -59,6 +59,8 @@ class Monitor:
         True
     """
 
+    _shares: np.ndarray | None  # of the classes in the reference
+
     @checked
     def __init__(
         self,
@@ -78,8 +80,8 @@ class Monitor:
             )
         self._begin(model, measured.quantities, false_alarms, window, random_state)
         if measured.posterior is not None:
-            self._shares = np.maximum(measured.posterior.mean(axis=0), 1e-6)
-            self._shares /= self._shares.sum()
+            shares = np.maximum(measured.posterior.mean(axis=0), 1e-6)
+            self._shares = shares / shares.sum()
         known = np.isfinite(measured.values)
         for own, detector in self._detectors:
             for n, category in enumerate(self._categories(own, measured).tolist()):
@@ -87,9 +89,7 @@ class Monitor:
                 detector.add_reference(measured.cells[n, own], known[n, own], category)
         self._reference = np.array([_mean(column) for column in measured.values.T])
 
-    def _begin(
-        self, model: Any, quantities: tuple[Quantity, ...], false_alarms: float, window: int, seed: int
-    ) -> None:
+    def _begin(self, model: Any, quantities: tuple[Quantity, ...], false_alarms: float, window: int, seed: int) -> None:
         self.model, self.quantities = model, quantities
         self.false_alarms, self.window = false_alarms, window
         self.alarms: list[Alarm] = []
@@ -97,7 +97,7 @@ class Monitor:
         self._raised = np.zeros(len(quantities), dtype=bool)
         self._last: deque[np.ndarray] = deque(maxlen=window)
         self._posteriors: deque[np.ndarray] = deque(maxlen=window)
-        self._shares: np.ndarray | None = None
+        self._shares = None
         self._times: dict[int, str] = {}
         self._repetitions = Repetitions(quantities)
         by_pattern = np.array([quantity.by_pattern for quantity in quantities])
@@ -238,7 +238,7 @@ class Monitor:
     def _restore(self, model: Any, described: Mapping[str, Any]) -> None:
         quantities = tuple(Quantity(str(kind), str(modality)) for kind, modality in described["quantities"])
         window, rows, count = int(described["window"]), int(described["rows"]), len(quantities)
-        if not (0 < float(described["false_alarms"]) < 1 and 1 <= window and rows >= 0):
+        if not (0 < float(described["false_alarms"]) < 1 and window >= 1 and rows >= 0):
             raise ValueError("false_alarms, window or rows are out of range")
         self._begin(model, quantities, float(described["false_alarms"]), window, 0)
         self.rows = rows
@@ -256,7 +256,7 @@ class Monitor:
         for place, pairs in opinions:
             if any(not (0 <= code < CODES and count > 0) for code, count in pairs):
                 raise ValueError("opinions are out of range")
-            self._repetitions.seen[place] = {code: count for code, count in pairs}
+            self._repetitions.seen[place] = {int(code): int(count) for code, count in pairs}
         for (_, detector), state in zip(self._detectors, described["detectors"], strict=True):
             detector.restore(state)
 

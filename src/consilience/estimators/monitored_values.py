@@ -102,7 +102,7 @@ def measure(model: Any, X: Any, present: Any = None) -> Measured:
         quantity: Quantity,
         values: np.ndarray,
         cells: np.ndarray,
-        known: np.ndarray | bool = True,
+        known: Any = True,
         codes: np.ndarray | None = None,
     ) -> None:
         columns[quantity] = np.where(known, values, np.nan), cells, np.zeros_like(cells) if codes is None else codes

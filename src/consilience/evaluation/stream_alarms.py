@@ -118,7 +118,9 @@ def say_alarms(alarms: Sequence[Alarm]) -> list[str]:
         if not modality:
             kinds = ", ".join(alarm.kind for alarm in own)
             first = min(own, key=lambda alarm: alarm.since)
-            sentences.append(f"{kinds[0].upper()}{kinds[1:]} {'differs' if len(own) == 1 else 'differ'} since {first.begun}.")
+            sentences.append(
+                f"{kinds[0].upper()}{kinds[1:]} {'differs' if len(own) == 1 else 'differ'} since {first.begun}."
+            )
             continue
         fallen = [alarm for alarm in own if alarm.kind in (RELIABILITY, TRUST) and alarm.fell]
         absent = [alarm for alarm in own if alarm.kind == ABSENCE]
@@ -128,8 +130,8 @@ def say_alarms(alarms: Sequence[Alarm]) -> list[str]:
         repeated = [alarm for alarm in own if alarm.kind == REPETITION]
         if repeated:
             sentences.append(
-                f"Since {repeated[0].begun} {modality} repeats itself, as a sensor that is stuck: the share of rows whose "
-                f"opinion occurred before is {100 * repeated[0].recent:.0f} %."
+                f"Since {repeated[0].begun} {modality} repeats itself, as a sensor that is stuck: the share of rows "
+                f"whose opinion occurred before is {100 * repeated[0].recent:.0f} %."
             )
         if absent:
             sentences.append(
@@ -140,5 +142,7 @@ def say_alarms(alarms: Sequence[Alarm]) -> list[str]:
         own = [alarm for alarm in own if alarm.fell or alarm.kind != TRUST or not sentences]
         if own and not (fallen or absent or repeated):
             kinds = " and ".join(alarm.kind for alarm in own)
-            sentences.append(f"Since {own[0].begun} the {kinds} of {modality} differs from the reference, but is not lower.")
+            sentences.append(
+                f"Since {own[0].begun} the {kinds} of {modality} differs from the reference, but is not lower."
+            )
     return sentences

@@ -61,10 +61,10 @@ def watch_page(watched: Watched, title: str, command: str) -> str:
     method = (
         "Every row is compared with the reference and with all rows before it that have the same modalities present, "
         "by the rank of each value. An alarm is raised where bets on these ranks have won "
-        f"{len(state.quantities) + bool(watched.class_shares)} / {watched.false_alarms:g} times their stake. If rows are "
-        f"exchangeable with those of the reference, at most {100 * watched.false_alarms:g} % of all logs have any alarm, "
-        "however long they are. Rows that resemble their neighbours in time are not exchangeable and can raise alarms "
-        "without a fault. A quantity raises one alarm."
+        f"{len(state.quantities) + bool(watched.class_shares)} / {watched.false_alarms:g} times their stake. If rows "
+        f"are exchangeable with those of the reference, at most {100 * watched.false_alarms:g} % of all logs have any "
+        "alarm, however long they are. Rows that resemble their neighbours in time are not exchangeable and can raise "
+        "alarms without a fault. A quantity raises one alarm."
     )
     sections = [
         Section("course", "Over time", figures=(_draw(watched),)),
@@ -139,14 +139,16 @@ def _plot(watched: Watched, drawn: Sequence[QuantityState], panels: Sequence[str
         for place, modality in enumerate(panels):
             bottom = height - (place + 1) * (_PANEL + _TITLE)
             axes = figure.add_axes((0.45 / width, bottom / height, 1 - 0.6 / width, _PANEL / height))
-            _draw_panel(axes, watched, [each for each in drawn if each.modality == modality], modality or _WHOLE)
+            _draw_panel(
+                axes, watched, [each for each in drawn if each.modality == modality], modality or _WHOLE, width < 5
+            )
             if place < len(panels) - 1:
                 axes.set_xticklabels([])
         axes.set_xlabel("row" if watched.times is None else "time of the row")
     return figure
 
 
-def _draw_panel(axes: Axes, watched: Watched, drawn: Sequence[QuantityState], title: str) -> None:
+def _draw_panel(axes: Axes, watched: Watched, drawn: Sequence[QuantityState], title: str, narrow: bool) -> None:
     axes.patch.set_visible(False)
     last = watched.ends[-1]
     place = 1.0
@@ -158,7 +160,7 @@ def _draw_panel(axes: Axes, watched: Watched, drawn: Sequence[QuantityState], ti
         if math.isfinite(each.reference):
             axes.axhline(each.reference, color=colour, linewidth=0.8, linestyle=":", zorder=2)
         axes.text(place, 1.06, kind, transform=axes.transAxes, color=colour, ha="right", fontsize=7.5)
-        place -= 0.19 if axes.figure.get_figwidth() < 5 else 0.1
+        place -= 0.19 if narrow else 0.1
     for alarm in watched.alarms:
         if any(alarm.quantity == each.quantity for each in drawn):
             colour = _COLOURS[alarm.kind]
@@ -169,7 +171,7 @@ def _draw_panel(axes: Axes, watched: Watched, drawn: Sequence[QuantityState], ti
     axes.set_ylim(-0.03, 1.05)
     axes.set_yticks([0, 0.5, 1])
     axes.grid(axis="y")
-    count = 3 if axes.figure.get_figwidth() < 5 else _TICKS
+    count = 3 if narrow else _TICKS
     first = watched.ends[0]
     ticks = sorted({round(first + (last - first) * i / (count - 1)) for i in range(count)})
     if watched.times is None:

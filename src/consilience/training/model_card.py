@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,17 @@ from consilience.core.plain_text import markdown_escape, one_line
 _LISTED = 20  # classes and modalities that are named
 # The parameters of estimators that change what is predicted.
 _TOLD = (
-    *("epochs", "batch_size", "lr", "optimizer", "patience", "modality_dropout", "augment", "class_weight", "precision"),
+    *(
+        "epochs",
+        "batch_size",
+        "lr",
+        "optimizer",
+        "patience",
+        "modality_dropout",
+        "augment",
+        "class_weight",
+        "precision",
+    ),
     *("fill", "calibration", "refit", "random_state", "kappa", "reliability", "prior", "target_prior", "folds"),
     *("latent", "bound", "subsets", "subset_encoder"),
 )
@@ -162,7 +172,10 @@ def _data(about: _About) -> list[str]:
     rows = about.trained_on.get("rows") or about.fitted_on.get("rows")
     if rows:
         held = about.fitted_on.get("validation")
-        lines.append(f"It learned from {_plain(rows)} samples" + (f"; {_plain(held)} more decided when training stopped." if held else "."))
+        lines.append(
+            f"It learned from {_plain(rows)} samples"
+            + (f"; {_plain(held)} more decided when training stopped." if held else ".")
+        )
     else:
         lines.append("The number of training samples was not recorded.")
     missing = _mapping(about.fitted_on.get("missing"))
@@ -207,7 +220,9 @@ def _limits(about: _About) -> list[str]:
     complete = [name for name, share in missing.items() if share == 0]
     if len(missing) > 1 and complete:
         listed = ", ".join(_plain(name) for name in complete[:_LISTED])
-        limits.append(f"These modalities were never missing in training: {listed}. It predicts without one all the same.")
+        limits.append(
+            f"These modalities were never missing in training: {listed}. It predicts without one all the same."
+        )
     return limits
 
 

@@ -212,6 +212,12 @@ def learn_encoding(columns: Columns, train: np.ndarray, fill: Fill) -> Encoding:
     )
 
 
+def count_gaps(encodings: Mapping[str, Encoding], read: Mapping[str, Columns]) -> dict[str, dict[str, int]]:
+    """Modality → column → its number of single empty cells, where there are any."""
+    counted = {name: encoding.count_gaps(read[name]) for name, encoding in encodings.items()}
+    return {name: counts for name, counts in counted.items() if counts}
+
+
 def depends_on_split(columns: Columns, fill: Fill) -> bool:
     """Whether other train rows would teach another encoding."""
     if columns.kind == "text":

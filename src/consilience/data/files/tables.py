@@ -21,7 +21,7 @@ from consilience.core.samples import Samples
 from consilience.core.targets import guess_task
 from consilience.data.dataset import DataSet, SplitFields
 from consilience.data.files.cell_fills import Fill
-from consilience.data.files.column_encoding import Encoding, depends_on_split, learn_encoding
+from consilience.data.files.column_encoding import Encoding, count_gaps, depends_on_split, learn_encoding
 from consilience.data.files.column_reading import (
     ColumnKind,
     Columns,
@@ -152,8 +152,7 @@ def _make_samples(
     }
     about: dict[str, Any] = {"files": {name: read.about for name, read in files.items()}} if files else {}
     if fill != "none":
-        filled = {name: known.count_gaps(modalities[name]) for name, known in encodings.items()}
-        about |= {"filled": {name: counts for name, counts in filled.items() if counts}}
+        about |= {"filled": count_gaps(encodings, modalities)}
     return SplitFields(samples, {"columns": {name: features[name] for name in order}, **about}, reading)
 
 
