@@ -1,4 +1,4 @@
-"""Answer requests over HTTP with saved models: labels, probabilities, trust and sets, also where modalities are missing."""
+"""Answer requests over HTTP with saved models: labels, probabilities, trust and sets, also with modalities missing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     """Load the models, and serve until a signal."""
     from consilience.serving.api_keys import read_keys
     from consilience.serving.app import create_app
-    from consilience.serving.listener import LOOPBACK, bind, is_loopback, listen
+    from consilience.serving.listener import BACKLOG, LOOPBACK, bind, is_loopback, listen
     from consilience.serving.model_store import ModelStore, named_folders
     from consilience.serving.request_log import log
     from consilience.serving.serving_settings import ServingSettings
@@ -93,7 +93,9 @@ def run(chosen: Namespace, command: list[str]) -> None:
     if chosen.reload is not None:
         threading.Thread(target=_look, args=(ended, chosen.reload, reload), daemon=True).start()
     for name in store.names:
-        log("model", model=name, version=store.batcher(name).model.version, folder=str(folders[name]))
+        model = store.batcher(name).model
+        log("model", model=name, version=model.version, folder=str(folders[name]), without_sets=model.without_sets)
+    bound.listen(BACKLOG)  # so that what asks as soon as the line is printed is not refused
     host, port = bound.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     print(f"serving {', '.join(store.names)} at {address}", flush=True)

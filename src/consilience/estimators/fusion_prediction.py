@@ -93,9 +93,9 @@ class PredictsFusion(Explains, CalibratesFusion):
 
     @checked
     def predict_with_sets(
-        self, X: Any, coverage: Share = 0.9, present: Any = None
+        self, X: Any, coverage: Share | None = 0.9, present: Any = None
     ) -> tuple[Prediction, np.ndarray | None]:
-        """Return what `full_prediction` and `predict_set` return, computed together; no sets without calibration.
+        """Return what `full_prediction` and `predict_set` return, computed together; no sets if coverage is None.
 
         `extra["observed"]` is `extra["present"]` without modalities that the model has filled in.
         """
@@ -104,7 +104,7 @@ class PredictsFusion(Explains, CalibratesFusion):
         prediction = self.model_.predict(filled, device=self.device)
         there = samples.present_among(self.modalities_)
         sets = None
-        if hasattr(self, "calibration_"):
+        if coverage is not None:
             sets = self._sets(self._outputs_of(prediction, filled), there, coverage)
         used = filled.present_among(self.modalities_)
         return replace(prediction, extra={**prediction.extra, "present": used, "observed": there}), sets

@@ -84,7 +84,7 @@ def create_app(
         submitted = False
         try:
             deadline = time.monotonic() + store.settings.timeout
-            async with received(request, store.settings, memory) as body:  # type: ignore[arg-type]
+            async with received(request, store.settings, memory) as body:
                 if len(body) <= _LARGE_BODY:
                     asked = parse(body, batcher.model)
                 else:

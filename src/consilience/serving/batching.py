@@ -43,7 +43,8 @@ class Batcher:
     Args:
         model: The model.
         settings: Limits.
-        on_batch: Called with the samples after each batch, the number of requests, and the seconds it took.
+        on_batch: Called before a batch is answered, with its samples, the number of
+            requests, and the seconds it took.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Batcher:
             self._waiting.append(job)
 
     def close(self, wait: float | None = None) -> None:
-        """Predict what waits and what is being received, and end the thread; wait: at most so many seconds for it, None: not at all."""
+        """Predict what waits and what is being received, then end the thread; wait: at most so many seconds for it."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -150,11 +151,10 @@ class Batcher:
         if not read:
             return
         answers: list[Any] = self.model.predict_together([samples for _, samples, _ in read])
-        predicted = []
-        for (job, samples, said), answer in zip(read, answers):
+        predicted = [part for (_, part, _), answer in zip(read, answers) if not isinstance(answer, Exception)]
+        self.on_batch(predicted, len(predicted), time.monotonic() - began)
+        for (job, _, said), answer in zip(read, answers):
             if isinstance(answer, Exception):
                 job.answer.set_exception(answer)
             else:
-                predicted.append(samples)
                 job.answer.set_result(answer.warning(said) if said else answer)
-        self.on_batch(predicted, len(predicted), time.monotonic() - began)

@@ -18,11 +18,12 @@ from consilience.serving.request_log import log
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HEADER_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 30
+BACKLOG = 2048
 _OPEN_FILES = 65536
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0: any that is free.
+    """Return a socket at an address; port 0: any that is free.
 
     Raises:
         InputError: The address cannot be used.
@@ -130,7 +131,7 @@ def listen(app: Gate, bound: socket.socket, on_reload: Callable[[], Any], grace:
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(grace)),
-        backlog=2048,
+        backlog=BACKLOG,
     )
     Server(config).run(sockets=[bound])
 

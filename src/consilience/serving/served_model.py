@@ -38,6 +38,7 @@ class ServedModel:
 
     Attributes:
         version: A digest of the folder: of its description, which holds the digests of weights and experts.
+        without_sets: Why it gives no sets or intervals; "" if it does.
 
     Raises:
         SavedModelError: The folder holds no such model, or changed while it was read.
@@ -59,11 +60,23 @@ class ServedModel:
         self.known: Mapping[str, Modality] = model.model_.preparation.raw
         self.layout = RowLayout.of(model)
         self.classes: np.ndarray | None = getattr(model, "classes_", None)
+        self.without_sets = self._why_without_sets()
 
     @property
     def calibrated(self) -> bool:
         """Whether it gives sets or intervals."""
-        return hasattr(self.model, "calibration_")
+        return not self.without_sets
+
+    def _why_without_sets(self) -> str:
+        """Why there are no sets or intervals; "" if there are."""
+        if not hasattr(self.model, "calibration_"):
+            return "the model has no calibration samples"
+        score = "absolute" if self.classes is None else "aps"
+        try:
+            self.model.calibration_.quantiles(score, np.ones((1, len(self.known)), dtype=bool), self.coverage)
+        except InputError as error:
+            return str(error)
+        return ""
 
     def read_rows(self, rows: list[dict[str, Any]]) -> tuple[Samples, tuple[str, ...]]:
         """Return the samples of rows that the layout has read, and what reading them warned of."""
@@ -137,7 +150,7 @@ class ServedModel:
 
     def predict(self, samples: Samples) -> Answer:
         """Return the predictions of samples that `read_rows` and `read_tensors` made."""
-        prediction, sets = self.model.predict_with_sets(samples, self.coverage)
+        prediction, sets = self.model.predict_with_sets(samples, self.coverage if self.calibrated else None)
         task = self.model.model_.task
         output = prediction.output
         trust = self.model.trust_of(prediction) if self.model.gives_weights_ else None
