@@ -210,9 +210,7 @@ def samples_of(text):
         if line.startswith("#"):
             assert re.fullmatch(r"# (HELP|TYPE) [a-zA-Z_:][\w:]* .+", line), line
             continue
-        parts = re.fullmatch(
-            r'([a-zA-Z_:][\w:]*)(?:\{((?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)', line
-        )
+        parts = re.fullmatch(r'([a-zA-Z_:][\w:]*)(?:\{((?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)', line)
         assert parts, line
         found[parts[1], parts[2] or ""] = float(parts[3].replace("Inf", "inf"))
     return found

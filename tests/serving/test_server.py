@@ -27,7 +27,7 @@ def post(server, body, path="/v1/models/machines/predict"):
 
 def curl(*words):
     done = subprocess.run(["curl", "-s", "-i", *words], capture_output=True, text=True, check=False, timeout=60)
-    head, _, body = done.stdout.rpartition("\r\n\r\n")
+    head, _, body = done.stdout.rpartition("\n\n")
     return head, body
 
 
@@ -76,7 +76,7 @@ def test_tritonclient_in_binary_and_in_json(server, models):
     found = client.infer("arrays", inputs(True), request_id="7")
     assert found.get_response()["id"] == "7"
     np.testing.assert_allclose(found.as_numpy("probabilities"), expected, atol=1e-6)
-    assert found.as_numpy("set").dtype == bool
+    assert found.as_numpy("label").dtype == np.int64
     outputs = [http.InferRequestedOutput("probabilities", binary_data=False)]
     found = client.infer("arrays", inputs(False, motion[:2]), outputs=outputs, model_version=described["versions"][0])
     np.testing.assert_allclose(found.as_numpy("probabilities"), expected[:2], atol=1e-6)

@@ -22,6 +22,7 @@ from consilience.core.settings import checked
 from consilience.core.targets import Task, check_labels
 from consilience.estimators.answer_types import like_input
 from consilience.estimators.explaining import Explains, MaskedModel
+from consilience.estimators.online import LabelledOpinions, LearnsOnline, evidence_of
 from consilience.estimators.opinion_sources import (
     OpinionSet,
     cross_fit_experts,
@@ -43,7 +44,7 @@ from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
 
-class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
+class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, DeclaredParameters):
     """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
     Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
@@ -158,7 +159,14 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
                 groups=group_of,
             )
         self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
+        self.evidence_ = evidence_of(y_index, classes, weight)
         return self
+
+    def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
+        opinion_set = self._read(X, present)
+        labels = encode_labels(self._read_labels(y, len(opinion_set.logits)), self.classes_)
+        weights, _ = read_rows(weight, None, len(labels))
+        return LabelledOpinions(self.rule_, opinion_set.logits, labels, opinion_set.present, weights)
 
     @checked
     def estimate_target_prior(self, opinions: Any, present: Any = None) -> np.ndarray:
@@ -167,8 +175,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         With `target_prior="em"` these are the shares that predictions of the same samples use.
         """
         opinion_set = self._read(opinions, present)
-        posterior = torch.from_numpy(self._fuse(opinion_set, None))
-        return self._estimate_shares(posterior, torch.from_numpy(opinion_set.present))
+        return self._estimate_shares(opinion_set)
 
     @checked
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
@@ -239,12 +246,11 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
 
     def _target_shares(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         target = self.target_prior
+        if target is None:
+            return None
         if isinstance(target, str):
-            posterior = torch.from_numpy(self._fuse(opinion_set, None))
-            target = self._estimate_shares(posterior, torch.from_numpy(opinion_set.present))
-        return (
-            None if target is None else torch.from_numpy(read_distribution("target_prior", target, len(self.classes_)))
-        )
+            target = self._estimate_shares(opinion_set)
+        return torch.from_numpy(read_distribution("target_prior", target, len(self.classes_)))
 
     def _masked(self, X: Any, present: Any) -> MaskedModel:
         opinion_set = self._read(X, present)
@@ -260,15 +266,14 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         task = Task("classification", len(self.classes_), classes=self.classes_)
         return MaskedModel(self.modalities_, task, opinion_set.present, prediction, outputs)
 
-    def _estimate_shares(self, posterior: torch.Tensor, present: torch.Tensor) -> np.ndarray:
+    def _estimate_shares(self, opinion_set: OpinionSet) -> np.ndarray:
         """The shares of the classes by expectation maximisation, from the posterior under the experts' prior."""
-        spoken = present.any(1)  # samples without any opinion would only pull the estimate back to the prior
-        prior = self.rule_.target.numpy()
-        return estimate_target_prior(posterior[spoken].numpy(), prior / prior.sum()) if bool(spoken.any()) else prior
+        spoken = opinion_set.present.any(1)  # samples without any opinion would only pull the estimate to the prior
+        posterior, prior = self._fuse(opinion_set, None)[spoken], self.rule_.target.numpy()
+        return estimate_target_prior(posterior, prior / prior.sum()) if spoken.any() else prior
 
     def _expert_prior(self, opinion_set: OpinionSet, y: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
         """The class prior of the experts, `[class]` or `[modality, class]`; None for the shares of y."""
-        _, modalities, classes = opinion_set.logits.shape
         if isinstance(self.prior, str):
             if self.prior not in ("empirical", "experts"):
                 raise unknown_name("prior", self.prior, ["empirical", "experts"], "Or give the classes' shares [class]")
@@ -277,7 +282,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
                 return estimate_expert_priors(finite, y, opinion_set.present, weight=weight)
             warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
             return None
-        priors = read_prior(self.prior, modalities, classes, opinion_set.names)
+        priors = read_prior(self.prior, *opinion_set.logits.shape[1:], opinion_set.names)
         if (priors[:, y] == 0).any():
             rows = np.flatnonzero((priors[:, y] == 0).any(axis=0))
             raise InputError(f"prior: class {self.classes_[y[rows[0]]].item()!r} has share 0, but occurs in y")
@@ -314,8 +319,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     def _graded(self, opinion_set: OpinionSet) -> Trusted:
         """Posterior under the shares of y, reliability and trust, learned from spoilt opinions."""
         self._check_learned("graded_")
-        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
-        return self.graded_(self.rule_, logits, there)
+        return self.graded_(self.rule_, torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present))
 
     def _check_learned(self, attribute: str) -> None:
         if not hasattr(self, attribute):
