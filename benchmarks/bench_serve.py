@@ -1,8 +1,9 @@
 """How fast `consilience serve` answers: p50, p99 and requests per second for 1 and 64 rows, and minutes of load.
 
 A model of two vectors and a text is trained and served on 127.0.0.1 by a process of its own; this process asks. First
-one client after another, then as many at a time as gives the highest rate, then --minutes at half of that rate, of one
-row each: errors, latency, and the memory of the server at start and end.
+1 to 64 clients, each of which asks again as soon as it is answered; then --minutes at half of the highest rate, of one
+row each: errors, latency, and the memory of the server at start and end. The last column is the processor time of the
+server for one request, which other programs on the machine change little.
 
     python benchmarks/bench_serve.py                    # about two minutes
     python benchmarks/bench_serve.py --minutes 10 > docs/checks/serve.txt
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -81,36 +83,34 @@ class Connection:
 
 
 async def closed_loop(port, contents, clients, seconds):
-    """As fast as so many clients can: latencies in ms, requests per second, number of errors."""
-    latencies, errors = [], 0
+    """As fast as so many clients can: latencies in ms, requests per second, answers by status."""
+    latencies, answers = [], Counter()
     end = time.perf_counter() + seconds
 
     async def client(number):
-        nonlocal errors
         connection, n = Connection(port), number
         while (began := time.perf_counter()) < end:
-            errors += await connection.ask(contents[n % len(contents)]) != 200
+            answers[await connection.ask(contents[n % len(contents)])] += 1
             latencies.append(1000 * (time.perf_counter() - began))
             n += clients
 
     began = time.perf_counter()
     await asyncio.gather(*(client(number) for number in range(clients)))
-    return latencies, len(latencies) / (time.perf_counter() - began), errors
+    return latencies, len(latencies) / (time.perf_counter() - began), answers
 
 
 async def open_loop(port, contents, rate, seconds):
-    """A request every 1 / rate seconds, whether or not the last one was answered: latencies in ms, number of errors.
+    """A request every 1 / rate seconds, whether or not the last one was answered: latencies in ms, answers by status.
 
     The latency counts from when the request was due, so that a server that falls behind is seen to.
     """
-    latencies, errors, free = [], 0, []
+    latencies, answers, free = [], Counter(), []
     running = set()
     began = time.perf_counter()
 
     async def one(content, due):
-        nonlocal errors
         connection = free.pop() if free else Connection(port)
-        errors += await connection.ask(content) != 200
+        answers[await connection.ask(content)] += 1
         free.append(connection)
         latencies.append(1000 * (time.perf_counter() - due))
 
@@ -122,7 +122,7 @@ async def open_loop(port, contents, rate, seconds):
         running.add(task)
         task.add_done_callback(running.discard)
     await asyncio.gather(*running)
-    return latencies, errors
+    return latencies, answers
 
 
 def memory(process):
@@ -130,9 +130,19 @@ def memory(process):
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1]) / 1000
 
 
-def show(title, latencies, rate, errors):
+def busy(process):
+    """Seconds of processor time, of all threads."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def show(title, latencies, rate, answers, seconds):
     p50, p99 = np.percentile(latencies, [50, 99])
-    print(f"{title:34s} {p50:8.1f} {p99:8.1f} {rate:9.0f} {errors:7d}", flush=True)
+    taken = 1000 * seconds / len(latencies)
+    print(
+        f"{title:34s} {p50:8.1f} {p99:8.1f} {rate:9.0f} {sum(answers.values()) - answers[200]:7d} {taken:8.2f}",
+        flush=True,
+    )
 
 
 def main():
@@ -151,18 +161,26 @@ def main():
             asyncio.run(closed_loop(port, single, 8, 3.0))  # warm
             asyncio.run(closed_loop(port, many, 2, 1.0))
             print(f"{chosen.method}: two vectors and a text, 3 classes; {os.cpu_count()} cores for server and clients")
-            print(f"{'ms, and requests a second':34s} {'p50':>8s} {'p99':>8s} {'rate':>9s} {'errors':>7s}")
+            print(f"{'ms, and requests a second':34s} {'p50':>8s} {'p99':>8s} {'rate':>9s} {'errors':>7s} {'CPU':>8s}")
             best = 0.0
             for name, contents in (("1 row", single), ("64 rows", many)):
                 for clients in (1, 4, 16, 64):
+                    idle = busy(server)
                     found = asyncio.run(closed_loop(port, contents, clients, chosen.seconds))
-                    show(f"{name}, {clients} client{'s' if clients > 1 else ''}", *found)
+                    show(f"{name}, {clients} client{'s' if clients > 1 else ''}", *found, busy(server) - idle)
                     if name == "1 row":
                         best = max(best, found[1])
-            before, began = memory(server), time.perf_counter()
-            latencies, errors = asyncio.run(open_loop(port, single, best / 2, 60 * chosen.minutes))
+            before, began, idle = memory(server), time.perf_counter(), busy(server)
+            latencies, answers = asyncio.run(open_loop(port, single, best / 2, 60 * chosen.minutes))
             minutes = (time.perf_counter() - began) / 60
-            show(f"1 row, {minutes:.1f} minutes at half the rate", latencies, len(latencies) / minutes / 60, errors)
+            show(
+                f"1 row, {minutes:.1f} minutes at half the rate",
+                latencies,
+                len(latencies) / minutes / 60,
+                answers,
+                busy(server) - idle,
+            )
+            print("answers by status, 0 where there was none:", dict(sorted(answers.items())))
             print(f"memory of the server: {before:.0f} MB before these minutes, {memory(server):.0f} MB after")
         finally:
             server.send_signal(signal.SIGTERM)

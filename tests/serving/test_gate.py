@@ -162,6 +162,13 @@ def test_a_model_that_does_not_answer_in_time(serve, monkeypatch):
     assert client.rows([ROW]).status_code == 200
 
 
+def test_reasons_and_warnings_stay_short_whatever_they_quote(serve):
+    client = serve()
+    for cells in ({"vibration_0": "x" * 100_000}, {"mode": "y" * 100_000}, {"z" * 200: "z" * 100_000}):
+        response = client.rows([{**ROW, **cells}])
+        assert len(response.content) < 3000, cells.keys()
+
+
 def test_an_error_of_ours_tells_no_more_than_where_to_look(serve, monkeypatch, caplog):
     client = serve()
 

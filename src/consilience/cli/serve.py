@@ -49,6 +49,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Load the models, and serve until a signal."""
+    from consilience.serving.request_log import written_apart
+
+    with written_apart():
+        _serve(chosen)
+
+
+def _serve(chosen: Namespace) -> None:
     from consilience.serving.api_keys import read_keys
     from consilience.serving.app import create_app
     from consilience.serving.listener import BACKLOG, LOOPBACK, bind, is_loopback, listen

@@ -165,8 +165,8 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
     def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
         opinion_set = self._read(X, present)
         labels = encode_labels(self._read_labels(y, len(opinion_set.logits)), self.classes_)
-        weights, _ = read_rows(weight, None, len(labels))
-        return LabelledOpinions(self.rule_, opinion_set.logits, labels, opinion_set.present, weights)
+        counted, _ = read_rows(weight, None, len(labels))
+        return LabelledOpinions(self.rule_, opinion_set.logits, labels, opinion_set.present, counted)
 
     @checked
     def estimate_target_prior(self, opinions: Any, present: Any = None) -> np.ndarray:
@@ -205,8 +205,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         `extra["present"]` is `[n, modality]`, and so is `extra["reliability"]` if it is estimated; modalities are in
         the order of `modalities_`.
         """
-        opinion_set = self._read(opinions, present)
-        output = torch.from_numpy(self._log_posterior(opinions, present))
+        opinion_set, output = self._read(opinions, present), torch.from_numpy(self._log_posterior(opinions, present))
         logits, rho = torch.from_numpy(opinion_set.logits), self._reliability(opinion_set)
         extra = {"present": opinion_set.present} | ({} if rho is None else {"reliability": rho})
         return Prediction(output, opinions=logits, weights=self._weights(opinion_set), extra=extra)
@@ -227,8 +226,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         return write_bayes(Path(path), self)
 
     def _labels(self, opinions: Any, present: Any) -> np.ndarray:
-        chosen = self._log_posterior(opinions, present).argmax(axis=1)
-        return self.classes_[chosen]
+        return self.classes_[self._log_posterior(opinions, present).argmax(axis=1)]
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
         opinion_set = self._read(opinions, present)
@@ -261,8 +259,8 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
             return self._fuse(opinion_set.select(rows, masks), shares)
 
         extra = {} if self.reliability is None else {"reliability": self._reliability(opinion_set)}
-        logits, weights = torch.from_numpy(opinion_set.logits), self._weights(opinion_set)
-        prediction = Prediction(logits[:, 0], opinions=logits, weights=weights, extra=extra)
+        logits = torch.from_numpy(opinion_set.logits)
+        prediction = Prediction(logits[:, 0], opinions=logits, weights=self._weights(opinion_set), extra=extra)
         task = Task("classification", len(self.classes_), classes=self.classes_)
         return MaskedModel(self.modalities_, task, opinion_set.present, prediction, outputs)
 
@@ -282,7 +280,8 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
                 return estimate_expert_priors(finite, y, opinion_set.present, weight=weight)
             warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
             return None
-        priors = read_prior(self.prior, *opinion_set.logits.shape[1:], opinion_set.names)
+        _, modalities, classes = opinion_set.logits.shape
+        priors = read_prior(self.prior, modalities, classes, opinion_set.names)
         if (priors[:, y] == 0).any():
             rows = np.flatnonzero((priors[:, y] == 0).any(axis=0))
             raise InputError(f"prior: class {self.classes_[y[rows[0]]].item()!r} has share 0, but occurs in y")

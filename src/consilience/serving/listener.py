@@ -63,9 +63,10 @@ def listen(app: Gate, bound: socket.socket, on_reload: Callable[[], Any], grace:
         raise InputError("serve needs FastAPI and uvicorn: pip install 'consilience[serve]'") from error
 
     class ImpatientProtocol(H11Protocol):
-        """Closes a connection whose headers do not arrive in time; uvicorn would wait for ever."""
+        """Closes connections whose headers do not arrive, or whose answers nobody takes, as uvicorn does not."""
 
         _overdue: asyncio.TimerHandle | None = None
+        _untaken = 0  # bytes of answers when it was looked last
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -83,6 +84,17 @@ def listen(app: Gate, bound: socket.socket, on_reload: Callable[[], Any], grace:
             if self._overdue is not None:
                 self._overdue.cancel()
             super().connection_lost(exc)
+
+        def timeout_keep_alive_handler(self) -> None:
+            untaken = self.transport.get_write_buffer_size()
+            if not untaken:
+                super().timeout_keep_alive_handler()
+            elif untaken == self._untaken:
+                self.transport.abort()  # an orderly end would wait for the client too
+            else:
+                self._untaken = untaken
+                again = self.loop.call_later(_KEEP_ALIVE_SECONDS, self.timeout_keep_alive_handler)
+                self.timeout_keep_alive_task = again
 
         def _receives_headers(self) -> bool:
             return str(self.conn.their_state) == "IDLE"

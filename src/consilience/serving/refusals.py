@@ -7,6 +7,7 @@ import json
 from consilience.core.errors import ConsilienceError
 
 RETRY_SECONDS = 1
+_LONGEST = 1000
 
 
 class Refusal(ConsilienceError):
@@ -19,7 +20,8 @@ class Refusal(ConsilienceError):
     """
 
     def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None):
-        super().__init__(" ".join(reason.split()))
+        line = " ".join(reason.split())  # it may quote what was sent, which may be long
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")
         self.status, self.headers = status, dict(headers or {})
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 from consilience.core.errors import TableWarning
 
-_MOST = 20
+_MOST, _LONGEST = 20, 1000  # warnings of one request, and characters of each
 _OF_THREAD = threading.local()
 
 
@@ -40,7 +40,7 @@ def dispatching() -> Iterator[None]:
             if said is None:
                 before(message, category, *place, **further)
             elif issubclass(category, TableWarning) and len(said) < _MOST:
-                said.append(" ".join(str(message).split()))
+                said.append(" ".join(str(message).split())[:_LONGEST])
 
         warnings.showwarning = show
         yield

@@ -72,6 +72,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        for twice, _ in pairs:
+            if twice in seen:
+                break
+            seen.add(twice)
         raise malformed(f"the key {show(twice)} is given twice in one object")
     return found
