@@ -106,7 +106,7 @@ class Running:
 
     def __init__(self, *words: str):
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.log = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would fill up
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - not a pipe, which would fill up
         self.process = subprocess.Popen(
             [sys.executable, "-m", "consilience", "serve", *words, "--port", "0"],
             stdout=subprocess.PIPE,

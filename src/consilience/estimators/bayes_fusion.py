@@ -165,7 +165,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
     def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
         opinion_set = self._read(X, present)
         labels = encode_labels(self._read_labels(y, len(opinion_set.logits)), self.classes_)
-        counted, _ = read_rows(weight, None, len(labels))
+        counted = read_rows(weight, None, len(labels))[0]
         return LabelledOpinions(self.rule_, opinion_set.logits, labels, opinion_set.present, counted)
 
     @checked
@@ -243,8 +243,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         return fuse(posterior[:, None], prior / prior.sum(), target_prior=target / target.sum()).numpy()
 
     def _target_shares(self, opinion_set: OpinionSet) -> torch.Tensor | None:
-        target = self.target_prior
-        if target is None:
+        if (target := self.target_prior) is None:
             return None
         if isinstance(target, str):
             target = self._estimate_shares(opinion_set)

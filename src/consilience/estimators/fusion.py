@@ -306,7 +306,7 @@ class FusionClassifier(ClassifierMixin, LearnsOnline, PredictsClasses, _FusionEs
         return self.model_.fitted_on.get("evidence", None if rows is None else float(rows) + len(self.classes_))
 
     @evidence_.setter
-    def evidence_(self, rows: float) -> None:
+    def evidence_(self, rows: float | None) -> None:
         self.model_.fitted_on["evidence"] = rows
 
     @available_if(_has_members)

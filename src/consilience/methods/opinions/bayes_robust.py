@@ -165,8 +165,8 @@ class BayesRobust(SeparateExperts):
 
     def _if_sound(self, raw: Tensor, batch: Batch) -> Tensor:
         """The log-posterior `[n, class]` if all modalities are sound, from opinions `[n, modality, class]`."""
-        prior = self.rule.prior.to(precise_dtype(raw))
-        return self.rule(raw, batch.present, prior / prior.sum())
+        assert isinstance(self.rule, BayesRule)
+        return self.rule.under_own_prior(raw, batch.present)
 
     def _learn_if_sound(
         self,
