@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import consilience as cs
-from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.errors import InputError
 
 
 def stream(seed, n, shares=(0.5, 0.5), gain=1.0):
@@ -85,8 +85,9 @@ def test_prior_shift_alone_moves_the_posterior_by_the_ratio_of_shares():
 def test_what_is_refused(tmp_path):
     X, y = stream(0, 60)
     late = cs.FusionClassifier("late", epochs=1, device="cpu").fit(X, y)
-    with pytest.raises(UnsupportedError, match="'late' has no calibrated experts; use bayes, bayes-robust or auto"):
+    with pytest.raises(AttributeError, match="partial_fit"):
         late.partial_fit(X, y)
+    assert not hasattr(cs.BayesFusion(), "partial_fit"), "scikit-learn would begin with it"
     model = cs.BayesFusion().fit(X, y)
     with pytest.raises(InputError, match="7"):
         model.partial_fit(X, np.full(60, 7))

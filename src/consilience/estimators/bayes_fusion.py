@@ -112,8 +112,9 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         self._forget()
         self._check_declared()
         if self.reliability not in (None, "auto", "graded"):
-            all_reliable = "Or None: all experts are taken as reliable"
-            raise unknown_name("reliability", self.reliability, ["auto", "graded"], all_reliable)
+            raise unknown_name(
+                "reliability", self.reliability, ["auto", "graded"], "Or None: all are taken as reliable"
+            )
         if self.experts is None:
             opinion_set, y_index = self._read_given(opinions, y, present)
             weight, group_of = read_rows(sample_weight, groups, len(y_index))
@@ -162,11 +163,13 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         self.evidence_ = evidence_of(y_index, classes, weight)
         return self
 
+    def _why_no_update(self) -> str | None:
+        return None if hasattr(self, "rule_") else "is available after fitting"
+
     def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
-        opinion_set = self._read(X, present)
-        labels = encode_labels(self._read_labels(y, len(opinion_set.logits)), self.classes_)
-        counted = read_rows(weight, None, len(labels))[0]
-        return LabelledOpinions(self.rule_, opinion_set.logits, labels, opinion_set.present, counted)
+        said = self._read(X, present)
+        labels = encode_labels(self._read_labels(y, len(said.logits)), self.classes_)
+        return LabelledOpinions(self.rule_, said.logits, labels, said.present, read_rows(weight, None, len(labels))[0])
 
     @checked
     def estimate_target_prior(self, opinions: Any, present: Any = None) -> np.ndarray:
@@ -214,8 +217,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy."""
         predicted = self._labels(opinions, present)
-        labels = self._read_labels(y, len(predicted))
-        encode_labels(labels, self.classes_)
+        encode_labels(labels := self._read_labels(y, len(predicted)), self.classes_)
         weight = None if sample_weight is None else check_weight(sample_weight, len(labels))
         return float(accuracy_score(labels, predicted, sample_weight=weight))
 
@@ -234,8 +236,8 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
 
     def _fuse(self, opinion_set: OpinionSet, shares: torch.Tensor | None) -> np.ndarray:
         """The log-posterior under class shares; None: those under which the experts were trained."""
-        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
         if self.reliability != "graded":
+            logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
             return self.rule_(logits, there, shares, self._reliability(opinion_set)).numpy()
         prior, target = self.rule_.prior, self.rule_.target if shares is None else shares
         posterior = self._graded(opinion_set).log_posterior
@@ -302,8 +304,8 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
     def _outputs(self, opinion_set: OpinionSet) -> Outputs:
         """What conformal prediction needs."""
         rho = self._reliability(opinion_set)
-        reliability = None if rho is None else mean_reliability(rho.double().numpy(), opinion_set.present)
-        return Outputs(self._fuse(opinion_set, self._target_shares(opinion_set)), reliability)
+        mean = None if rho is None else mean_reliability(rho.double().numpy(), opinion_set.present)
+        return Outputs(self._fuse(opinion_set, self._target_shares(opinion_set)), mean)
 
     def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""

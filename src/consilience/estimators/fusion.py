@@ -15,7 +15,7 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
 from consilience.bayes.bayes_rule import BayesRule
-from consilience.core.errors import InputError, SavedModelError, UnsupportedError, show
+from consilience.core.errors import InputError, SavedModelError, show
 from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import OwnCheck, checked
@@ -286,13 +286,16 @@ class FusionClassifier(ClassifierMixin, LearnsOnline, PredictsClasses, _FusionEs
         """
         return self._fit(X, y, present, sample_weight, self.class_weight, groups)
 
+    def _why_no_update(self) -> str | None:
+        if not hasattr(self, "model_"):
+            return "is available after fitting"
+        if isinstance(getattr(self.model_.method, "rule", None), BayesRule):
+            return None
+        return f"is for bayes, bayes-robust and auto; method {self.method!r} has no calibrated experts"
+
     def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
-        self._check_fitted()
-        rule = getattr(self.model_.method, "rule", None)
-        if not isinstance(rule, BayesRule):
-            raise UnsupportedError(
-                f"partial_fit: method {self.model_.name!r} has no calibrated experts; use bayes, bayes-robust or auto"
-            )
+        rule = self.model_.method.rule
+        assert isinstance(rule, BayesRule)
         X = self._of_torch(X, y)
         labels, found = self.model_.task.encode(self._targets(X, y)), self.full_prediction(X, present)
         assert found.opinions is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.rule_update import update_rule
@@ -31,14 +32,26 @@ def evidence_of(y: np.ndarray, classes: int, weight: np.ndarray | None = None) -
     return float(len(y) if weight is None else weight.sum()) + classes
 
 
+def _has_rule(estimator: Any) -> bool:
+    """Whether the experts are joined by a rule, which is known once the estimator is fitted."""
+    if (reason := estimator._why_no_update()) is not None:
+        raise AttributeError(f"partial_fit {reason}")
+    return True
+
+
 class LearnsOnline:
     """A classifier whose experts are joined by a `BayesRule`."""
 
     evidence_: float | None
 
+    def _why_no_update(self) -> str | None:
+        """Why there is nothing that could be updated, or None."""
+        raise NotImplementedError
+
     def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
         raise NotImplementedError
 
+    @available_if(_has_rule)
     @checked
     def partial_fit(
         self,
@@ -65,7 +78,7 @@ class LearnsOnline:
                 alike. A fixed number forgets: what it counts is the last rows, older ones less and less.
 
         Raises:
-            UnsupportedError: The method is not `bayes`, `bayes-robust` or `auto`.
+            AttributeError: It is not fitted, or the method is not `bayes`, `bayes-robust` or `auto`.
             InputError: There are no rows, a label is unknown, or the model was saved without the number of its rows.
 
         Example:
