@@ -68,7 +68,16 @@ class Connection:
         self.port, self.reader = port, None
 
     async def ask(self, content):
-        """The status of the answer; 0 if there was none."""
+        """The status of the answer; 0 if there was none.
+
+        The server closes connections that are idle for long; a request on one of them is sent once more, as HTTP
+        clients do.
+        """
+        kept = self.reader is not None
+        status = await self._ask(content)
+        return await self._ask(content) if kept and status == 0 else status
+
+    async def _ask(self, content):
         try:
             if self.reader is None:
                 self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
