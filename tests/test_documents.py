@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import inspect
+import json
 import re
 import runpy
 import shlex
@@ -95,6 +96,8 @@ def test_every_shell_line_can_be_run(document):
             assert arguments[0] == "install", line
         elif program == "consilience":
             assert parse(arguments)[0] == arguments[0], line
+        elif program == "curl":  # tests/cli/test_readme.py asks it
+            assert json.loads(arguments[arguments.index("-d") + 1])["rows"], line
         else:
             assert program in ("python", ".venv/bin/python"), f"who is {program!r}? {line}"
             if arguments[0] == "-c":

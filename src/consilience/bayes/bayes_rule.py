@@ -156,6 +156,17 @@ class BayesRule(Learned):
         dtype = precise_dtype(present)
         return expert_weights(self.weights.to(dtype), present) if self.dependent else present.to(dtype)
 
+    def under_own_prior(self, opinions: Tensor, present: Tensor) -> Tensor:
+        """Return the log-posterior `[n, class]` under the class shares of the experts."""
+        prior = self.prior.to(precise_dtype(opinions))
+        return self(opinions, present, prior / prior.sum())
+
+    def moved_to_target(self, log_posterior: Tensor) -> Tensor:
+        """Move a log-posterior `[n, class]` from the experts' class shares to those where the rule is used."""
+        least = torch.finfo(log_posterior.dtype).tiny
+        target, prior = (shares.to(log_posterior).clamp(min=least).log() for shares in (self.target, self.prior))
+        return log_posterior + (target - prior)
+
     def fit(
         self,
         opinions: np.ndarray,

@@ -32,6 +32,7 @@ from consilience.cli import (
     predict,
     report,
     reproduce,
+    serve,
     train,
     watch,
 )
@@ -46,6 +47,7 @@ COMMANDS: dict[str, ModuleType] = {
     "predict": predict,
     "explain": explain,
     "watch": watch,
+    "serve": serve,
     "generate": generate,
     "fuse": fuse,
     "report": report,

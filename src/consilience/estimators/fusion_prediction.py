@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.samples import Samples
-from consilience.core.settings import checked
+from consilience.core.settings import Share, checked
 from consilience.estimators.answer_types import like_input
 from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
 from consilience.estimators.fusion_calibration import CalibratesFusion
@@ -90,6 +90,24 @@ class PredictsFusion(Explains, CalibratesFusion):
         """
         samples, prediction = self._predict(X, present)
         return replace(prediction, extra={**prediction.extra, "present": samples.present_among(self.modalities_)})
+
+    @checked
+    def predict_with_sets(
+        self, X: Any, coverage: Share | None = 0.9, present: Any = None
+    ) -> tuple[Prediction, np.ndarray | None]:
+        """Return what `full_prediction` and `predict_set` return, computed together; no sets if coverage is None.
+
+        `extra["observed"]` is `extra["present"]` without modalities that the model has filled in.
+        """
+        samples = self._observed(X, present)
+        filled = self._filled(samples)
+        prediction = self.model_.predict(filled, device=self.device)
+        there = samples.present_among(self.modalities_)
+        sets = None
+        if coverage is not None:
+            sets = self._sets(self._outputs_of(prediction, filled), there, coverage)
+        used = filled.present_among(self.modalities_)
+        return replace(prediction, extra={**prediction.extra, "present": used, "observed": there}), sets
 
     def _masked(self, X: Any, present: Any) -> MaskedModel:
         samples = self._observed(X, present)

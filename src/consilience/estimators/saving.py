@@ -153,6 +153,7 @@ def write_bayes(path: Path, model: BayesFusion) -> Path:
         "classes_named": named,
         # Parameters may have been changed since fitting; the rule was learned with these.
         "rule": {"kappa": rule.kappa, "calibration": rule.calibration},
+        "evidence": getattr(model, "evidence_", None),
     }
     tensors |= write_calibration(model, described)
     given = dict(experts) if isinstance(experts, Mapping) else experts
@@ -179,6 +180,8 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
         if seen := folder.part(_GRADED):
             learned["graded_"] = OpinionTrust(len(names)).double()
             _load_same_sizes(learned["graded_"], seen)
+        if described.get("evidence") is not None:
+            learned["evidence_"] = float(described["evidence"])
         if "calibration" in described:
             learned["calibration_"] = restore_calibration(folder.part(CALIBRATION), described["calibration"])
         parameters["classes"] = classes.tolist() if described["classes_named"] else None
