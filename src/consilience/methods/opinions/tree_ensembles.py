@@ -128,7 +128,7 @@ class TreeEnsemble(Learned):
 
     def _sum(self, x: Tensor) -> Tensor:
         leaves = walk(x, self.feature, self.threshold, self.child, self.root, self.depth)
-        values = self.values.to(precise_dtype(x))[self.leaf[leaves]]  # [batch, tree, width]
+        values = self.values.to(precise_dtype(x))[self.leaf[leaves].long()]  # [batch, tree, width]
         outputs = len(self.baseline)
         rounds = len(self.root) * values.shape[2] // outputs
         total = values.reshape(x.shape[0], rounds, outputs).sum(dim=1)
