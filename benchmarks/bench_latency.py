@@ -1,8 +1,8 @@
 """One row and 64 rows through `predict_proba` and through `compiled()`, against the bare network on a prepared batch.
 
 The models are small networks on three modalities of eight numbers. Times are milliseconds of processor time of the
-calling thread, so that other work on the machine counts little; the three are measured in turns, in one run. `compiled()`
-reads arrays alone.
+calling thread, so that other work on the machine counts little. The three are measured in turns, in one run.
+`compiled()` reads arrays alone.
 
     python benchmarks/bench_latency.py --calls 1000
 """
