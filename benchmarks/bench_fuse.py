@@ -58,7 +58,8 @@ def few_rows(experts=4, classes=10, rounds=300):
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     print(
-        f"CPU, one core, float32 [rows, {experts}, {classes}]; µs of processor time, median (p99) of {rounds} (target ≤ 3)"
+        f"CPU, one core, float32 [rows, {experts}, {classes}]; µs of processor time, median (p99) of {rounds} "
+        "(target ≤ 3)"
     )
     for rows in (1, 10, 100, 999):
         logits = rng.standard_normal((rows, experts, classes), dtype=np.float32)

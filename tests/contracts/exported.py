@@ -21,8 +21,8 @@ from contracts.contract import fitted, small, some_missing
 
 # Method → a part of the reason why it cannot be exported.
 NOT_EXPORTED: dict[str, str] = {}
-# Those of the fast tests: joined features, opinions, recurrent networks over tokens of text.
-FAST = ("concat", "late", "lf-lstm")
+# Those of the fast tests: opinions, and recurrent networks over images and texts.
+FAST = ("late", "lf-lstm")
 
 
 def exports(name: str, kind: str, data: DataSet) -> None:

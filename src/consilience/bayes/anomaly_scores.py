@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from consilience.bayes.learned_buffers import Learned
+from consilience.core.tracing import is_traced
 from consilience.preparation.transforms import FARTHEST
 
 NEIGHBOURS = 5
@@ -122,8 +123,10 @@ class InputScores(Learned):
 
     def _seen_means(self) -> Tensor:
         """The means of the classes that have samples: `[class, component]`."""
+        if not is_traced():
+            return self.class_means[self.class_means.isfinite().all(dim=1)]
         seen = [all(map(math.isfinite, mean)) for mean in self.known("class_means")]
-        return self.class_means[torch.tensor(seen, device=self.class_means.device)]
+        return self.class_means.index_select(0, torch.tensor([row for row, there in enumerate(seen) if there]))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores `[n, score]` of inputs `[n, feature]`, computed in the type of the inputs."""

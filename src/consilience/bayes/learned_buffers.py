@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 # Of a buffer whose values decide what is computed.
-_MOST_VALUES = 100_000
+_MOST_VALUES = 2**20
 _TABLE = "table_"
 
 
