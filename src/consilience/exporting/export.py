@@ -77,7 +77,7 @@ def export_model(
     inputs = inputs_of_all(model.preparation, known)
     rows = draw_rows(inputs, model.preparation, known, _ROWS, seed=0)
     expected = our_outputs(model, as_samples(rows, inputs, model.preparation, known), gives_weights)
-    graph = Graph(method, model.preparation, known, tuple(expected)).eval()
+    graph = Graph(method, model.preparation, known, tuple(expected)).eval().requires_grad_(False)
     program = _trace(model.name, graph, model.preparation)
     graph.inputs = as_traced(graph.inputs, program)
     described = {
