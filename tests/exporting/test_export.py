@@ -113,7 +113,8 @@ def test_an_exported_program_of_torch(fitted, tmp_path):
         "ward categories": torch.tensor([[1]]),
     }
     found = dict(zip(described["outputs"], program.module()(inputs, torch.tensor([[True, True]]))))
-    ours = fitted.predict_proba({"vitals_pulse": 70.0, "vitals_sound": 0.5, "ward_age": 41.0, "ward_name": "B"})
+    row = {"vitals_pulse": 70.0, "vitals_sound": 0.5, "ward_age": 41.0, "ward_name": "B", "ward_when": None}
+    ours = fitted.predict_proba(row)
     np.testing.assert_allclose(found["probabilities"].numpy(), ours, atol=1e-5)
 
 

@@ -264,7 +264,7 @@ class BayesRule(Learned):
         """The dependence model for every set of modalities, unless the fit has found no use for it."""
         if not self.dependent or not (self.alpha or self.beta):
             return {}
-        return pattern_tables(self._model(self.mean.double()))
+        return pattern_tables(self._model(self.prior.double()))
 
     def _traced_terms(self, z: Tensor, present: Tensor) -> Tensor | None:
         """As `_terms`, from the tables."""

@@ -143,7 +143,8 @@ def _inverses(measured: Measurements, present: Tensor, rho: Tensor) -> Iterator[
         if measured.inverses is None:
             yield flags, *invert_subsets(correlation, flags)
         else:
-            yield flags, *(table[None] for table in measured.inverses)
+            inverse, log_determinant = measured.inverses
+            yield flags, inverse[None], log_determinant[None]
         return
     # Of many modalities, the k most probably sound ones of each sample, for every k.
     rank = rho.where(present, -1.0).argsort(dim=1, descending=True, stable=True).argsort(dim=1)

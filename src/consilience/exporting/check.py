@@ -28,6 +28,7 @@ def our_outputs(model: Model, samples: Samples, gives_weights: bool) -> dict[str
     else:
         found["numbers"] = task.decode(output.numpy()).reshape(output.shape)
         if "variance" in prediction.extra:
+            assert task.scale is not None
             found["variance"] = prediction.extra["variance"].double().numpy() * np.square(task.scale)
     if gives_weights:
         assert prediction.weights is not None

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from consilience.bayes.learned_buffers import knowing_values
 from consilience.core.errors import ConsilienceError, InputError, UnsupportedError
@@ -22,11 +21,14 @@ from consilience.core.tracing import tracing
 from consilience.data.files.cell_fills import restore_fills
 from consilience.data.files.column_encoding import Encoding
 from consilience.data.loading import recipe_columns
+from consilience.encoders import Encoder
+from consilience.encoders.custom_module import CustomModule
 from consilience.exporting.check import check, our_outputs
 from consilience.exporting.example_rows import Rows, as_samples, draw_rows
 from consilience.exporting.graph import Graph, Input, as_traced, example_of, inputs_of_all
 from consilience.exporting.onnx_file import PRESENT, STRINGS, open_inputs, to_onnx, write_metadata
 from consilience.exporting.raw_inputs import EMPTY
+from consilience.methods import PerModality
 from consilience.preparation import Preparation
 from consilience.training import Model
 from consilience.version import __version__
@@ -132,18 +134,24 @@ def _trace(name: str, graph: Graph, preparation: Preparation) -> Any:
         ) from error
 
 
-def _culprit(graph: Graph, error: Exception) -> str | None:
-    """The encoder in whose code an error was raised, if it is one of the user's or of another library."""
-    files = set()
-    trace = error.__traceback__
-    while trace is not None:
-        files.add(trace.tb_frame.f_code.co_filename)
-        owner = trace.tb_frame.f_locals.get("self")
-        trace = trace.tb_next
-        if isinstance(owner, nn.Module):
-            label = getattr(owner, "modality_name", "")
-            if label:
-                return f"encoder {getattr(owner, 'name', type(owner).__name__)!r} of modality {label!r}"
+def _culprit(graph: Graph, error: BaseException) -> str | None:
+    """The encoder in whose code an error was raised, if it was in one."""
+    of_part: dict[int, str] = {}
+    for module in graph.method.modules():
+        if isinstance(module, PerModality):
+            for name, encoder in module.items():
+                if isinstance(encoder, Encoder):
+                    what = type(encoder.module).__name__ if isinstance(encoder, CustomModule) else encoder.name
+                    label = f"encoder {what!r} of modality {name!r}"
+                    of_part |= {id(part): label for part in encoder.modules()}
+    raised: BaseException | None = error
+    while raised is not None:
+        trace = raised.__traceback__
+        while trace is not None:
+            if (label := of_part.get(id(trace.tb_frame.f_locals.get("self")))) is not None:
+                return label
+            trace = trace.tb_next
+        raised = raised.__cause__ or raised.__context__
     return None
 
 
@@ -213,7 +221,7 @@ def _write_torch(
     check(described["method"], run, rows, expected, units, "torch")
     whole = {**described, "inputs": [own.describe() for own in graph.inputs]}
     with atomic_file(path) as file:
-        torch.export.save(program, file, extra_files={DESCRIPTION: json.dumps(whole)})  # type: ignore[arg-type]
+        torch.export.save(program, file, extra_files={DESCRIPTION: json.dumps(whole)})
 
 
 def open_session(content: bytes | str) -> Any:

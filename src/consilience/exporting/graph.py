@@ -118,7 +118,8 @@ class Graph(nn.Module):
             parts = [inputs[own] for own in self.reads[place]]
             columns = self.columns[place]
             x = columns(parts) if isinstance(columns, Columns) else parts[0]
-            value, length, has, spoilt = self.values[place](x)
+            prepare: Any = self.values[place]
+            value, length, has, spoilt = prepare(x)
             has = has & present[:, place]
             values[name] = value.masked_fill(~has.view(-1, *[1] * (value.ndim - 1)), 0)
             if length is not None:

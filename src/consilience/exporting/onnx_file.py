@@ -54,7 +54,10 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[In
 
     graph = model.graph
     opened = _with_strings(inputs)
-    nodes, defaults, infos, rows = [], [], [], []
+    nodes: list[Any] = []
+    defaults: list[Any] = []
+    infos: list[Any] = []
+    rows: list[str] = []
     types = {
         torch.float32: TensorProto.FLOAT,
         torch.float64: TensorProto.DOUBLE,
@@ -75,7 +78,7 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[In
     for own in opened:
         steps = ["steps of " + own.name if size is None else size for size in own.shape]
         if own.holds == STRINGS:
-            default = helper.make_tensor(own.name, TensorProto.STRING, [1], [b""])
+            default = helper.make_tensor(own.name, TensorProto.STRING, [1], [b""])  # type: ignore[list-item]
             declare(own.name, TensorProto.STRING, default, [f"rows of {own.name}"])
             codes = helper.make_node(
                 "LabelEncoder",
@@ -86,8 +89,8 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[In
                 values_int64s=[EMPTY, *range(len(own.categories[0]))],
                 default_int64=UNKNOWN,
             )
-            column = helper.make_node("Unsqueeze", [f"codes of {own.name}", "axis 1"], [f"column {own.name}"])
-            nodes.extend([codes, column])
+            unsqueezed = helper.make_node("Unsqueeze", [f"codes of {own.name}", "axis 1"], [f"column {own.name}"])
+            nodes.extend([codes, unsqueezed])
             joined.setdefault(_codes_input(inputs, own), []).append(own.name)
             continue
         values = own.empty(1).numpy()

@@ -149,7 +149,8 @@ class Stream:
 
     def _spread(self, part: Tensor) -> Tensor:
         if self.missing is not None:
-            return part.masked_fill(self.missing.view(-1, *[1] * (part.ndim - 1)), 0)
+            missing = self.missing.view(-1, *[1] * (part.ndim - 1))
+            return part & ~missing if part.dtype is torch.bool else part.masked_fill(missing, 0)
         if self.rows is None:
             return part
         return part.new_zeros(self.n, *part.shape[1:]).index_copy(0, self.rows, part)
