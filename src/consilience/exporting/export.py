@@ -141,7 +141,7 @@ def _culprit(graph: Graph, error: BaseException) -> str | None:
         if isinstance(module, PerModality):
             for name, encoder in module.items():
                 if isinstance(encoder, Encoder):
-                    what = type(encoder.module).__name__ if isinstance(encoder, CustomModule) else encoder.name
+                    what = type(encoder.stages["module"]).__name__ if isinstance(encoder, CustomModule) else encoder.name
                     label = f"encoder {what!r} of modality {name!r}"
                     of_part |= {id(part): label for part in encoder.modules()}
     raised: BaseException | None = error
