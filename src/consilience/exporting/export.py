@@ -25,7 +25,7 @@ from consilience.encoders import Encoder
 from consilience.encoders.custom_module import CustomModule
 from consilience.exporting.check import check, our_outputs
 from consilience.exporting.example_rows import Rows, as_samples, draw_rows
-from consilience.exporting.graph import Graph, Input, as_traced, example_of, inputs_of_all
+from consilience.exporting.graph import Graph, Input, as_traced, example_of, inputs_of_all, shared_steps
 from consilience.exporting.onnx_file import PRESENT, STRINGS, open_inputs, to_onnx, write_metadata
 from consilience.exporting.raw_inputs import EMPTY
 from consilience.methods import PerModality
@@ -141,7 +141,9 @@ def _culprit(graph: Graph, error: BaseException) -> str | None:
         if isinstance(module, PerModality):
             for name, encoder in module.items():
                 if isinstance(encoder, Encoder):
-                    what = type(encoder.stages["module"]).__name__ if isinstance(encoder, CustomModule) else encoder.name
+                    what = (
+                        type(encoder.stages["module"]).__name__ if isinstance(encoder, CustomModule) else encoder.name
+                    )
                     label = f"encoder {what!r} of modality {name!r}"
                     of_part |= {id(part): label for part in encoder.modules()}
     raised: BaseException | None = error
@@ -178,7 +180,7 @@ def _write_onnx(
         raise UnsupportedError(
             f"export: method {name!r} cannot be written as ONNX: {_first_line(error)}. format='torch' may work"
         ) from error
-    opened = open_inputs(model, graph.inputs, len(graph.names))
+    opened = open_inputs(model, graph.inputs, len(graph.names), shared_steps(graph.inputs, program))
     write_metadata(model, {**described, "inputs": [own.describe() for own in opened]})
     content = model.SerializeToString()
     onnx.checker.check_model(content)

@@ -210,6 +210,14 @@ def example_of(inputs: Sequence[Input], preparation: Preparation, rows: int = 3)
     return {one.name: one.empty(rows, steps[one.modality]).nan_to_num().clamp(min=0) for one in inputs}
 
 
+def shared_steps(inputs: Sequence[Input], program: Any) -> dict[str, str]:
+    """Input → the symbol of its number of steps in a trace; those with the same one must have as many steps."""
+    shapes = [node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"][-len(inputs) - 1 : -1]
+    return {
+        own.name: str(sizes[0]) for own, (_, *sizes) in zip(inputs, shapes) if sizes and not isinstance(sizes[0], int)
+    }
+
+
 def as_traced(inputs: Sequence[Input], program: Any) -> list[Input]:
     """The inputs with the number of steps that a trace has fixed; recurrent networks are unrolled over it."""
     shapes = [node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"][-len(inputs) - 1 : -1]

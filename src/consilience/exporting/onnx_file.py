@@ -35,7 +35,7 @@ def to_onnx(program: Any, inputs: Sequence[Input], outputs: Sequence[str]) -> An
     return translated.model_proto
 
 
-def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[Input]:
+def open_inputs(model: Any, inputs: Sequence[Input], modalities: int, steps: Mapping[str, str]) -> list[Input]:
     """Let a caller leave inputs out, and give categories as strings.
 
     Each input gets a default of one row that says "missing", or "present" for the mask. Inside, all are repeated to as
@@ -45,6 +45,7 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[In
         model: An ONNX model; it is changed.
         inputs: Of the graph.
         modalities: The number of columns of the mask.
+        steps: Input → the symbol of its steps: those with the same symbol are repeated to the longest of them.
 
     Returns:
         The inputs of the changed model, without the mask.
@@ -98,6 +99,10 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[In
     mask = numpy_helper.from_array(np.ones((1, modalities), dtype=bool), PRESENT)
     declare(PRESENT, TensorProto.BOOL, mask, [f"rows of {PRESENT}", modalities])
     nodes.append(helper.make_node("Max", rows, ["rows"]))
+    for symbol in sorted(set(steps.values())):
+        own_steps = [name for name, of in steps.items() if of == symbol]
+        nodes.extend(helper.make_node("Shape", [name], [f"steps in {name}"], start=1, end=2) for name in own_steps)
+        nodes.append(helper.make_node("Max", [f"steps in {name}" for name in own_steps], [f"steps {symbol}"]))
     dimensions = {own.name: len(own.shape) for own in inputs} | {PRESENT: 1}
     for name, count in dimensions.items():
         given = name
@@ -107,7 +112,8 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[In
             wholes = [f"whole {column}" for column in joined[name]]
             nodes.append(helper.make_node("Concat", wholes, [_INSIDE + name], axis=1))
         else:
-            nodes += _expanded(given, _INSIDE + name, count)
+            second = f"steps {steps[name]}" if name in steps else "one"
+            nodes += _expanded(given, _INSIDE + name, count, second)
     inner = list(graph.node)
     del graph.input[:], graph.node[:], graph.value_info[:]
     graph.input.extend(infos)
@@ -119,13 +125,15 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[In
     return opened
 
 
-def _expanded(name: str, to: str, dimensions: int) -> list[Any]:
+def _expanded(name: str, to: str, dimensions: int, second: str = "one") -> list[Any]:
     """Nodes that repeat a tensor of one row to as many rows as there are."""
     from onnx import helper
 
     shape = f"shape of {to}"
     return [
-        helper.make_node("Concat", ["rows", *["one"] * dimensions], [shape], axis=0),
+        helper.make_node(
+            "Concat", ["rows", *([second] if dimensions else []), *["one"] * (dimensions - 1)], [shape], axis=0
+        ),
         helper.make_node("Expand", [name, shape], [to]),
     ]
 
