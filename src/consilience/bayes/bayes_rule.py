@@ -21,14 +21,21 @@ from consilience.bayes.dependence_models import (
     tensors_of,
 )
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import Kappa, centred, cross_fit, dependence_terms, expert_weights, fit_coefficients
+from consilience.bayes.kappa import Coefficients, Estimate, Kappa, centred, cross_fitted_models, gather
 from consilience.bayes.learned_buffers import Learned
+from consilience.bayes.presence_coefficients import (
+    count_rows,
+    dependence_terms,
+    expert_weights,
+    fit_table,
+    interpolated,
+)
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
 from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import unknown_name
 
-Calibration = Literal["temperature", "robust", "bias"]
+Calibration = Literal["average", "temperature", "robust", "bias"]
 # The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
 _MIN_LOG = -745.0
 # The most logits that are computed at a time: 8 MB in float64.
@@ -47,7 +54,8 @@ class BayesRule(Learned):
         kappa: "gaussian" or "copula" estimate the dependence between experts (see `kappa`); "none" assumes independence
             given the class.
         calibration: Of each expert: "temperature"; "robust", also a share of opinions that do not depend on the class,
-            for experts that are sometimes wrong and certain; "bias", also a bias per class; or None.
+            for experts that are sometimes wrong and certain; "average", the mean of the log-probabilities of these two;
+            "bias", a temperature and a bias per class; or None.
     """
 
     prior: Tensor
@@ -55,6 +63,7 @@ class BayesRule(Learned):
     shift: Tensor
     temperature: Tensor
     bias: Tensor
+    plain_temperature: Tensor
     reliability: Tensor
     floor: Tensor
     weights: Tensor
@@ -84,18 +93,19 @@ class BayesRule(Learned):
             target=torch.full((classes,), 1 / classes),
             shift=torch.zeros(modalities, classes),
             temperature=torch.ones(modalities),
+            plain_temperature=torch.ones(modalities),  # the one without a reliability, of "average"
             bias=torch.zeros(modalities, classes),
             reliability=torch.ones(modalities),
             floor=torch.full((modalities,), _MIN_LOG),
-            weights=torch.ones(modalities),
+            weights=torch.ones(count_rows(modalities), modalities),
         )
         if not self.dependent:
             return
         tensors = initial_tensors(kappa, modalities, classes)
         self._dependence = tuple(tensors)
         self.learn(
-            alpha=torch.tensor(0.0),
-            beta=torch.tensor(0.0),
+            alpha=torch.zeros(count_rows(modalities)),
+            beta=torch.zeros(count_rows(modalities)),
             low=torch.zeros(modalities, classes),
             high=torch.zeros(modalities, classes),
             **tensors,
@@ -149,7 +159,11 @@ class BayesRule(Learned):
         log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None]) + self.shift.to(logits)
         z = calibrate(log_p, self.temperature.to(logits), self.bias.to(logits)).log_softmax(2)
         sound = self.reliability.to(logits)[:, None]
-        return torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
+        mixed = torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
+        if self.calibration != "average":
+            return mixed
+        plain = calibrate(log_p, self.plain_temperature.to(logits)).log_softmax(2)
+        return ((mixed + plain) / 2).log_softmax(2)
 
     def expert_weights(self, present: Tensor) -> Tensor:
         """The weight of each expert's calibrated evidence: `[n, modality]`, 0 where missing."""
@@ -190,10 +204,12 @@ class BayesRule(Learned):
         self.learn(floor=_find_floor(log_p, there))
         log_p = np.maximum(log_p, self.floor.double().cpu().numpy()[:, None])
         moved = log_p + self.shift.double().cpu().numpy()
-        if self.calibration == "robust":
+        if self.calibration in ("robust", "average"):
             shares = self.prior.double().cpu().numpy()
             temperature, sound = fit_robust_temperature(moved, y, shares, there, weight=weight)
             self.learn(temperature=temperature, reliability=sound)
+            if self.calibration == "average":
+                self.learn(plain_temperature=fit_temperature(moved, y, there, weight=weight))
         elif self.calibration == "temperature":
             self.learn(temperature=fit_temperature(moved, y, there, weight=weight))
         elif self.calibration == "bias":
@@ -221,20 +237,24 @@ class BayesRule(Learned):
         self.learn(low=scores.amin(0), high=scores.amax(0))
         x = self._coordinates(z)
 
-        def fit_estimator(rows: np.ndarray) -> Any:
+        def fit_model(rows: np.ndarray) -> Any:
             used = torch.from_numpy(rows)
-            model = fit_for_one_use(self.kappa, x[used], y[used], self.classes, self._widths, present[used])
-            return lambda held_out: estimate(model, x[held_out], present[held_out])
+            return fit_for_one_use(self.kappa, x[used], y[used], self.classes, self._widths, present[used])
 
-        estimated = cross_fit(fit_estimator, y.numpy(), groups)
+        models = cross_fitted_models(fit_model, y.numpy(), groups)
+
+        def held_out(there: Tensor) -> Estimate:
+            log_kappa, log_density = gather([(rows, estimate(each, x[rows], there[rows])) for rows, each in models])
+            if reliability is None:
+                return log_kappa, log_density
+            # As in `forward`: a joint estimate holds as far as the least reliable expert does.
+            least = torch.where(there, reliability.to(z), 1.0).amin(1, keepdim=True)
+            return least * log_kappa, None if log_density is None else least * log_density
+
         log_prior = self.prior.to(z).clamp(min=1e-300).log()
-        evidence = z - log_prior
-        if reliability is not None:  # as in `fuse` and `forward`
-            evidence = log_mixture(z, log_prior, reliability.to(z))
-            least = torch.where(present, reliability.to(z), 1.0).amin(1, keepdim=True)
-            estimated = (least * estimated[0], None if estimated[1] is None else least * estimated[1])
-        fitted = fit_coefficients(evidence, y, log_prior, present, estimated, weight)
-        self.learn(weights=fitted.weights, alpha=fitted.alpha, beta=fitted.beta)
+        evidence = z - log_prior if reliability is None else log_mixture(z, log_prior, reliability.to(z))
+        table = fit_table(evidence, y, log_prior, present, held_out, weight, groups)
+        self.learn(weights=table.weights, alpha=table.alpha, beta=table.beta)
         model = fit_dependence(self.kappa, x, y, self.classes, self._widths, present)
         self.learn(**tensors_of(model))
 
@@ -268,10 +288,24 @@ class BayesRule(Learned):
         return model
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Models of 0.1 were fitted as if y followed the experts' prior, and are kept as they were."""
+        """Models of earlier versions answer as they did.
+
+        Those of 0.1 were fitted as if y followed the experts' prior. Without `plain_temperature`, the default was
+        another calibration, and one fit served all sets of modalities.
+        """
         if prefix + "prior" in state_dict and prefix + "shift" not in state_dict:
             state_dict[prefix + "shift"] = torch.zeros_like(self.shift)
             state_dict[prefix + "target"] = state_dict[prefix + "prior"].clone()
+        if prefix + "weights" in state_dict and prefix + "plain_temperature" not in state_dict:
+            state_dict[prefix + "plain_temperature"] = torch.ones_like(self.temperature)
+            if self.calibration == "average":
+                self.calibration = "temperature"
+            alpha, beta = (state_dict.get(prefix + name, torch.zeros(())) for name in ("alpha", "beta"))
+            saved = state_dict[prefix + "weights"]
+            table = interpolated(Coefficients(saved.double().cpu().numpy(), float(alpha), float(beta)), len(saved))
+            for name, values in (("weights", table.weights), ("alpha", table.alpha), ("beta", table.beta)):
+                if prefix + name in state_dict:
+                    state_dict[prefix + name] = values.to(saved)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __getstate__(self) -> dict[str, Any]:
