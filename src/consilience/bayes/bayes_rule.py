@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -21,7 +22,16 @@ from consilience.bayes.dependence_models import (
     tensors_of,
 )
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import Coefficients, Estimate, Kappa, centred, cross_fitted_models, gather
+from consilience.bayes.kappa import (
+    Coefficients,
+    Estimate,
+    Kappa,
+    centred,
+    choose_ridge,
+    clearly_lower,
+    cross_fitted_models,
+    gather,
+)
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.presence_coefficients import (
     count_rows,
@@ -35,11 +45,23 @@ from consilience.bayes.reliability import log_mixture
 from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import unknown_name
 
-Calibration = Literal["average", "temperature", "robust", "bias"]
+Calibration = Literal["auto", "temperature", "robust", "bias"]
 # The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
 _MIN_LOG = -745.0
 # The most logits that are computed at a time: 8 MB in float64.
 _PIECE = 2**20
+
+
+class _Prepared(NamedTuple):
+    """What the coefficients are fitted to, with one calibration."""
+
+    x: Tensor  # coordinates of the dependence model, [n, feature]
+    evidence: Tensor  # [n, modality, class]
+    estimate: Callable[[Tensor], Estimate]  # by models fitted without the sample
+    low: Tensor
+    high: Tensor
+    ridge: float
+    losses: np.ndarray  # cross-fitted, [n]
 
 
 class BayesRule(Learned):
@@ -54,8 +76,9 @@ class BayesRule(Learned):
         kappa: "gaussian" or "copula" estimate the dependence between experts (see `kappa`); "none" assumes independence
             given the class.
         calibration: Of each expert: "temperature"; "robust", also a share of opinions that do not depend on the class,
-            for experts that are sometimes wrong and certain; "average", the mean of the log-probabilities of these two;
-            "bias", a temperature and a bias per class; or None.
+            for experts that are sometimes wrong and certain; "auto", the mean of the log-probabilities of these two, or
+            "robust" alone if its cross-fitted log-loss after fusion is clearly lower; "bias", a temperature and a bias
+            per class; or None.
     """
 
     prior: Tensor
@@ -64,6 +87,7 @@ class BayesRule(Learned):
     temperature: Tensor
     bias: Tensor
     plain_temperature: Tensor
+    plain_share: Tensor
     reliability: Tensor
     floor: Tensor
     weights: Tensor
@@ -93,7 +117,8 @@ class BayesRule(Learned):
             target=torch.full((classes,), 1 / classes),
             shift=torch.zeros(modalities, classes),
             temperature=torch.ones(modalities),
-            plain_temperature=torch.ones(modalities),  # the one without a reliability, of "average"
+            plain_temperature=torch.ones(modalities),  # the one without a reliability, of "auto", and its share
+            plain_share=torch.tensor(0.5 if calibration == "auto" else 0.0),
             bias=torch.zeros(modalities, classes),
             reliability=torch.ones(modalities),
             floor=torch.full((modalities,), _MIN_LOG),
@@ -160,10 +185,11 @@ class BayesRule(Learned):
         z = calibrate(log_p, self.temperature.to(logits), self.bias.to(logits)).log_softmax(2)
         sound = self.reliability.to(logits)[:, None]
         mixed = torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
-        if self.calibration != "average":
+        if self.calibration != "auto":
             return mixed
         plain = calibrate(log_p, self.plain_temperature.to(logits)).log_softmax(2)
-        return ((mixed + plain) / 2).log_softmax(2)
+        share = self.plain_share.to(logits)
+        return ((1 - share) * mixed + share * plain).log_softmax(2)
 
     def expert_weights(self, present: Tensor) -> Tensor:
         """The weight of each expert's calibrated evidence: `[n, modality]`, 0 where missing."""
@@ -204,12 +230,12 @@ class BayesRule(Learned):
         self.learn(floor=_find_floor(log_p, there))
         log_p = np.maximum(log_p, self.floor.double().cpu().numpy()[:, None])
         moved = log_p + self.shift.double().cpu().numpy()
-        if self.calibration in ("robust", "average"):
+        if self.calibration in ("robust", "auto"):
             shares = self.prior.double().cpu().numpy()
             temperature, sound = fit_robust_temperature(moved, y, shares, there, weight=weight)
             self.learn(temperature=temperature, reliability=sound)
-            if self.calibration == "average":
-                self.learn(plain_temperature=fit_temperature(moved, y, there, weight=weight))
+            if self.calibration == "auto":
+                self.learn(plain_temperature=fit_temperature(moved, y, there, weight=weight), plain_share=0.5)
         elif self.calibration == "temperature":
             self.learn(temperature=fit_temperature(moved, y, there, weight=weight))
         elif self.calibration == "bias":
@@ -231,6 +257,31 @@ class BayesRule(Learned):
         reliability: Tensor | None,
         groups: np.ndarray | None,
     ) -> None:
+        candidates = [self._prepare(opinions, y, present, weight, reliability, groups)]
+        chosen = 0
+        if self.calibration == "auto":
+            self.learn(plain_share=0.0)
+            candidates.append(self._prepare(opinions, y, present, weight, reliability, groups))
+            chosen = int(clearly_lower(candidates[1].losses, candidates[0].losses, weight, groups))
+            self.learn(plain_share=(1 - chosen) / 2)
+        found = candidates[chosen]
+        table = fit_table(
+            found.evidence, y, self._log_prior(found.x), present, found.estimate, weight, ridge=found.ridge
+        )
+        self.learn(weights=table.weights, alpha=table.alpha, beta=table.beta, low=found.low, high=found.high)
+        model = fit_dependence(self.kappa, found.x, y, self.classes, self._widths, present)
+        self.learn(**tensors_of(model))
+
+    def _prepare(
+        self,
+        opinions: Tensor,
+        y: Tensor,
+        present: Tensor,
+        weight: np.ndarray | None,
+        reliability: Tensor | None,
+        groups: np.ndarray | None,
+    ) -> _Prepared:
+        """Cross-fit κ̂ with the calibration as it is, and choose the penalty."""
         z = self.calibrated(opinions, present)
         scores = centred(z)
         # A Gaussian extrapolates quadratically: opinions outside the range seen in fitting are clipped to it.
@@ -251,12 +302,14 @@ class BayesRule(Learned):
             least = torch.where(there, reliability.to(z), 1.0).amin(1, keepdim=True)
             return least * log_kappa, None if log_density is None else least * log_density
 
-        log_prior = self.prior.to(z).clamp(min=1e-300).log()
+        log_prior = self._log_prior(z)
         evidence = z - log_prior if reliability is None else log_mixture(z, log_prior, reliability.to(z))
-        table = fit_table(evidence, y, log_prior, present, held_out, weight, groups)
-        self.learn(weights=table.weights, alpha=table.alpha, beta=table.beta)
-        model = fit_dependence(self.kappa, x, y, self.classes, self._widths, present)
-        self.learn(**tensors_of(model))
+        estimated = held_out(present)
+        ridge, losses = choose_ridge(evidence, y, log_prior, present, estimated, weight, groups=groups)
+        return _Prepared(x, evidence, held_out, self.low.clone(), self.high.clone(), ridge, losses)
+
+    def _log_prior(self, like: Tensor) -> Tensor:
+        return self.prior.to(like).clamp(min=1e-300).log()
 
     def _terms(self, z: Tensor, present: Tensor) -> tuple[Tensor | None, Tensor | None]:
         if not self.dependent:
@@ -298,8 +351,7 @@ class BayesRule(Learned):
             state_dict[prefix + "target"] = state_dict[prefix + "prior"].clone()
         if prefix + "weights" in state_dict and prefix + "plain_temperature" not in state_dict:
             state_dict[prefix + "plain_temperature"] = torch.ones_like(self.temperature)
-            if self.calibration == "average":
-                self.calibration = "temperature"
+            state_dict[prefix + "plain_share"] = torch.zeros_like(self.plain_share)
             alpha, beta = (state_dict.get(prefix + name, torch.zeros(())) for name in ("alpha", "beta"))
             saved = state_dict[prefix + "weights"]
             table = interpolated(Coefficients(saved.double().cpu().numpy(), float(alpha), float(beta)), len(saved))

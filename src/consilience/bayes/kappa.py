@@ -100,24 +100,50 @@ def choose_ridge(
     weight: np.ndarray | None = None,
     *,
     groups: np.ndarray | None = None,
-) -> float:
-    """The penalty on τ, of RIDGES, with the smallest cross-fitted log-loss; the smallest one for very few samples.
+) -> tuple[float, np.ndarray]:
+    """The penalty on τ, of RIDGES, with the smallest cross-fitted log-loss, and that loss of each sample `[n]`.
 
-    Arguments as for `fit_coefficients`; groups: labels `[n]`, samples with the same one stay together.
+    Very few samples get the smallest penalty, and losses of 0. Arguments as for `fit_coefficients`; groups: labels
+    `[n]`, samples with the same one stay together.
     """
     share = coefficient_share(present)
     if len(y) < _LEAST_ROWS or present.shape[1] == 1 or not bool((share > 0).any()):
-        return LEAST_RIDGE
+        return LEAST_RIDGE, np.zeros(len(y))
     problem = _Problem(evidence, y, log_prior, present, estimate, share)
     counted = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
     fold_of = spread_folds(y.numpy(), _RIDGE_FOLDS, groups)
-    losses = np.zeros(len(RIDGES))
+    losses = np.zeros((len(RIDGES), len(y)))
     for fold in np.unique(fold_of):
         x = problem.start
         for place, ridge in enumerate(RIDGES):
             x = problem.solve(ridge, counted * (fold_of != fold), x)
-            losses[place] += (counted * (fold_of == fold)) @ problem.losses(x)
-    return RIDGES[int(losses.argmin())]
+            losses[place, fold_of == fold] = problem.losses(x)[fold_of == fold]
+    best = int((losses @ counted).argmin())
+    return RIDGES[best], losses[best]
+
+
+def clearly_lower(
+    losses: np.ndarray, others: np.ndarray, weight: np.ndarray | None = None, groups: np.ndarray | None = None
+) -> bool:
+    """Whether the mean of losses `[n]` is lower than that of others by more than the standard error of the difference.
+
+    Args:
+        losses, others: Losses of the same samples `[n]`.
+        weight: Sample weights `[n]`.
+        groups: Labels `[n]`; samples with the same one are not independent.
+
+    >>> clearly_lower(np.array([0.1, 0.2, 0.1, 0.2]), np.array([0.2, 0.2, 0.3, 0.4]))
+    True
+    >>> clearly_lower(np.array([0.1, 0.2, 0.1, 0.2]), np.array([0.1, 0.2, 0.1, 9.0]))
+    False
+    """
+    gain = others - losses if weight is None else weight * (others - losses)
+    if groups is not None:
+        gain = np.bincount(np.unique(groups, return_inverse=True)[1], weights=gain)
+    if len(gain) < 2:
+        return False
+    error = np.std(gain, ddof=1) * np.sqrt(len(gain))
+    return bool(gain.sum() > error)
 
 
 class _Problem:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.kappa import Coefficients, Estimate, centred, choose_ridge, coefficient_share, fit_coefficients
+from consilience.bayes.kappa import Coefficients, Estimate, centred, coefficient_share, fit_coefficients
 
 _MOST_EXACT = 4  # modalities for which every set of them has its row
 _LEAST_ROWS = 50  # samples that a row of its own is learned from
@@ -88,7 +88,8 @@ def fit_table(
     present: Tensor,
     estimate: Callable[[Tensor], Estimate],
     weight: np.ndarray | None = None,
-    groups: np.ndarray | None = None,
+    *,
+    ridge: float,
 ) -> Table:
     """Fit the coefficients of every row.
 
@@ -100,13 +101,11 @@ def fit_table(
         estimate: Takes which modalities are used, `[n, modality]`; returns ln κ̂ and ln p̂ of each sample by a model
             that was fitted without it.
         weight: Sample weights `[n]`.
-        groups: Labels `[n]`; samples with the same one stay in one fold.
+        ridge: The penalty on τ, as for `fit_coefficients`.
     """
     modalities, classes = evidence.shape[1:]
-    estimated = estimate(present)
-    common = (evidence, y, log_prior, present, estimated, weight)
-    ridge = choose_ridge(*common, groups=groups)
-    table = interpolated(fit_coefficients(*common, ridge=ridge), modalities)
+    pooled = fit_coefficients(evidence, y, log_prior, present, estimate(present), weight, ridge=ridge)
+    table = interpolated(pooled, modalities)
     if modalities < 3 or modalities * (classes - 1) > _MOST_FEATURES:
         return table
     for row, mask in _hidden(present):

@@ -72,8 +72,8 @@ class Bayes(SeparateExperts):
         kappa: How dependence between experts is modelled: "gaussian", "copula", or "none" for independence. For a
             regression the first two are the same: both estimate R.
         calibration: Of each expert of a classification: "temperature"; "robust", a temperature and a share of
-            uninformative opinions; "average", the mean of the log-probabilities of these two; "bias", a temperature and
-            a bias per class; or None.
+            uninformative opinions; "auto", the mean of the log-probabilities of these two, or "robust" alone if its
+            cross-fitted log-loss after fusion is clearly lower; "bias", a temperature and a bias per class; or None.
         folds: Folds of the cross-fitting by which all of this is learned.
     """
 
@@ -82,7 +82,7 @@ class Bayes(SeparateExperts):
         spec: Spec,
         *,
         kappa: Kappa = "gaussian",
-        calibration: Calibration | None = "average",
+        calibration: Calibration | None = "auto",
         folds: Folds = 3,
     ):
         super().__init__(spec, Unimodal if spec.task.classification else GaussianExpert)
