@@ -10,7 +10,6 @@ files CONSILIENCE_DATA does not lead to are left out.
 
 import argparse
 import json
-import pickle
 import time
 from functools import cache, partial
 from pathlib import Path
@@ -141,13 +140,15 @@ def hear(folder, title, seed, source):
     """Opinions of one split, from a file of an earlier run if there is one."""
     if folder is None:
         return source()(seed)
-    file = folder / f"{title}, seed {seed}.pickle".replace(" ", "_")
+    file = folder / f"{title}, seed {seed}.npz".replace(" ", "_")
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         heard = source()(seed)
-        file.write_bytes(pickle.dumps({**heard, "case": tuple(heard["case"])}))
-    heard = pickle.loads(file.read_bytes())  # written by this script
-    return heard | {"case": ways.Case(*heard["case"])}
+        flat_case = {**heard, **heard.pop("case")._asdict()}
+        np.savez_compressed(file, **{name: values for name, values in flat_case.items() if values is not None})
+    read = dict(np.load(file))
+    case = ways.Case(*(read.get(name) for name in ways.Case._fields))
+    return {"case": case, "y": read["y"], "groups": read.get("groups"), CONCAT: read[CONCAT]}
 
 
 def table(title, seeds, source, opinions):

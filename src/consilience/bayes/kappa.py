@@ -27,7 +27,7 @@ _RIDGE = 3.0
 RIDGES = (1.0, 3.0, 10.0)  # on τ, of which one is chosen
 LEAST_RIDGE = RIDGES[0]
 _FOLDS, _RIDGE_FOLDS = 5, 3
-_LEAST_ROWS = 30  # that a penalty is chosen by
+_LEAST_ROWS, _LEAST_COMPARED = 30, 300  # samples that a penalty and a calibration are chosen by
 _ITERATIONS, _TOLERANCE = 100, 1e-11
 
 Kappa = Literal["gaussian", "copula", "none"]
@@ -127,20 +127,23 @@ def clearly_lower(
 ) -> bool:
     """Whether the mean of losses `[n]` is lower than that of others by more than the standard error of the difference.
 
+    Never for fewer than 300 samples: their losses rest on a few mistakes, and the error is estimated too low.
+
     Args:
         losses, others: Losses of the same samples `[n]`.
         weight: Sample weights `[n]`.
         groups: Labels `[n]`; samples with the same one are not independent.
 
-    >>> clearly_lower(np.array([0.1, 0.2, 0.1, 0.2]), np.array([0.2, 0.2, 0.3, 0.4]))
-    True
-    >>> clearly_lower(np.array([0.1, 0.2, 0.1, 0.2]), np.array([0.1, 0.2, 0.1, 9.0]))
+    >>> losses = np.tile([0.1, 0.2], 200)
+    >>> clearly_lower(losses, losses + 0.1), clearly_lower(losses[:100], losses[:100] + 0.1)
+    (True, False)
+    >>> clearly_lower(losses, np.append(losses[1:], 9.0))  # one sample makes the difference
     False
     """
     gain = others - losses if weight is None else weight * (others - losses)
     if groups is not None:
         gain = np.bincount(np.unique(groups, return_inverse=True)[1], weights=gain)
-    if len(gain) < 2:
+    if len(losses) < _LEAST_COMPARED or len(gain) < 2:
         return False
     error = np.std(gain, ddof=1) * np.sqrt(len(gain))
     return bool(gain.sum() > error)
@@ -155,7 +158,7 @@ class _Problem:
     def __init__(
         self, evidence: Tensor, y: Tensor, log_prior: Tensor, present: Tensor, estimate: Estimate, share: Tensor
     ):
-        n, modalities, classes = evidence.shape
+        n, modalities, _ = evidence.shape
         share = share[:, None]
         counted_evidence = centred(evidence * present[:, :, None])
         log_kappa, log_density = estimate
