@@ -158,7 +158,7 @@ def test_held_out_outputs_are_of_rules_that_did_not_see_the_fold(monkeypatch):
     for fold in range(3):
         others = (fold_of != fold) & (weight > 0)
         rule = (
-            BayesRule(2, 3)
+            BayesRule(2, 3, calibration="auto")
             .double()
             .fit(opinions[others], train.y[others], train.present[others], weight=weight[others])
         )
