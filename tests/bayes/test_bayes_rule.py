@@ -211,7 +211,7 @@ def test_the_average_is_the_mean_of_the_log_probabilities_of_both_calibrations()
         BayesRule(3, 3, kappa="none", calibration=name).double().fit(opinions, y).calibrated(z, there)
         for name in ("temperature", "robust", "auto")
     )
-    expected = np.sqrt(plain.exp() * robust.exp())
+    expected = (plain.exp() * robust.exp()).sqrt()
     torch.testing.assert_close(average.exp(), expected / expected.sum(2, keepdim=True))
 
 
