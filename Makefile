@@ -54,6 +54,7 @@ docs: $(STAMP)  ## generate what the documents take from the code: tables, a sec
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/results.py
 	$(BIN)/python docs/robust_tables.py
+	$(BIN)/python docs/bayes_tables.py
 	$(BIN)/python docs/conformal_tables.py
 	$(BIN)/python docs/defaults_tables.py
 

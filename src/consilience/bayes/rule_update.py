@@ -94,21 +94,30 @@ def _recalibrate(
     given = torch.from_numpy(np.where(present[:, :, None], opinions, 0.0).astype(np.float64))
     log_p = np.maximum(given.log_softmax(2).numpy(), rule.floor.double().cpu().numpy()[:, None])
     moved = log_p + rule.shift.double().cpu().numpy()
-    with torch.no_grad():
-        said = rule.calibrated(given, torch.from_numpy(present)).softmax(2).double().cpu().numpy()
     classes, one_hot = rule.classes, np.eye(rule.classes)[y]
     temperature, bias = rule.temperature.double().cpu().numpy().copy(), rule.bias.double().cpu().numpy().copy()
-    sound = rule.reliability.double().cpu().numpy().copy()
+    sound, plain = rule.reliability.double().cpu().numpy().copy(), rule.plain_temperature.double().cpu().numpy().copy()
+    # "auto" joins two calibrations, each of which has old evidence of its own.
+    share = float(rule.plain_share)
+    robust = rule.calibration == "robust" or (rule.calibration == "auto" and share < 1)
+    said = _said(rule, given, present, 0.0 if rule.calibration == "auto" else share)
+    plainly = _said(rule, given, present, 1.0) if rule.calibration == "auto" else said
+    rule.learn(plain_share=share)
     for expert in range(rule.modalities):
         rows = np.flatnonzero(present[:, expert] & (importance > 0))
         if not len(rows):
             continue
         # Each row once with every label, weighed by how much speaks for it.
         labels = np.tile(np.arange(classes), len(rows))
-        mass = importance[rows, None] * (one_hot[rows] + old_share * said[rows, expert])
-        repeated, weight = np.repeat(moved[rows, expert : expert + 1], classes, axis=0), mass.ravel()
+        repeated = np.repeat(moved[rows, expert : expert + 1], classes, axis=0)
+        weight, weight_of_plain = (
+            (importance[rows, None] * (one_hot[rows] + old_share * each[rows, expert])).ravel()
+            for each in (said, plainly)
+        )
         smoothing = 0.0 if old_share > 0 else 1.0  # the old evidence already keeps q from being certain
-        if rule.calibration == "robust":
+        if rule.calibration == "auto":
+            plain[expert] = fit_temperature(repeated, labels, weight=weight_of_plain, smoothing=smoothing)[0]
+        if robust:
             fitted, own = fit_robust_temperature(repeated, labels, prior, weight=weight)
             sound[expert] = own[0]
         elif rule.calibration == "bias":
@@ -117,7 +126,14 @@ def _recalibrate(
         else:
             fitted = fit_temperature(repeated, labels, weight=weight, smoothing=smoothing)
         temperature[expert] = fitted[0]
-    rule.learn(temperature=temperature, bias=bias, reliability=sound)
+    rule.learn(temperature=temperature, bias=bias, reliability=sound, plain_temperature=plain)
+
+
+def _said(rule: BayesRule, given: torch.Tensor, present: np.ndarray, plain_share: float) -> np.ndarray:
+    """The calibrated probabilities of each expert `[n, modality, class]`, by the shares of a joined calibration."""
+    rule.learn(plain_share=plain_share)
+    with torch.no_grad():
+        return rule.calibrated(given, torch.from_numpy(present)).softmax(2).double().cpu().numpy()
 
 
 def _shares(values: torch.Tensor) -> np.ndarray:

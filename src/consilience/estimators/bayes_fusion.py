@@ -54,7 +54,8 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         kappa: Model of the dependence: "gaussian", "copula" or "none".
         calibration: Of each expert: "temperature"; "bias" (also a bias per class); "robust" (also a share of opinions
             that are independent of the class, which bounds the influence of an expert that is confident and wrong);
-            or None.
+            "auto" (the mean of the log-probabilities of "temperature" and "robust", or "robust" alone if its
+            cross-fitted log-loss after fusion is clearly lower); or None.
         prior: Class shares under which the experts were trained: "empirical" (those of y), "experts" (estimated from
             their opinions), `[class]`, or those of each expert, `[expert, class]` or a mapping.
         target_prior: Class shares where the fusion is used: None (the same; the mean over experts with different
@@ -85,7 +86,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
     nested = ("experts",)
 
     kappa: str = "gaussian"
-    calibration: str | None = "temperature"
+    calibration: str | None = "auto"
     prior: Any = "empirical"
     target_prior: Any = None
     reliability: str | None = None
