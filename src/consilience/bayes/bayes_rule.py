@@ -23,10 +23,13 @@ from consilience.bayes.dependence_models import (
 from consilience.bayes.fuse import fuse
 from consilience.bayes.kappa import Kappa, centred, cross_fit, dependence_terms, expert_weights, fit_coefficients
 from consilience.bayes.learned_buffers import Learned
+from consilience.bayes.pattern_tables import PATTERN_TABLES, estimate_by_table, pattern_tables
+from consilience.bayes.posterior import active_experts, expert_evidence, kappa_of_several, log_posterior
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
 from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import unknown_name
+from consilience.core.tracing import is_traced
 
 Calibration = Literal["temperature", "robust", "bias"]
 # The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
@@ -129,6 +132,13 @@ class BayesRule(Learned):
             log_kappa = log_kappa * torch.where(present, reliability.to(z.dtype), 1.0).amin(1, keepdim=True)
         prior = self.prior.to(z.dtype)
         target = self.target.to(z.dtype)
+        if is_traced():  # the same theorem without checks of values
+            assert target_prior is None
+            assert reliability is None
+            w = present.to(z) if weights is None else weights
+            log_kappa = kappa_of_several(log_kappa, active_experts(w, None), self.modalities)
+            evidence, excluded = expert_evidence(z, (prior / prior.sum()).log()[None], w)
+            return log_posterior(evidence.sum(1), excluded.any(1), (target / target.sum()).log(), log_kappa)[0]
         return fuse(
             z,
             prior / prior.sum(),
@@ -241,12 +251,29 @@ class BayesRule(Learned):
     def _terms(self, z: Tensor, present: Tensor) -> tuple[Tensor | None, Tensor | None]:
         if not self.dependent:
             return None, None
+        if is_traced():
+            return expert_weights(self.weights.to(z), present), self._traced_terms(z, present)
         model, alpha, beta = self._model(z), self.alpha.to(z), self.beta.to(z)
 
         def terms(some: Tensor, there: Tensor) -> Tensor:
             return dependence_terms(alpha, beta, there, estimate(model, self._coordinates(some), there))
 
         return expert_weights(self.weights.to(z), present), in_pieces(terms, self._rows_of_a_piece, z, present)
+
+    def tables(self) -> dict[str, Tensor]:
+        """The dependence model for every set of modalities, unless the fit has found no use for it."""
+        if not self.dependent or not (self.alpha or self.beta):
+            return {}
+        return pattern_tables(self._model(self.mean.double()))
+
+    def _traced_terms(self, z: Tensor, present: Tensor) -> Tensor | None:
+        """As `_terms`, from the tables."""
+        if not (self.known("alpha") or self.known("beta")):
+            return None
+        names = [name for name in PATTERN_TABLES if f"table_{name}" in self._buffers]
+        tables = {name: self.table(name).to(z) for name in names}
+        estimated = estimate_by_table(tables, self._coordinates(z), present, self._widths)
+        return dependence_terms(self.alpha.to(z), self.beta.to(z), present, estimated)
 
     def _model(self, like: Tensor) -> DependenceModel:
         """The dependence model in the type of a tensor, kept with its factors for as long as no buffer changes.
