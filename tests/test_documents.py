@@ -107,7 +107,7 @@ def test_every_shell_line_can_be_run(document):
 
 @every_document
 def test_blocks_are_in_a_language_that_is_checked(document):
-    assert {block.language for block in blocks(document)} <= {"python", "shell", "text", "yaml"}
+    assert {block.language for block in blocks(document)} <= {"python", "shell", "text", "toml", "yaml"}
     # What a command printed is put there by the script that ran it, never by hand.
     written = re.findall(r"^<!-- said: [a-z]+ -->\n```text\n.+?\n```\n<!-- end -->$", text_of(document), re.M | re.S)
     assert len(written) == len(blocks(document, "text"))
@@ -244,3 +244,9 @@ def test_results_come_from_the_result_files():
     for path, text in results.pages().items():
         assert text_of(path) == text, "run python docs/results.py"
     assert results.shown() in text_of(ROOT / "README.md"), "run python docs/results.py"
+
+
+@every_document
+def test_every_block_of_toml_is_sound(document):
+    for block in blocks(document, "toml"):
+        assert tomllib.loads(block.code)

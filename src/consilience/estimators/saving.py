@@ -166,7 +166,7 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
     described = folder.described
     with rebuilding(path, "the fusion"):
         parameters, names = dict(described["parameters"]), tuple(described["modalities"])
-        classes = Task.from_json(described["task"]).classes
+        classes = Task.from_json(described["task"], ordered=False).classes  # in the order of the opinions' columns
         assert classes is not None
         with BuildingLimits(folder.tensors.values()):
             rule = BayesRule(len(names), len(classes), **described["rule"]).double()
