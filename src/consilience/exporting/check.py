@@ -1,4 +1,4 @@
-"""Does an exported model give our numbers? Compared on random rows, with every modality absent in turn, and in batches."""
+"""Does an exported model give our numbers? On random rows, with any modality absent, in batches of several sizes."""
 
 from __future__ import annotations
 

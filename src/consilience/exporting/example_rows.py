@@ -53,7 +53,7 @@ def subsets(modalities: int, rows: int, rng: np.random.Generator) -> np.ndarray:
 def draw_rows(
     inputs: Sequence[Input], preparation: Preparation, encodings: Mapping[str, Encoding], rows: int, seed: int
 ) -> Rows:
-    """Rows with values like those of training, some of them further out, with single empty cells where there are fills."""
+    """Rows like those of training, some of them further out, with single empty cells where there are fills."""
     rng = np.random.default_rng(seed)
     present = subsets(len(preparation.transforms), rows, rng)
     n = len(present)

@@ -24,9 +24,10 @@ from consilience.data.files.column_encoding import Encoding
 from consilience.data.loading import recipe_columns
 from consilience.exporting.check import check, our_outputs
 from consilience.exporting.example_rows import Rows, as_samples, draw_rows
-from consilience.exporting.graph import Graph, Input, example_of, inputs_of_all
+from consilience.exporting.graph import Graph, Input, as_traced, example_of, inputs_of_all
 from consilience.exporting.onnx_file import PRESENT, STRINGS, open_inputs, to_onnx, write_metadata
 from consilience.exporting.raw_inputs import EMPTY
+from consilience.preparation import Preparation
 from consilience.training import Model
 from consilience.version import __version__
 
@@ -77,7 +78,8 @@ def export_model(
     rows = draw_rows(inputs, model.preparation, known, _ROWS, seed=0)
     expected = our_outputs(model, as_samples(rows, inputs, model.preparation, known), gives_weights)
     graph = Graph(method, model.preparation, known, tuple(expected)).eval()
-    program = _trace(model.name, graph)
+    program = _trace(model.name, graph, model.preparation)
+    graph.inputs = as_traced(graph.inputs, program)
     described = {
         "version": __version__,
         "method": model.name,
@@ -109,14 +111,14 @@ def _encodings_of(model: Model) -> dict[str, Encoding]:
     return found
 
 
-def _trace(name: str, graph: Graph) -> Any:
+def _trace(name: str, graph: Graph, preparation: Preparation) -> Any:
     """The graph as an exported program of torch."""
     rows = torch.export.Dim("rows", min=1, max=2**31 - 1)
     dynamic = {
         own.name: {0: rows} | {place + 1: torch.export.Dim.AUTO for place, size in enumerate(own.shape) if size is None}
         for own in graph.inputs
     }
-    example = example_of(graph.inputs)
+    example = example_of(graph.inputs, preparation)
     present = torch.ones((3, len(graph.names)), dtype=torch.bool)
     try:
         with torch.no_grad(), knowing_values(graph), tracing(), _quiet():

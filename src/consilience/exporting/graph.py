@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -73,8 +73,7 @@ class Input:
 class Graph(nn.Module):
     """What is exported of a trained method; its inputs are a mapping name → tensor, and `present` `[n, modality]`.
 
-    The outputs are named by `outputs`. A row that our own prediction would refuse, because a modality is NaN or infinite
-    in part, is NaN in all of them.
+    A row that our own prediction would refuse, because a modality is NaN or infinite in part, is NaN in all outputs.
 
     Args:
         method: A trained method.
@@ -107,8 +106,8 @@ class Graph(nn.Module):
         if not self.task.classification:
             assert self.task.mean is not None
             assert self.task.scale is not None
-            self.register_buffer("mean", torch.from_numpy(np.array(self.task.mean, dtype=np.float64)))
-            self.register_buffer("scale", torch.from_numpy(np.array(self.task.scale, dtype=np.float64)))
+            self.register_buffer("target_mean", torch.from_numpy(np.array(self.task.mean, dtype=np.float64)))
+            self.register_buffer("target_scale", torch.from_numpy(np.array(self.task.scale, dtype=np.float64)))
 
     def forward(self, inputs: Mapping[str, Tensor], present: Tensor) -> tuple[Tensor, ...]:
         """The outputs in the order of `outputs`."""
@@ -140,9 +139,9 @@ class Graph(nn.Module):
         if self.task.classification:
             found["probabilities"] = output.softmax(dim=1)
         else:
-            found["numbers"] = output * self.scale + self.mean
+            found["numbers"] = output * self.target_scale + self.target_mean
             if "variance" in prediction.extra:
-                found["variance"] = prediction.extra["variance"].double() * self.scale.square()
+                found["variance"] = prediction.extra["variance"].double() * self.target_scale.square()
         if "trust" in self.outputs:
             assert prediction.weights is not None
             found["trust"] = _trust(prediction.weights, mask)
@@ -169,8 +168,8 @@ def inputs_of(name: str, transform: Any, encoding: Encoding | None) -> list[Inpu
         return [Input(name, name, IDS, torch.int64, (None,))]
     if not isinstance(transform, Standardise):
         raise UnsupportedError(
-            f"export: modality {name!r} is prepared by {type(transform).__name__} of its encoder, which is no part of a "
-            "graph: choose an encoder that reads standardised numbers or token ids"
+            f"export: modality {name!r} is prepared by {type(transform).__name__} of its encoder, which is no part "
+            "of a graph: choose an encoder that reads standardised numbers or token ids"
         )
     dtype = _dtype(transform, encoding)
     if encoding is None:
@@ -204,6 +203,17 @@ def _trust(weights: Tensor, present: Tensor) -> Tensor:
     return share / share.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def example_of(inputs: Sequence[Input], rows: int = 3, steps: int = 4) -> dict[str, Tensor]:
-    """Values to trace with."""
-    return {one.name: one.empty(rows, steps).nan_to_num().clamp(min=0) for one in inputs}
+def example_of(inputs: Sequence[Input], preparation: Preparation, rows: int = 3) -> dict[str, Tensor]:
+    """Values to trace with, of as many steps as training had."""
+    steps = {name: max(transform.output.shape[0], 2) for name, transform in preparation.transforms.items()}
+    return {one.name: one.empty(rows, steps[one.modality]).nan_to_num().clamp(min=0) for one in inputs}
+
+
+def as_traced(inputs: Sequence[Input], program: Any) -> list[Input]:
+    """The inputs with the number of steps that a trace has fixed; recurrent networks are unrolled over it."""
+    shapes = [node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"][-len(inputs) - 1 : -1]
+    fixed = []
+    for own, (_, *sizes) in zip(inputs, shapes):
+        known = tuple(size if isinstance(size, int) else None for size in sizes)
+        fixed.append(replace(own, shape=known))
+    return fixed

@@ -27,6 +27,7 @@ def to_onnx(program: Any, inputs: Sequence[Input], outputs: Sequence[str]) -> An
             (),
             dynamo=True,
             verbose=False,
+            optimize=False,  # the runtime does, and the rewriting of torch 2.13 loses constants of clamped numbers
             input_names=[_INSIDE + one.name for one in inputs] + [_INSIDE + PRESENT],
             output_names=list(outputs),
         )
@@ -105,7 +106,7 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int) -> list[In
         else:
             nodes += _expanded(given, _INSIDE + name, count)
     inner = list(graph.node)
-    del graph.input[:], graph.node[:]
+    del graph.input[:], graph.node[:], graph.value_info[:]
     graph.input.extend(infos)
     graph.initializer.extend(defaults)
     graph.node.extend([*nodes, *inner])

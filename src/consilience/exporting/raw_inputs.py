@@ -1,7 +1,7 @@
 """Raw inputs of an exported model → what its method receives: empty cells, categories and standardisation as tensors.
 
-These modules compute in a graph what `Encoding` and the transforms of `Preparation` compute with NumPy. Nothing here may
-depend on values or on the number of rows, and nothing can raise an error: rows that would be refused become NaN.
+These modules compute in a graph what `Encoding` and the transforms of `Preparation` compute with NumPy. Nothing here
+may depend on values or on the number of rows. Nothing can raise an error: rows that would be refused become NaN.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class TreeEnsemble(Learned):
 
     def _sum(self, x: Tensor) -> Tensor:
         leaves = walk(x, self.feature, self.threshold, self.child, self.root, self.depth)
-        values = self.values.to(precise_dtype(x))[self.leaf[leaves]]  # [batch, tree, width]
+        values = self.values.to(precise_dtype(x))[self.leaf[leaves].long()]  # [batch, tree, width]
         outputs = len(self.baseline)
         rounds = len(self.root) * values.shape[2] // outputs
         total = values.reshape(x.shape[0], rounds, outputs).sum(dim=1)
@@ -166,12 +166,13 @@ def walk(x: Tensor, feature: Tensor, threshold: Tensor, child: Tensor, root: Ten
 
 def _walk_to_the_end(x: Tensor, feature: Tensor, threshold: Tensor, child: Tensor, root: Tensor, depth: int) -> Tensor:
     """The same without leaving pairs behind, so that no step depends on values; a leaf is its own child."""
-    feature, child = feature.long(), child.long()
-    node = root.long()[None].expand(x.shape[0], -1)
+    feature, child, shape = feature.long(), child.long(), (x.shape[0], len(root))
+    node = root.long()[None].expand(shape).reshape(-1)
     for _ in range(depth):
-        right = x.gather(1, feature[node]) > threshold[node]
-        node = child[node] + right.long()
-    return node
+        compared = x.gather(1, feature.index_select(0, node).view(shape)).reshape(-1)
+        right = compared > threshold.index_select(0, node)
+        node = child.index_select(0, node) + right.long()
+    return node.view(shape)
 
 
 def check_table(table: Mapping[str, Tensor], features: int, outputs: int) -> tuple[str | None, int]:
