@@ -1,4 +1,4 @@
-"""The graphs of the live page, computed by Node as a browser would, against onnxruntime on random graphs of one node."""
+"""The graphs of the live page, computed by Node as in a browser, against onnxruntime on graphs of one node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ console.log(JSON.stringify(asked.graphs.map(([graph, inputs]) => {
   return Object.values(found).map(({ dims, data }) => [dims, Array.from(data, plain)]);
 })));
 """
-TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
+TYPES = {"float32": 1, "float64": 11, "int64": 7, "bool": 9}  # as onnx.TensorProto numbers them
 
 
 def run_in_node(graphs, block):
@@ -48,7 +48,9 @@ def run_in_node(graphs, block):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [[np.array(data, dtype=float).reshape(dims) for dims, data in outputs] for outputs in json.loads(done.stdout)]
+    return [
+        [np.array(data, dtype=float).reshape(dims) for dims, data in outputs] for outputs in json.loads(done.stdout)
+    ]
 
 
 def random(*shape, seed=0):
@@ -66,7 +68,10 @@ def flags(*shape):
 # Operation, inputs, which of them are constants, attributes, number of outputs.
 CASES = [
     *((op, [random(2, 1, 3), random(4, 1, seed=1)], (), {}, 1) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min")),
-    *((op, [whole(1, -7, 9).reshape(3, 1), whole(2, 3)], (), {}, 1) for op in ("Div", "Mul", "Less", "Equal", "Greater")),
+    *(
+        (op, [whole(1, -7, 9).reshape(3, 1), whole(2, 3)], (), {}, 1)
+        for op in ("Div", "Mul", "Less", "Equal", "Greater")
+    ),
     ("Pow", [np.abs(random(3, 2)), np.float32([2, 0.5])], (), {}, 1),
     *((op, [random(3, 4)], (), {}, 1) for op in ("Neg", "Abs", "Exp", "Sign", "Tanh", "Sigmoid", "Relu", "Softplus")),
     *((op, [np.abs(random(3, 4)) + 0.1], (), {}, 1) for op in ("Log", "Sqrt", "Reciprocal", "Floor")),
@@ -124,7 +129,10 @@ def save(path, op, values, constant, attributes, outputs):
     graph = helper.make_graph(
         [helper.make_node(op, names, found, **attributes)],
         "one",
-        [helper.make_tensor_value_info(names[p], types[p], [f"d{p}{d}" for d in range(np.ndim(values[p]))]) for p in free],
+        [
+            helper.make_tensor_value_info(names[p], types[p], [f"d{p}{d}" for d in range(np.ndim(values[p]))])
+            for p in free
+        ],
         [helper.make_empty_tensor_value_info(name) for name in found],
         [onnx.numpy_helper.from_array(np.asarray(values[place]), names[place]) for place in constant],
     )
@@ -158,7 +166,7 @@ def test_all_operations_but_those_of_sequences_are_tried():
 
 def test_an_operation_that_the_page_does_not_know_is_named(tmp_path):
     save(tmp_path / "odd.onnx", "Erf", [random(2)], (), {}, 1)
-    with pytest.raises(UnsupportedError, match="operations of other kinds: Erf"):
+    with pytest.raises(UnsupportedError, match=r"cannot compute these operations of odd\.onnx: 'Erf'"):
         graph_json(tmp_path / "odd.onnx", Block())
 
 

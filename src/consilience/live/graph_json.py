@@ -47,7 +47,9 @@ class Block:
         """
         kind = _KINDS.get(array.dtype.name)
         if kind is None:
-            raise UnsupportedError(f"live page: a graph holds {array.dtype.name} numbers, which a page cannot compute with")
+            raise UnsupportedError(
+                f"live page: a graph holds {array.dtype.name} numbers, which a page cannot compute with"
+            )
         if kind == "int":  # what a number of JavaScript holds; larger ones stand for "to the end"
             array = array.clip(-_LARGEST, _LARGEST)
         described: dict[str, Any] = {"kind": kind, "dims": list(array.shape)}
@@ -83,7 +85,7 @@ def graph_json(path: str | Path, block: Block) -> dict[str, Any]:
     graph = _folded(path).graph
     unknown = sorted({node.op_type for node in graph.node} - known_operations())
     if unknown:
-        raise UnsupportedError(f"live page: the graph {Path(path).name} has operations of other kinds: {listed(unknown)}")
+        raise UnsupportedError(f"live page: it cannot compute these operations of {Path(path).name}: {listed(unknown)}")
     constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
     names: dict[str, str] = {"": ""}
     kept = [each.name for each in (*graph.input, *graph.output)]

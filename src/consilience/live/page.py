@@ -33,7 +33,9 @@ def write_live_page(path: str | Path, scenes: Sequence[Scene] | None = None, epo
         InputError: If onnx or onnxruntime is not installed.
     """
     block = Block()
-    described = [scene_json(scene, block, epochs) for scene in ((digits(), machine()) if scenes is None else scenes)]
+    described = [
+        scene_json(scene, block, epochs=epochs) for scene in ((digits(), machine()) if scenes is None else scenes)
+    ]
     return write_atomically(path, render(described, block))
 
 
@@ -48,7 +50,7 @@ def render(scenes: Sequence[dict[str, Any]], block: Block) -> str:
     loader = templates.loader
     assert loader is not None
     templates.loader = ChoiceLoader([FileSystemLoader(_TEMPLATES), loader])
-    in_report = templates.globals["file"]
+    in_report: Any = templates.globals["file"]
 
     def file(name: str) -> Any:
         own = _TEMPLATES / name
@@ -60,7 +62,9 @@ def render(scenes: Sequence[dict[str, Any]], block: Block) -> str:
         "block": _packed(bytes(block.content)),
     }
     page = templates.get_template("live.html.jinja")
-    return page.render(title="Touch trust: multimodal fusion, live", scripts_of_page=_SCRIPTS, packed=packed, version=__version__)
+    return page.render(
+        title="Touch trust: multimodal fusion, live", scripts_of_page=_SCRIPTS, packed=packed, version=__version__
+    )
 
 
 def _packed(content: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def digits() -> Scene:
         "Each quadrant of a handwritten digit is a modality with an expert of its own, which never sees the others.",
         "quadrants",
         {name: name.replace("_", " ") for name in data.train.names},
-        tuple(str(label) for label in data.classes),
+        tuple(str(label) for label in np.unique(data.train.y).tolist()),
         data.train[:_TRAINED],
         data.test,
     )
@@ -97,12 +97,15 @@ def machine(seed: int = 0) -> Scene:
     )
 
 
-def scene_json(scene: Scene, block: Block, epochs: int = 40, seed: int = 0) -> dict[str, Any]:
+def scene_json(
+    scene: Scene, block: Block, methods: Sequence[str] = METHODS, *, epochs: int = 40, seed: int = 0
+) -> dict[str, Any]:
     """Train the methods of a scene, and return everything that the page needs of it as JSON values.
 
     Args:
         scene: The scene.
         block: Where arrays are stored.
+        methods: What is trained; `bayes-robust` is one of them, whose reliabilities the page shows.
         epochs: At most so many for each method.
         seed: Of the training and of the stored cases.
 
@@ -111,10 +114,10 @@ def scene_json(scene: Scene, block: Block, epochs: int = 40, seed: int = 0) -> d
     """
     from consilience.estimators import FusionClassifier
 
-    encoders = dict.fromkeys(scene.train.names, {"name": "mlp", "hidden": [32]})
+    encoders = {name: {"name": "mlp", "hidden": [32]} for name in scene.train.names}
     cases = _cases(scene, seed)
     graphs, answers = {}, {}
-    for name in METHODS:
+    for name in methods:
         model = FusionClassifier(name, encoders=encoders, epochs=epochs, random_state=seed).fit(scene.train)
         if [str(label) for label in model.classes_.tolist()] != list(scene.classes):
             raise AssertionError(f"{name} was trained on the classes {model.classes_}")
