@@ -27,7 +27,7 @@ RUN = """
 const asked = JSON.parse(require("fs").readFileSync(0));
 const raw = Buffer.from(asked.block, "base64");
 const bytes = raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength);
-const plain = (value) => (Number.isNaN(value) ? "nan" : value === Infinity ? "inf" : value === -Infinity ? "-inf" : value);
+const plain = (value) => (Number.isFinite(value) ? value : String(value).replace("Infinity", "inf").toLowerCase());
 console.log(JSON.stringify(asked.graphs.map(([graph, inputs]) => {
   graph.constants = readTensors(graph.constants, bytes);
   const found = runGraph(graph, readTensors(inputs, bytes));
