@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -10,7 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.calibration import calibrate, fit_bias_temperature, fit_robust_temperature, fit_temperature
+from consilience.bayes.calibration import (
+    MIN_LOG,
+    calibrate,
+    find_floor,
+    fit_bias_temperature,
+    fit_robust_temperature,
+    fit_temperature,
+    precise_dtype,
+)
 from consilience.bayes.class_gaussians import contrasts
 from consilience.bayes.dependence_models import (
     DependenceModel,
@@ -21,9 +28,9 @@ from consilience.bayes.dependence_models import (
     model_of,
     tensors_of,
 )
+from consilience.bayes.earlier_rules import translate_earlier
 from consilience.bayes.fuse import fuse
 from consilience.bayes.kappa import (
-    Coefficients,
     Estimate,
     Kappa,
     centred,
@@ -40,7 +47,6 @@ from consilience.bayes.presence_coefficients import (
     dependence_terms,
     expert_weights,
     fit_table,
-    interpolated,
 )
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
@@ -49,8 +55,6 @@ from consilience.core.errors import unknown_name
 from consilience.core.tracing import is_traced
 
 Calibration = Literal["auto", "temperature", "robust", "bias"]
-# The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
-_MIN_LOG = -745.0
 # The most logits that are computed at a time: 8 MB in float64.
 _PIECE = 2**20
 
@@ -124,7 +128,7 @@ class BayesRule(Learned):
             plain_share=torch.tensor(0.5 if calibration == "auto" else 0.0),
             bias=torch.zeros(modalities, classes),
             reliability=torch.ones(modalities),
-            floor=torch.full((modalities,), _MIN_LOG),
+            floor=torch.full((modalities,), MIN_LOG),
             weights=torch.ones(count_rows(modalities), modalities),
         )
         if not self.dependent:
@@ -248,7 +252,7 @@ class BayesRule(Learned):
         target = shares if prior is None else prior if np.ndim(prior) == 1 else priors.mean(axis=0)
         self.learn(prior=shares, target=target, shift=shift)
         log_p = torch.from_numpy(np.where(there[:, :, None], opinions, 0.0).astype(np.float64)).log_softmax(2).numpy()
-        self.learn(floor=_find_floor(log_p, there))
+        self.learn(floor=find_floor(log_p, there))
         log_p = np.maximum(log_p, self.floor.double().cpu().numpy()[:, None])
         moved = log_p + self.shift.double().cpu().numpy()
         if self.calibration in ("robust", "auto"):
@@ -379,23 +383,8 @@ class BayesRule(Learned):
         return model
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Models of earlier versions answer as they did.
-
-        Those of 0.1 were fitted as if y followed the experts' prior. Without `plain_temperature`, the default was
-        another calibration, and one fit served all sets of modalities.
-        """
-        if prefix + "prior" in state_dict and prefix + "shift" not in state_dict:
-            state_dict[prefix + "shift"] = torch.zeros_like(self.shift)
-            state_dict[prefix + "target"] = state_dict[prefix + "prior"].clone()
-        if prefix + "weights" in state_dict and prefix + "plain_temperature" not in state_dict:
-            state_dict[prefix + "plain_temperature"] = torch.ones_like(self.temperature)
-            state_dict[prefix + "plain_share"] = torch.zeros_like(self.plain_share)
-            alpha, beta = (state_dict.get(prefix + name, torch.zeros(())) for name in ("alpha", "beta"))
-            saved = state_dict[prefix + "weights"]
-            table = interpolated(Coefficients(saved.double().cpu().numpy(), float(alpha), float(beta)), len(saved))
-            for name, values in (("weights", table.weights), ("alpha", table.alpha), ("beta", table.beta)):
-                if prefix + name in state_dict:
-                    state_dict[prefix + name] = values.to(saved)
+        """Models of earlier versions answer as they did."""
+        translate_earlier(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -414,21 +403,3 @@ class BayesRule(Learned):
         """Opinions as the features of the dependence models: `[n, modality·(class − 1)]`, without offsets."""
         inside = torch.maximum(torch.minimum(centred(z), self.high.to(z)), self.low.to(z))
         return (inside @ contrasts(self.classes, z.dtype).to(z.device)).flatten(1)
-
-
-def _find_floor(log_p: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """The value that replaces ln 0 of each expert: half of the smallest probability it gave to any class: `[modality]`.
-
-    A random forest gives 0 when no tree voted for a class, which means that the class is rare, not impossible.
-    """
-    floor = np.full(log_p.shape[1], _MIN_LOG)
-    for expert in range(log_p.shape[1]):
-        own = log_p[present[:, expert], expert]
-        if np.isneginf(own).any() and np.isfinite(own).any():
-            floor[expert] = max(own[np.isfinite(own)].min() - math.log(2), _MIN_LOG)
-    return floor
-
-
-def precise_dtype(values: Tensor) -> torch.dtype:
-    """float64, or float32 on a device that has no float64."""
-    return torch.float32 if values.device.type == "mps" else torch.float64

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.bayes_rule import precise_dtype
+from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.modality_sets import all_sets, set_numbers
 from consilience.core.errors import UnsupportedError

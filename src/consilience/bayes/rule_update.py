@@ -99,7 +99,6 @@ def _recalibrate(
     sound, plain = rule.reliability.double().cpu().numpy().copy(), rule.plain_temperature.double().cpu().numpy().copy()
     # "auto" joins two calibrations, each of which has old evidence of its own.
     share = float(rule.plain_share)
-    robust = rule.calibration == "robust" or (rule.calibration == "auto" and share < 1)
     said = _said(rule, given, present, 0.0 if rule.calibration == "auto" else share)
     plainly = _said(rule, given, present, 1.0) if rule.calibration == "auto" else said
     rule.learn(plain_share=share)
@@ -117,7 +116,7 @@ def _recalibrate(
         smoothing = 0.0 if old_share > 0 else 1.0  # the old evidence already keeps q from being certain
         if rule.calibration == "auto":
             plain[expert] = fit_temperature(repeated, labels, weight=weight_of_plain, smoothing=smoothing)[0]
-        if robust:
+        if rule.calibration in ("robust", "auto"):
             fitted, own = fit_robust_temperature(repeated, labels, prior, weight=weight)
             sound[expert] = own[0]
         elif rule.calibration == "bias":

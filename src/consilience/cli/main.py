@@ -25,6 +25,7 @@ from consilience.cli import (
     compare,
     completion,
     data,
+    demo,
     explain,
     export,
     fuse,
@@ -56,6 +57,7 @@ COMMANDS: dict[str, ModuleType] = {
     "reproduce": reproduce,
     "methods": methods,
     "data": data,
+    "demo": demo,
     "completion": completion,
 }
 USER_ERROR = 2  # the exit code

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from consilience.bayes.alarm import Alarm
 from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTION, REFERENCES
-from consilience.bayes.bayes_rule import BayesRule, precise_dtype
+from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.gaussian_flags import Temper, all_sound_log_odds, flag_posterior, mixture_moments, set_evidence
 from consilience.bayes.gaussian_fusion import GaussianRule, split_gaussian
 from consilience.bayes.kappa import Kappa

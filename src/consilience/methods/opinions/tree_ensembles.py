@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.bayes_rule import precise_dtype
+from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import InputError, SavedModelError, show

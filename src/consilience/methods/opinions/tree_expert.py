@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.bayes_rule import precise_dtype
+from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.learned_buffers import Learned
 from consilience.core.batches import Batch
 from consilience.core.errors import SavedModelError
