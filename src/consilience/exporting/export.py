@@ -150,8 +150,9 @@ def _culprit(graph: Graph, error: BaseException) -> str | None:
     while raised is not None:
         trace = raised.__traceback__
         while trace is not None:
-            if (label := of_part.get(id(trace.tb_frame.f_locals.get("self")))) is not None:
-                return label
+            found = of_part.get(id(trace.tb_frame.f_locals.get("self")))
+            if found is not None:
+                return found
             trace = trace.tb_next
         raised = raised.__cause__ or raised.__context__
     return None

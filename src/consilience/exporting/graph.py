@@ -142,7 +142,8 @@ class Graph(nn.Module):
         else:
             found["numbers"] = output * self.target_scale + self.target_mean
             if "variance" in prediction.extra:
-                found["variance"] = prediction.extra["variance"].double() * self.target_scale.square()
+                scale: Any = self.target_scale
+                found["variance"] = prediction.extra["variance"].double() * scale.square()
         if "trust" in self.outputs:
             assert prediction.weights is not None
             found["trust"] = _trust(prediction.weights, mask)

@@ -77,7 +77,7 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int, steps: Map
 
     joined: dict[str, list[str]] = {}
     for own in opened:
-        steps = ["steps of " + own.name if size is None else size for size in own.shape]
+        sizes = ["steps of " + own.name if size is None else size for size in own.shape]
         if own.holds == STRINGS:
             default = helper.make_tensor(own.name, TensorProto.STRING, [1], [b""])  # type: ignore[list-item]
             declare(own.name, TensorProto.STRING, default, [f"rows of {own.name}"])
@@ -95,7 +95,7 @@ def open_inputs(model: Any, inputs: Sequence[Input], modalities: int, steps: Map
             joined.setdefault(_codes_input(inputs, own), []).append(own.name)
             continue
         values = own.empty(1).numpy()
-        declare(own.name, types[own.dtype], numpy_helper.from_array(values, own.name), [f"rows of {own.name}", *steps])
+        declare(own.name, types[own.dtype], numpy_helper.from_array(values, own.name), [f"rows of {own.name}", *sizes])
     mask = numpy_helper.from_array(np.ones((1, modalities), dtype=bool), PRESENT)
     declare(PRESENT, TensorProto.BOOL, mask, [f"rows of {PRESENT}", modalities])
     nodes.append(helper.make_node("Max", rows, ["rows"]))
