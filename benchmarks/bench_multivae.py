@@ -105,7 +105,7 @@ def our_model(objective: str, arrays: dict[str, np.ndarray], epochs: int) -> tup
         objective,
         latent=LATENT,
         encoders=dict.fromkeys(arrays, mlp),
-        decoders=dict.fromkeys(arrays, {"name": "mlp", "hidden": [HIDDEN]}),
+        decoders={name: {"name": "mlp", "hidden": [HIDDEN]} for name in arrays},
         validation=None,
         epochs=epochs,
         batch_size=BATCH,

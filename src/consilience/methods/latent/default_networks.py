@@ -40,3 +40,12 @@ def default_decoders(
 
 def _of_vectors(modalities: Mapping[str, Modality], network: Mapping[str, Any]) -> dict[str, Any]:
     return {name: dict(network) for name, modality in modalities.items() if modality.kind == "vector"}
+
+
+def chosen_networks(
+    encoders: Mapping[str, EncoderChoice] | None, decoders: Mapping[str, DecoderChoice] | None
+) -> tuple[dict[str, EncoderChoice] | None, dict[str, DecoderChoice] | None]:
+    """Return the encoders and decoders of a saved model without those that are today's defaults; None for none."""
+    kept_encoders = {name: choice for name, choice in (encoders or {}).items() if choice != ENCODER}
+    kept_decoders = {name: choice for name, choice in (decoders or {}).items() if choice != DECODER}
+    return kept_encoders or None, kept_decoders or None

@@ -59,7 +59,7 @@ def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
     if not isinstance(transform, Standardise):
         return values.cpu().numpy()
     shift, scale = map(torch.from_numpy, transform.units)
-    numbers = values.double().cpu() * scale + shift
+    numbers = values.to("cpu", torch.float64, copy=True).mul_(scale).add_(shift)
     return (numbers if transform.needs_64_bits else numbers.float()).numpy()
 
 
@@ -75,4 +75,3 @@ def log_volume(transform: Transform, n: int, lengths: Tensor | None = None) -> T
         steps = torch.full((n,), modality.shape[0]) if lengths is None else lengths.cpu()
         return scale.log().sum() * steps.double()
     return scale.expand(modality.shape).log().sum().expand(n)
-
