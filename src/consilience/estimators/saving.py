@@ -23,6 +23,7 @@ from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.damaged_files import reason_of
 from consilience.encoders import EncoderChoice
 from consilience.estimators.saved_calibration import CALIBRATION, restore_calibration, write_calibration
+from consilience.methods.latent.default_networks import chosen_networks
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training.building_limits import BuildingLimits
@@ -286,7 +287,8 @@ def read_latent(
         trained = TrainedLatent.from_state(folder.tensors, described)
     learned["trained_"], learned["modalities_"] = trained, trained.names
     learned["recipe_"] = folder.described.get("recipe")
-    return {**parameters, "encoders": trained.encoders or None, "decoders": settings["decoders"]}, learned
+    chosen_encoders, chosen_decoders = chosen_networks(trained.encoders, settings["decoders"])
+    return {**parameters, "encoders": chosen_encoders, "decoders": chosen_decoders}, learned
 
 
 def write_encoder(path: Path, trained: TrainedLatent, name: str) -> Path:

@@ -299,9 +299,21 @@ class ConcatEncoder(_SharedHead):
 
 
 def _encode_each(encoders: PerModality, batch: Batch, layers: PerModality | None = None) -> list[Tensor]:
-    """Return the pooled features of each modality, after a layer of its own if there are some."""
-    features = {name: encode(encoder, batch, name).pooled for name, encoder in encoders.items()}
-    return [values if layers is None else layers[name](values) for name, values in features.items()]
+    """Return the pooled features of each modality, after a layer of its own if there are some.
+
+    Of a modality that no sample has they are zeros, which no subset reads. To look for one would make a GPU wait.
+    """
+    if layers is None:
+        return [encode(encoder, batch, name).pooled for name, encoder in encoders.items()]
+    looks = not torch.is_grad_enabled() and batch.device.type == "cpu"
+    features: list[Tensor] = []
+    for name, encoder in encoders.items():
+        layer = layers[name]
+        if looks and name not in batch.complete and not batch.present_in(name).any():
+            features.append(layer.weight.new_zeros(len(batch), layer.out_features))
+        else:
+            features.append(layer(encode(encoder, batch, name).pooled))
+    return features
 
 
 def _gaussian(numbers: Tensor, empty: Tensor | None = None) -> Gaussian:
