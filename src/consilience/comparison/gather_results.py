@@ -23,6 +23,7 @@ from consilience.comparison.significance import (
     Row,
     compare_to_reference,
     mark_best,
+    seeds_at_once,
     too_few_seeds,
 )
 from consilience.comparison.split_check import split_notes
@@ -77,7 +78,8 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         settings={name: value for name, value in asked.items() if name not in ("sources", "version")},
         created=plan["created"],
     )
-    if len(methods) > 1 and (note := too_few_seeds(len(findings.seeds), len(methods) - 1)) is not None:
+    at_once = seeds_at_once(findings.sets)
+    if len(methods) > 1 and (note := too_few_seeds(len(findings.seeds), len(methods) - 1, at_once=at_once)) is not None:
         findings.notes.append(note)
     if len(findings.sets) > 1:
         findings.ranks = _table("ranks", _ranks(findings))

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
-from typing import TypedDict
+from math import lcm
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -207,8 +208,19 @@ def reachable(seeds: int, comparisons: int, alpha: float = 0.05) -> bool:
     return smallest_p(seeds) * comparisons <= alpha
 
 
-def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05) -> str | None:
+def seeds_at_once(sets: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many seeds test every fold of all sets, by what `DataSet.describe` returned; 1 without folds.
+
+    >>> seeds_at_once({"clinic": {"split_rule": {"folds": 5}}, "digits": {}})
+    5
+    """
+    return lcm(*((about.get("split_rule") or {}).get("folds") or 1 for about in sets.values()))
+
+
+def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05, at_once: int = 1) -> str | None:
     """The sentence that a reader must know where so few seeds cannot show a difference; None where they can.
+
+    The number that would do is a multiple of `at_once`.
 
     >>> too_few_seeds(5, 3)
     '5 seeds cannot reach significance here: with 3 comparisons the smallest possible p is 0.19, above 0.05. 7 seeds
@@ -217,7 +229,7 @@ def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05) -> str | No
     if reachable(seeds, comparisons, alpha):
         return None
     least = min(1.0, smallest_p(seeds) * comparisons)
-    enough = next(more for more in count(seeds + 1) if reachable(more, comparisons, alpha))
+    enough = next(more for more in count(seeds + 1) if more % at_once == 0 and reachable(more, comparisons, alpha))
     return (
         f"{seeds} seed{'s' if seeds > 1 else ''} cannot reach significance here: with {comparisons} "
         f"comparison{'s' if comparisons > 1 else ''} the smallest possible p is {least:.2g}, above {alpha:g}. "
