@@ -11,8 +11,14 @@ from consilience import compare
 from consilience.comparison.chosen_method import Choice
 from consilience.comparison.plan import Job
 from consilience.comparison.progress import Progress
-from consilience.comparison.quick_default import QUICK_METHODS, default_jobs, default_methods, default_seeds
-from consilience.comparison.significance import seeds_at_once, too_few_seeds
+from consilience.comparison.quick_default import (
+    QUICK_METHODS,
+    default_jobs,
+    default_methods,
+    default_seeds,
+    seeds_at_once,
+)
+from consilience.comparison.significance import too_few_seeds
 from consilience.comparison.time_left import TimeLeft, say_left
 from consilience.core.errors import InputError
 from consilience.data import load_data

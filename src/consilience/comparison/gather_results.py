@@ -14,6 +14,7 @@ from consilience.comparison.imbalance import imbalance_notes
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
 from consilience.comparison.modality_costs import cost_rows
 from consilience.comparison.plan import Job
+from consilience.comparison.quick_default import seeds_at_once
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
 from consilience.comparison.significance import (
@@ -23,7 +24,6 @@ from consilience.comparison.significance import (
     Row,
     compare_to_reference,
     mark_best,
-    seeds_at_once,
     too_few_seeds,
 )
 from consilience.comparison.split_check import split_notes

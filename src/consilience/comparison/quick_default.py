@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from math import lcm
+from typing import Any
 
 from consilience.core.errors import InputError
 
@@ -72,6 +73,15 @@ def default_jobs(named: bool, device: str = "auto") -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
     return max(1, min(cores, _MOST_JOBS, memory // _MEMORY_OF_JOB))
+
+
+def seeds_at_once(sets: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many seeds test every fold of all sets, by what `DataSet.describe` returned; 1 without folds.
+
+    >>> seeds_at_once({"clinic": {"split_rule": {"folds": 5}}, "digits": {}})
+    5
+    """
+    return lcm(*((about.get("split_rule") or {}).get("folds") or 1 for about in sets.values()))
 
 
 def check_seeds_of_folds(seeds: int, folds: Mapping[str, int | None]) -> None:

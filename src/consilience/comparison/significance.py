@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
-from math import lcm
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -206,15 +205,6 @@ def reachable(seeds: int, comparisons: int, alpha: float = 0.05) -> bool:
     if comparisons < 1 or not 0 < alpha < 1:
         raise InputError(f"needed are at least one comparison and 0 < alpha < 1, got {comparisons} and {alpha}")
     return smallest_p(seeds) * comparisons <= alpha
-
-
-def seeds_at_once(sets: Mapping[str, Mapping[str, Any]]) -> int:
-    """How many seeds test every fold of all sets, by what `DataSet.describe` returned; 1 without folds.
-
-    >>> seeds_at_once({"clinic": {"split_rule": {"folds": 5}}, "digits": {}})
-    5
-    """
-    return lcm(*((about.get("split_rule") or {}).get("folds") or 1 for about in sets.values()))
 
 
 def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05, at_once: int = 1) -> str | None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from consilience.comparison.chosen_method import Choice
 from consilience.comparison.modality_contributions import contributions_over_seeds
+from consilience.comparison.quick_default import seeds_at_once
 from consilience.comparison.results import Block, Cell, Condition, Findings
-from consilience.comparison.significance import seeds_at_once, too_few_seeds
+from consilience.comparison.significance import too_few_seeds
 from consilience.comparison.summary import summarise
 from consilience.report.choice_words import say_published, say_sure
 from consilience.report.confusion_section import say_rarely_found
