@@ -208,9 +208,7 @@ def reachable(seeds: int, comparisons: int, alpha: float = 0.05) -> bool:
 
 
 def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05, at_once: int = 1) -> str | None:
-    """The sentence that a reader must know where so few seeds cannot show a difference; None where they can.
-
-    The number that would do is a multiple of `at_once`.
+    """The sentence where so few seeds cannot show a difference, and which multiple of `at_once` would do; or None.
 
     >>> too_few_seeds(5, 3)
     '5 seeds cannot reach significance here: with 3 comparisons the smallest possible p is 0.19, above 0.05. 7 seeds
