@@ -31,12 +31,37 @@ def tables() -> dict[str, str]:
         **{
             name: _table(content[name], _stopping if name == "rule" else _pair) for name in ("experts", "fused", "rule")
         },
+        "refit": refits(content["refit"]),
+        "similar": _plain(content["similar"]),
         "order": _plain(content["order"]),
         "loop": _plain(content["loop"]),
         "bench": bench_by_set(bench),
         "conditions": bench_by_condition(bench),
         "regret": bench_regret(bench),
     }
+
+
+def refits(measured: Mapping[str, Mapping[str, list[float]]]) -> str:
+    """Accuracy / log-loss / coverage once and refitted, by set, rows and method; the mean over seeds.
+
+    measured: "set rows seed method" → "once" and "refit" → the three figures, as `bench_refit.py` keeps them.
+    """
+    grouped: dict[tuple[str, str, str], list[Mapping[str, list[float]]]] = {}
+    for key, figures in measured.items():
+        name, size, _, method = key.split()
+        grouped.setdefault((method, name, size), []).append(figures)
+
+    def cell(own: list[Mapping[str, list[float]]], which: str) -> str:
+        accuracy, loss, coverage = (fmean(values) for values in zip(*(one[which] for one in own)))
+        return f"{100 * accuracy:.1f} / {loss:.3f} / {coverage:.2f}"
+
+    rows = [
+        [*key, str(len(own)), cell(own, "once"), cell(own, "refit")]
+        for key, own in sorted(grouped.items(), key=lambda item: item[0])
+    ]
+    every = [figures for own in grouped.values() for figures in own]
+    rows.append(["mean", "", "", str(len(every)), cell(every, "once"), cell(every, "refit")])
+    return _lines(["method", "set", "rows", "seeds", "once", "refitted"], rows)
 
 
 def read_bench() -> Figures:
@@ -128,7 +153,7 @@ def _marked(pairs: list[tuple[float, float]]) -> list[str]:
 
 
 def _plain(table: Mapping[str, Any]) -> str:
-    """A stored table: `head`, and `rows` of strings and of lists of numbers with their `form`."""
+    """A stored table of strings: `head` and `rows`."""
     return _lines(table["head"], table["rows"])
 
 
