@@ -57,6 +57,8 @@ class Trainer(TrainingSettings):
         callbacks: Called at fixed points of every run, see `Callback`.
         refit_steps: For each run and phase, in order, how many steps of the optimizer it takes in place of `epochs`, as
             `found_steps` returns them. With them `Model.fit` refits the method, see `Method.refit`.
+        stop_by_rows: Whether cross-fitting in lockstep, of samples in groups, is stopped by folds of single samples.
+            Whole groups are then held out from models that are trained for as many steps.
         deadline: When training has to end. None: it is made from `time_limit`, and its time runs from the first run.
         logs: Logs of the runs so far.
 
@@ -71,6 +73,7 @@ class Trainer(TrainingSettings):
     checkpoint: str | Path | None = None
     callbacks: Sequence[Callback] | None = None
     refit_steps: Sequence[Sequence[int]] | None = None
+    stop_by_rows: bool = False
     deadline: Deadline | None = field(default=None, repr=False)
     logs: list[Log] = field(default_factory=list, repr=False)
 
