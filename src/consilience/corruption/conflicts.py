@@ -6,7 +6,6 @@ import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import KINDS, Samples
-
 from consilience.corruption.corruptions import Level, Portion, register_corruption
 from consilience.corruption.reference import Donors
 from consilience.corruption.regions import share_of

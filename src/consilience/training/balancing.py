@@ -13,21 +13,22 @@ evaluation mode (with gradients and in training mode for `mmpareto`). A modality
     pmr       π_mc the mean feature of class c;   q_m = softmax(−‖h_m − π_mc‖);   s_m = mean of q_m(y)
               L ← L + α Σ_m β_m · mean of −ln q_m(y),   β_m = max_n s_n / s_m − 1, from 0 to 1
     mmpareto  g the gradient of the loss for θ_m, g_m that of the loss of m alone
-              ∇θ_m ← 2 α (a g + (1 − a) g_m), made as long as α (g + g_m) if it is shorter;   a = ½ if g·g_m ≥ 0, else
-              the a of the shortest a g + (1 − a) g_m
+              ∇θ_m ← 2 α (a g + (1 − a) g_m), made as long as α (g + g_m) if it is shorter;   a = ½ if g·g_m ≥ 0,
+              else the a of the shortest a g + (1 − a) g_m
 
 Papers: Peng et al. 2022, *Balanced Multimodal Learning via On-the-fly Gradient Modulation*; Li et al. 2023, *Boosting
-Multi-modal Model Performance with Adaptive Gradient Modulation*; Fan et al. 2023, *PMR: Prototypical Modal Rebalance for
-Multimodal Learning*; Wei and Hu 2024, *MMPareto: Boosting Multimodal Learning with Innocent Unimodal Assistance*.
+Multi-modal Model Performance with Adaptive Gradient Modulation*; Fan et al. 2023, *PMR: Prototypical Modal Rebalance
+for Multimodal Learning*; Wei and Hu 2024, *MMPareto: Boosting Multimodal Learning with Innocent Unimodal Assistance*.
 
-Departures. `ogm-ge`: the paper has two modalities, and the published code changes convolutions only; here all weights of
-an encoder. `agm`: opinions are taken as Shapley values; else φ_m is the mean of what m adds to nothing and to all others,
-exact for two modalities, while the paper sums over all subsets. The published code scales the gradient of φ_m, of which
-only the complete prediction passes gradients on, so that it scales all encoders alike; the bound of 2 is ours. `pmr`: the
-published code computes prototypes from a tenth of the samples before each epoch, here they are running means over
-batches; its entropy loss, for two modalities only, is left out. `mmpareto`: lengths are compared over a whole encoder, in
-the published code for each weight by itself; a loss of experts that the method already has is replaced by that of the
-modalities alone. The published code of MMPareto and of PMR reports the best epoch on the test set.
+Departures, from the papers and from public code (that of MMPareto, and of BalanceBenchmark for the others). `ogm-ge`:
+the paper has two modalities, the code leaves biases alone; here the others' mean is compared with, and all weights of
+an encoder change. `agm`: opinions are taken as Shapley values; else φ_m is the mean of what m adds to nothing and to
+all others, exact for two modalities, while the paper sums over all subsets. In the code only the complete prediction
+passes gradients on, through every φ_m, so that all encoders are scaled alike; the bound of 2 is ours. `pmr`: the code
+computes prototypes from a tenth of the samples before each epoch, here they are running means over batches; the entropy
+loss, for two modalities only, is left out, and with more than two the code changes gradients instead. `mmpareto`:
+lengths are compared over a whole encoder, in the code for each weight by itself; a loss of experts that the method
+already has is replaced by that of the modalities alone. The code of MMPareto reports the best epoch on the test set.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def reason_against_balance(method: Method, balance: str) -> str | None:
     if len(encoders) < 2:
         return "it has a single modality"
     if not method.task.classification and balance != "mmpareto":
-        return f"{balance!r} needs the probability of the true class, and this is a {method.task.kind}; mmpareto does not"
+        return (
+            f"{balance!r} needs the probability of the true class, and this is a {method.task.kind}; mmpareto does not"
+        )
     return None
 
 

@@ -15,8 +15,8 @@ from consilience.core.batches import Batch
 from consilience.core.seeding import let_others_by, seed_device
 from consilience.methods import Method, Step
 from consilience.training.augment_batch import Augmenter
-from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch
 from consilience.training.balancing import Balancer
+from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch
 from consilience.training.callbacks import Callback, ending_with, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out

@@ -68,8 +68,7 @@ class Shaspec(JointMethod):
         specific = torch.stack([self.specific[name](one.pooled) for name, one in features.items()], dim=1)
         both = torch.cat([self.shared(aligned), specific], dim=2) * batch.present[:, :, None]
         return {
-            name: Encoded(own, one.sequence, one.mask)
-            for (name, one), own in zip(features.items(), both.unbind(dim=1))
+            name: Encoded(own, one.sequence, one.mask) for (name, one), own in zip(features.items(), both.unbind(dim=1))
         }
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""`fuml`: fuzzy multi-view learning. Experts give memberships in classes; the uncertain and conflicting ones count less."""
+"""`fuml`: fuzzy multi-view learning. Experts give degrees of membership; those in doubt or in conflict count less."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Fuml(ExpertMethod):
         μ = Σ_{m∈S} w_m μ_m,   w = softmax over S of (1 − u_m)(1 − o_m)
         L = B(c̃) + expert_loss · Σ_m B(c̃_m),   B(c) = −ln c_y − Σ_{k≠y} ln(1 − c_k)
 
-    c̃ is the credibility in training, in which the other classes are compared with the true one: c̃_k = (μ_k + 1 − μ_y) / 2
-    for k ≠ y. The published code also computes the weights of training from c̃, so that they depend on the label; here
-    they are those of the prediction. (1 − u)(1 − o) lies between 0 and 1, so that no weight is more than e times another:
-    no modality can be switched off.
+    c̃ is the credibility in training, in which the other classes are compared with the true one: for k ≠ y it is
+    c̃_k = (μ_k + 1 − μ_y) / 2. The published code also computes the weights of training from c̃, so that they depend on
+    the label; here they are those of the prediction. (1 − u)(1 − o) lies between 0 and 1, so that no weight is more
+    than e times another: no modality can be switched off.
 
     The published code scales features by the minimum and maximum of all samples, those of the test set among them, and
     reports the best epoch on the test set, measured every ten epochs; figures of the paper are that much too high.
@@ -59,7 +59,7 @@ class Fuml(ExpertMethod):
         self.norm = norm
 
     def forward(self, batch: Batch) -> Prediction:
-        """The experts' memberships, joined; `extra["membership"]` has them `[batch, modality + 1, class]`, joint last."""
+        """Join the experts' memberships; `extra["membership"]` has them, the joint one last."""
         features = {name: encode(encoder, batch, name) for name, encoder in self.encoders.items()}
         own = membership(expert_logits(self.heads, features), self.norm) * batch.present[:, :, None]
         weights = reliability_weights(own, batch.present)

@@ -38,10 +38,10 @@ class Mla(Method):
         L = ℓ(z_m, y), m in turn         ∇P ← ∇P · Q,   Q ← Q − k kᵀ / (memory + r̄ᵀ k),   k = Q r̄,   scaled to ‖Q‖ = √d
 
     r̄ is the mean feature of the previous batch, and d the width of the features. To use each sample as often as another
-    method, N modalities are trained for N times as many steps, of which each trains one modality only. Two departures:
-    the published code computes Q with the features of the modality whose gradient it then projects, so that a modality
-    is protected from itself, the paper with those of the one before, as here; and it scales Q to a norm of 1, which
-    divides the head's learning rate by √d. Steps cannot be recorded (`cuda_graphs`), because they differ.
+    method, N modalities are trained for N times as many steps, of which each trains one modality only. Two departures
+    from public code, that of BalanceBenchmark: it computes Q with the features of the modality whose gradient it then
+    projects, so that a modality is protected from itself, here it is those of the one before; and it scales Q to a norm
+    of 1, which divides the projected gradient by √d. Steps cannot be recorded (`cuda_graphs`), because they differ.
 
     Args:
         width: Width of the features that the head reads.
@@ -54,9 +54,7 @@ class Mla(Method):
     turn: Tensor
     protected: Tensor
 
-    def __init__(
-        self, spec: Spec, *, width: PositiveInt = 64, dropout: Rate = 0.1, memory: PositiveFloat = 0.1
-    ):
+    def __init__(self, spec: Spec, *, width: PositiveInt = 64, dropout: Rate = 0.1, memory: PositiveFloat = 0.1):
         super().__init__(spec)
         self.memory = memory
         self.encoders = spec.build_encoders()

@@ -35,8 +35,9 @@ class Reconboost(ExpertMethod):
     Half of the epochs are for turns, half for the sum; each turn and each correction keeps its best epoch by the
     validation loss of the sum, and starts the optimizer anew. Training does not end before its last turn. The full
     gradient of boosting, −Σ_k (y_k − λ P_{−m}(k)) ln p_mk, has no lower bound; the published code keeps the term of
-    the true class, which is the loss above, with λ = 0.2. Its further loss that aligns two experts is detached from both
-    of them and so has no effect; it is left out. Its experts can share a head; here each has its own.
+    the true class, which is the loss above, with λ = 0.2. Its further loss, which aligns two experts, is detached from
+    both and so has no effect; it is left out. Its experts can share a head; here each has its own. It reports the best
+    stage on the test set.
 
     Args:
         reconcile: λ, how much an expert may leave to the others.
@@ -58,7 +59,8 @@ class Reconboost(ExpertMethod):
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """The loss of the expert whose turn it is, or of the sum; outside of turns both, for all experts."""
-        assert prediction.opinions is not None and batch.y is not None
+        assert prediction.opinions is not None
+        assert batch.y is not None
         turn = step.phase.removeprefix(_BOOST) if step.phase.startswith(_BOOST) else None
         losses = {} if turn is not None else {"task": self._task_loss(prediction, batch)}
         if turn is not None or step.phase == "fit":

@@ -1,4 +1,4 @@
-"""`simmlm`: experts joined by a gate over what is present, trained so that more modalities are never worse than fewer."""
+"""`simmlm`: experts joined by a gate over what is present; a loss wants more modalities to be no worse than fewer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Simmlm(ExpertMethod):
         z_S = Σ_{m∈S} w_m z_m,   w = softmax over S of G([h_1, …, h_M]),   h_m = 0 for m ∉ S
         L = ½ (ℓ(z_S, y) + ℓ(z_T, y)) + ranking · max(0, ℓ(z_S, y) − ℓ(z_T, y)) + expert_loss · Σ_m ℓ(z_m, y)
 
-    The published code trains each expert alone first, and then all together; here the experts' own losses take the
+    Public code trains each expert alone first, and then all together; here the experts' own losses take the
     place of the first training. Its gate is a convolutional network on the raw images, and weights every class
     separately; ours reads the encoders' features and gives one weight for each modality.
 
@@ -62,9 +62,7 @@ class Simmlm(ExpertMethod):
         output, weights = self.mixture(features, opinions, batch.present)
         return Prediction(output, opinions=opinions, weights=weights, features=features)
 
-    def mixture(
-        self, features: Mapping[str, Encoded], opinions: Tensor, present: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def mixture(self, features: Mapping[str, Encoded], opinions: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """The output from the modalities that are present `[batch, modality]`, and their weights."""
         seen = [one.pooled * there[:, None] for one, there in zip(features.values(), present.T)]
         weights = belief_weights(self.gate(torch.cat(seen, dim=1)), present)
@@ -72,7 +70,8 @@ class Simmlm(ExpertMethod):
 
     def objective(self, prediction: Prediction, batch: Batch, step: Step) -> dict[str, Tensor]:
         """The losses of late fusion, for all modalities and for fewer, and the ranking loss."""
-        assert prediction.opinions is not None and prediction.features is not None
+        assert prediction.opinions is not None
+        assert prediction.features is not None
         losses = super().objective(prediction, batch, step)
         output, _ = self.mixture(prediction.features, prediction.opinions, fewer(batch.present))
         less = task_losses(self.task, output, batch)
@@ -84,7 +83,7 @@ class Simmlm(ExpertMethod):
 
 
 def fewer(present: Tensor) -> Tensor:
-    """Some of the present modalities `[batch, modality]`, each with probability ½: at least one, not all where it can be.
+    """Some of the present modalities `[batch, modality]`, each with probability ½: at least one, never all of several.
 
     >>> fewer(torch.tensor([[True, True], [False, True]])).sum(dim=1).tolist()
     [1, 1]
