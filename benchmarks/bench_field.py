@@ -1,8 +1,8 @@
-"""What a training step of each method of the field costs, beside the nearest method that was there before.
+"""What a training step of the newer methods costs, beside the nearest one of the older methods.
 
-Forward, objective, backward and step of Adam on six vectors with the shapes of `handwritten` and batches of 64, as the
-median of ratios of alternating measurements in this one process, in CPU time on one thread. `mla` trains one modality in
-a step and is compared with late fusion, which trains all of them.
+Forward, objective, backward and step of Adam on six vectors with the shapes of `handwritten`, in batches of 64: the
+median of ratios of alternating measurements in this one process, in CPU time on one thread. `mla` trains one modality
+in a step and is compared with late fusion, which trains all of them.
 """
 
 from __future__ import annotations

@@ -39,15 +39,16 @@ class I2moe(JointMethod):
         L_syn = mean over n of cos(z_syn, z_syn⁽ⁿ⁾)         L_red = mean over n of 1 − cos(z_red, z_red⁽ⁿ⁾)
         L     = ℓ(z, y) + interaction · (Σ_m L_m + L_syn + L_red) / (M + 2)
 
-    Only present modalities are replaced, and a missing one enters as zeros. For a regression the published code
-    compares outputs by squared differences without a bound; here distances replace cosines, with the same margin. The
-    experts are networks of one hidden layer; the paper puts any fusion model in their place. The labels of the experts
-    are intentions: nothing but these losses keeps an expert to its kind of information.
+    Only present modalities are replaced, with one draw of ε for a batch; a missing one enters as zeros. For a
+    regression the published code compares outputs by squared differences without a bound; here distances replace
+    cosines, with the same margin. The experts are networks of one hidden layer; the paper puts any fusion model in
+    their place. The names of the experts are intentions: nothing but these losses keeps an expert to its kind of
+    information.
 
     Args:
         width: Width of each expert's hidden layer.
         gate_width: Width of the gate's hidden layer.
-        dropout: Dropout rate in the experts and in the gate.
+        dropout: Dropout rate of what the experts read, and in the gate.
         interaction: Weight of the interaction losses.
     """
 
@@ -57,7 +58,7 @@ class I2moe(JointMethod):
         self,
         spec: Spec,
         *,
-        width: PositiveInt = 64,
+        width: PositiveInt = 32,
         gate_width: PositiveInt = 64,
         dropout: Rate = 0.1,
         interaction: NonNegativeFloat = 0.1,
@@ -111,7 +112,7 @@ class InteractionExperts(nn.Module):
         widths: Modality → width of its features.
         width: Width of the hidden layers.
         outputs: Width of the output.
-        dropout: Dropout rate after the hidden layer.
+        dropout: Dropout rate of the input.
     """
 
     def __init__(self, widths: Mapping[str, int], width: int, outputs: int, dropout: float):
@@ -124,15 +125,18 @@ class InteractionExperts(nn.Module):
 
     def forward(self, joint: Tensor, replaced: bool) -> Tensor:
         """Outputs `[batch, 1, expert, output]`, with `replaced` followed by those with each modality replaced."""
-        parts = [enter(part) for enter, part in zip(self.enter.values(), joint.split(self.widths, dim=1))]
-        own = torch.stack(parts, dim=1)
+        given = self.dropout(joint)
+        if replaced:  # what replaces the modalities is one more row
+            given = torch.cat([given, torch.randn_like(joint[:1])])
+        parts = given.split(self.widths, dim=1)
+        own = torch.stack([enter(part) for enter, part in zip(self.enter.values(), parts)], dim=1)
+        own, other = own[: len(joint)], own[len(joint) :]
         hidden = own.sum(dim=1, keepdim=True)
         if replaced:
-            noise = [torch.randn(len(joint), size, device=joint.device, dtype=joint.dtype) for size in self.widths]
-            other = torch.stack([enter(one) for enter, one in zip(self.enter.values(), noise)], dim=1)
             hidden = torch.cat([hidden, hidden - own + other], dim=1)
-        hidden = self.dropout(functional.relu(hidden.unflatten(2, (self.experts, self.width))))
-        return torch.einsum("bvew,ewo->bveo", hidden, self.leave) + self.bias
+        hidden = functional.relu(hidden).view(-1, self.experts, self.width).transpose(0, 1)
+        outputs = torch.baddbmm(self.bias[:, None], hidden, self.leave).transpose(0, 1)
+        return outputs.unflatten(0, (len(joint), -1))
 
 
 def interaction_losses(outputs: Tensor, present: Tensor, by_angle: bool = True) -> Tensor:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.settings import PositiveInt, Rate
@@ -38,7 +39,7 @@ class Simbamm(JointMethod):
         width: Width of the transformer, a multiple of heads.
         heads: Number of attention heads.
         layers: Number of layers.
-        dropout: Dropout rate in the transformer.
+        dropout: Dropout rate in the transformer, except that the last layer's attention has none.
         tokens: The most tokens of a modality.
     """
 
@@ -79,7 +80,8 @@ class TokenTransformer(nn.Module):
         self.tokens = tokens
         self.start = nn.Parameter(0.02 * torch.randn(width))
         self.modality = nn.Parameter(0.02 * torch.randn(len(widths), width))
-        self.project = PerModality({name: nn.Linear(inputs, width) for name, inputs in widths.items()})
+        # Without a bias, which the modality's vector is.
+        self.project = PerModality({name: nn.Linear(inputs, width, bias=False) for name, inputs in widths.items()})
         self.layers = nn.ModuleList(TransformerLayer(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
@@ -87,8 +89,7 @@ class TokenTransformer(nn.Module):
         """Join the features of the present modalities; where all are missing, the start token attends to itself."""
         start = self.start.expand(len(batch), 1, -1)
         if self.tokens == 1:
-            content = torch.stack([self.project[name](one.pooled) for name, one in features.items()], dim=1)
-            hidden, real = content + self.modality, batch.present
+            hidden, real = self._one_token_each([one.pooled for one in features.values()]), batch.present
         else:
             contents, reals = [], []
             for kind, (name, one) in zip(self.modality, features.items()):
@@ -104,6 +105,15 @@ class TokenTransformer(nn.Module):
             hidden = layer(hidden, mask)
         return self.norm(first_state(self.layers[-1], hidden, mask))
 
+    def _one_token_each(self, pooled: Sequence[Tensor]) -> Tensor:
+        """The projected features of every modality `[batch, modality, width]`, of equal widths in one product."""
+        maps = [project.weight for project in self.project.values()]
+        if len({one.shape[1] for one in pooled}) > 1:
+            projected = torch.stack([one @ weight.T for one, weight in zip(pooled, maps)], dim=1)
+        else:
+            projected = torch.bmm(torch.stack(list(pooled)), torch.stack(maps).transpose(1, 2)).transpose(0, 1)
+        return projected + self.modality
+
 
 def first_state(layer: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
     """What a `TransformerLayer` returns for the first part alone: `[batch, part, width]` → `[batch, width]`.
@@ -113,8 +123,11 @@ def first_state(layer: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
     True
     """
     assert isinstance(layer, TransformerLayer)
-    queries, keys, values = layer.queries_keys_values(layer.attention_norm(x)).chunk(3, dim=2)
-    rate = layer.rate if layer.training else 0.0
-    attended = layer.mix(attention(queries[:, :1], keys, values, layer.heads, mask, rate))[:, 0]
+    width, parts = x.shape[2], layer.attention_norm(x)
+    weight, bias = layer.queries_keys_values.weight, layer.queries_keys_values.bias
+    queries = functional.linear(parts[:, :1], weight[:width], bias[:width])
+    keys, values = functional.linear(parts, weight[width:], bias[width:]).chunk(2, dim=2)
+    # Without dropout of the attention's weights, for which torch has no fast attention on a CPU.
+    attended = layer.mix(attention(queries, keys, values, layer.heads, mask, 0.0))[:, 0]
     state = x[:, 0] + layer.dropout(attended)
     return state + layer.dropout(layer.feed_forward(layer.forward_norm(state)))
