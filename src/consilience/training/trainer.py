@@ -22,6 +22,7 @@ from consilience.corruption.augmentation import choose_augmentations
 from consilience.data.folds import held_out_folds
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
+from consilience.training.balancing import check_balance
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.callbacks import Callback, check_callbacks
 from consilience.training.checkpoint import Checkpointing
@@ -117,6 +118,7 @@ class Trainer(TrainingSettings):
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
         choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
+        check_balance(self, module)
         if self.deadline is not None:
             self.deadline.start()
         if not module.trains_by_gradients:
