@@ -74,9 +74,9 @@ def imported(tree: ast.Module) -> set[str]:
 def draw(out: Path) -> None:
     """Draw the map: a box for each package, an arc from the importing to the imported one, as wide as files import it."""
     names, (lines, imports) = packages(), graph()
-    figure = Figure(figsize=(9, 0.52 * len(names) + 0.6), facecolor=PAPER)
+    figure = Figure(figsize=(6.3, 0.52 * len(names) + 0.6), facecolor=PAPER)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 9), ylim=(-len(names) + 0.2, 1.1))
+    axes.set(xlim=(0.4, 6.3), ylim=(-len(names) + 0.2, 1.1))
     axes.axis("off")
     place = {name: -row for row, name in enumerate(names)}
     widest = max(imports.values())
