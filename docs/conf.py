@@ -106,6 +106,7 @@ toctrees = {
                 "compare",
                 "robust",
                 "conformal",
+                "use",
                 *(f"guide/{page}" for page in ("explaining", "measuring", "opinions-in-files")),
                 *existing("serving", "export", "scale", "guide/serving", "guide/export", "guide/scale"),
                 *(f"guide/{page}" for page in ("other-libraries", "saving", "errors")),

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from repository_links import DOCS, ROOT, relative_source
+from site_links import DOCS, ROOT, relative_source
 
 import consilience
 
@@ -75,6 +75,7 @@ def pages() -> dict[str, str]:
     """The name of every page, and its text: the index, the names of the package's root, and the packages."""
     used, listed = uses(), listed_names()
     texts = {}
+    placed: set[str] = set()
     root = [name for name in consilience.__all__ if name not in ("__version__", "methods")]
     for name in root:
         entry = Entry("consilience", name, getattr(consilience, name), tuple(sorted(used.get(name, ()))))
@@ -82,12 +83,14 @@ def pages() -> dict[str, str]:
     for page, (title, intro, modules) in PACKAGES.items():
         entries = [
             Entry(module, name, value, tuple(sorted(used.get(name, ()))))
-            for module in sorted(listed)
+            for module in sorted(listed.keys() - placed)
             if any(f"{module}.".startswith(f"consilience.{inside}.") for inside in modules)
             for name, value in listed[module].items()
             if name not in root
         ]
-        texts[page] = f"# {title}\n\n{intro}\n\n" + "\n\n".join(f"## {one.name}\n\n{description(one)}" for one in entries)
+        placed |= {entry.module for entry in entries}
+        told = documentation(consilience.methods) if page == "methods" else []
+        texts[page] = "\n\n".join([f"# {title}", intro, *told]) + "\n\n" + "\n\n".join(f"## {one.name}\n\n{description(one)}" for one in entries)
     return {"index": index(texts)} | {name: text.rstrip("\n") + "\n" for name, text in texts.items()}
 
 
@@ -96,8 +99,9 @@ def listed_names() -> dict[str, dict[str, object]]:
     wanted: dict[str, set[str]] = defaultdict(set)
     for _, _, modules in PACKAGES.values():
         for inside in modules:
-            module = f"consilience.{inside}"
-            wanted[module] |= set(getattr(importlib.import_module(module), "__all__", ()))
+            module = importlib.import_module(f"consilience.{inside}")
+            if hasattr(module, "__path__"):  # a package; of a file only what documents import is public
+                wanted[module.__name__] |= set(getattr(module, "__all__", ()))
     for module, name in imported_by_documents():
         wanted[module].add(name)
     for inside, names in ALSO.items():
@@ -263,10 +267,14 @@ def listed_entries(section: str) -> str:
 
 def source_line(entry: Entry) -> str:
     """Where the code of a name is, and the pages that use it."""
+    module, line = importlib.import_module(entry.module).__file__, None
     try:
-        path, line = inspect.getsourcefile(entry.value), inspect.getsourcelines(entry.value)[1]
-    except TypeError:
-        path, line = importlib.import_module(entry.module).__file__, None
+        value = inspect.unwrap(entry.value)
+        path, line = inspect.getsourcefile(value), inspect.getsourcelines(value)[1]
+    except (TypeError, OSError):  # a constant
+        path = module
+    if not Path(path).resolve().is_relative_to(ROOT):  # an alias of something else
+        path, line = module, None
     said = f"Source: [{Path(path).name}]({relative_source(path, line)})."
     if entry.used:
         links = ", ".join(f"[{title_of(page)}](/{page}{suffix(page)})" for page in entry.used)
