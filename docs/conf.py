@@ -50,7 +50,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "image_scrapers": ("matplotlib",),
     "remove_config_comments": True,
     "show_signature": False,
-    "min_reported_time": 0,
+    "write_computation_times": False,
     "plot_gallery": "True",
 }
 

@@ -168,7 +168,9 @@ def extras_table() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: needed for name, needed in project["optional-dependencies"].items() if name not in DEVELOPMENT}
     if extras.keys() != EXTRAS.keys():
-        raise SystemExit(f"say in EXTRAS of docs/generate.py what these extras are for: {extras.keys() ^ EXTRAS.keys()}")
+        raise SystemExit(
+            f"say in EXTRAS of docs/generate.py what these extras are for: {extras.keys() ^ EXTRAS.keys()}"
+        )
     rows = ["| extra | what it is for | packages |", "|---|---|---|"]
     for name, purpose in EXTRAS.items():
         packages = ", ".join(re.split(r"[<>=\[]", needed)[0] for needed in extras[name])

@@ -32,7 +32,11 @@ PACKAGES = {
     "corruption": ("Corruption", "What makes a modality unsound.", ("corruption",)),
     "comparison": ("Comparison", "The result of `compare`.", ("comparison",)),
     "bayes": ("Bayes", "Functions of Bayesian fusion beside `fuse`.", ("bayes",)),
-    "building-blocks": ("Building blocks", "What methods of your own are built from.", ("preparation", "core", "report")),
+    "building-blocks": (
+        "Building blocks",
+        "What methods of your own are built from.",
+        ("preparation", "core", "report"),
+    ),
 }
 # What readers meet in every package and no document imports.
 ALSO = {"core.errors": ("ConsilienceError", "InputError", "UnknownNameError", "UnsupportedError", "MissingDataError")}
@@ -90,7 +94,11 @@ def pages() -> dict[str, str]:
         ]
         placed |= {entry.module for entry in entries}
         told = documentation(consilience.methods) if page == "methods" else []
-        texts[page] = "\n\n".join([f"# {title}", intro, *told]) + "\n\n" + "\n\n".join(f"## {one.name}\n\n{description(one)}" for one in entries)
+        texts[page] = (
+            "\n\n".join([f"# {title}", intro, *told])
+            + "\n\n"
+            + "\n\n".join(f"## {one.name}\n\n{description(one)}" for one in entries)
+        )
     return {"index": index(texts)} | {name: text.rstrip("\n") + "\n" for name, text in texts.items()}
 
 
@@ -160,7 +168,14 @@ def index(texts: dict[str, str]) -> str:
     missing = set(consilience.__all__) - {"__version__"} - {name for names in PURPOSES.values() for name in names}
     if missing:
         raise SystemExit(f"say in PURPOSES of docs/_ext/api_pages.py what these names are for: {sorted(missing)}")
-    lines += ["`cs.__version__` is the version, a string.", "", "## Packages", "", "| page | what is on it |", "|---|---|"]
+    lines += [
+        "`cs.__version__` is the version, a string.",
+        "",
+        "## Packages",
+        "",
+        "| page | what is on it |",
+        "|---|---|",
+    ]
     lines += [f"| [{title}]({page}.md) | {intro} |" for page, (title, intro, _) in PACKAGES.items() if page in texts]
     return "\n".join(lines) + "\n"
 
@@ -218,17 +233,17 @@ def parts(documented: object) -> dict[str, str]:
     summary, _, body = pieces[0].strip().partition("\n\n")
     found = {"summary": " ".join(summary.split()), "body": body}
     for name, content in zip(pieces[1::2], pieces[2::2]):
-        inside, _, after = split_section(content)
+        inside, after = split_section(content)
         found[name] = inside
         found["body"] += f"\n\n{after}" if after.strip() else ""
     return found
 
 
-def split_section(content: str) -> tuple[str, str, str]:
-    """A section's indented text, and what follows it without indentation."""
+def split_section(content: str) -> tuple[str, str]:
+    """A section's indented text, and what follows it."""
     lines = content.strip("\n").splitlines()
     end = next((place for place, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
-    return textwrap.dedent("\n".join(lines[:end])).strip("\n"), "", "\n".join(lines[end:])
+    return textwrap.dedent("\n".join(lines[:end])).strip("\n"), "\n".join(lines[end:])
 
 
 def documentation(documented: object) -> list[str]:
@@ -238,17 +253,15 @@ def documentation(documented: object) -> list[str]:
     for name, title in LISTED.items():
         if name in found:
             text.append(f"**{title}**\n\n{listed_entries(found[name])}")
-    for name in ("Returns", "Yields"):
-        if name in found:
-            text.append(f"**{name}**\n\n{markdown(found[name])}")
+    text += [f"**{name}**\n\n{markdown(found[name])}" for name in ("Returns", "Yields") if name in found]
     if "Example" in found:
         text.append(f"**Example**\n\n```python\n{found['Example']}\n```")
     return [part for part in text if part]
 
 
 def markdown(text: str) -> str:
-    """Prose of a docstring: joined lines; equations, lists and tables as they are."""
-    return re.sub(r"(?m)^(?=\d+\. |- )", "", text).strip("\n")
+    """Prose of a docstring, which is Markdown: indented equations, lists and tables stay as they are."""
+    return text.strip("\n")
 
 
 def listed_entries(section: str) -> str:

@@ -13,7 +13,15 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 # Elements whose address is fetched when a page is read, and the attribute that has it.
-LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
+LOADED = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+}
 NOT_FETCHED = {"canonical", "alternate", "author", "help", "license", "prev", "next", "search", "index"}
 
 

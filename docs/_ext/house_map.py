@@ -22,7 +22,11 @@ def packages() -> list[str]:
     for layer in reversed(contract["contracts"][0]["layers"]):
         for module in layer.split(" : "):
             name = module.removeprefix("consilience.")
-            name = "methods" if name in ("methods.registration", "methods.method", "methods.spec", "methods.losses") else name
+            name = (
+                "methods"
+                if name in ("methods.registration", "methods.method", "methods.spec", "methods.losses")
+                else name
+            )
             if name not in names and (SOURCE / name.replace(".", "/") / "__init__.py").is_file():
                 names.append(name)
     return names
@@ -72,7 +76,7 @@ def imported(tree: ast.Module) -> set[str]:
 
 
 def draw(out: Path) -> None:
-    """Draw the map: a box for each package, an arc from the importing to the imported one, as wide as files import it."""
+    """Draw the map: a box for each package, and an arc from each one to those that it imports."""
     names, (lines, imports) = packages(), graph()
     figure = Figure(figsize=(6.3, 0.52 * len(names) + 0.6), facecolor=PAPER)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -81,7 +85,7 @@ def draw(out: Path) -> None:
     place = {name: -row for row, name in enumerate(names)}
     widest = max(imports.values())
     for (source, target), count in sorted(imports.items(), key=lambda one: one[1]):
-        side = 1 if place[source] < place[target] else -1  # imports run upwards; any other is drawn on the left
+        side = 1 if place[source] < place[target] else -1  # imports run upwards; another is on the left
         x = 3.9 if side > 0 else 0.75
         ends = (x, place[source] - 0.12), (x, place[target] + 0.12)
         reach = 0.62 - 0.012 * abs(place[source] - place[target])
@@ -98,7 +102,9 @@ def draw(out: Path) -> None:
             )
         )
     for name, y in place.items():
-        box = FancyBboxPatch((0.8, y - 0.3), 3.05, 0.6, boxstyle="round,pad=0.02,rounding_size=0.1", fc=BOX, ec=INK, lw=0.8)
+        box = FancyBboxPatch(
+            (0.8, y - 0.3), 3.05, 0.6, boxstyle="round,pad=0.02,rounding_size=0.1", fc=BOX, ec=INK, lw=0.8
+        )
         axes.add_patch(box)
         axes.text(0.95, y, name, va="center", color=INK, family="monospace", size=11)
         axes.text(3.75, y, f"{lines[name]:,} lines".replace(",", " "), va="center", ha="right", color=INK, size=8)

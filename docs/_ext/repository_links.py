@@ -43,8 +43,12 @@ def shown(app: Sphinx) -> set[str]:
     return app._repository_files
 
 
+# Of these folders every file has a page; of others the files that a document links to.
+WHOLE = ("examples", "papers")
+
+
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """A page for every file and folder that is linked to, and for what these folders contain."""
+    """A page for every file and folder that is linked to."""
     left, done = sorted(shown(app)), set()
     while left:
         path = left.pop().rstrip("/")
@@ -56,7 +60,10 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
             raise FileNotFoundError(f"a document links to {path}, which the repository does not have")
         if target.is_dir():
             children = sorted(child for child in target.iterdir() if listed(child))
-            left += [child.relative_to(ROOT).as_posix() for child in children]
+            if path.split("/")[0] in WHOLE:
+                names = [child.relative_to(ROOT).as_posix() for child in children]
+                left += names
+                shown(app).update(names)
             body = folder_body(app, path, children)
         else:
             body = file_body(target)
@@ -71,11 +78,14 @@ def listed(child: Path) -> bool:
 
 
 def folder_body(app: Sphinx, path: str, children: list[Path]) -> str:
-    """A list of a folder's files, linked."""
+    """A list of a folder's files; those that have a page are linked."""
     items = []
     for child in children:
-        uri = app.builder.get_relative_uri(page_of(path), page_of(f"{path}/{child.name}"))
-        items.append(f'<li><a href="{uri}"><code>{html.escape(child.name)}{"/" * child.is_dir()}</code></a></li>')
+        item = f"<code>{html.escape(child.name)}{'/' * child.is_dir()}</code>"
+        if f"{path}/{child.name}" in shown(app):
+            uri = app.builder.get_relative_uri(page_of(path), page_of(f"{path}/{child.name}"))
+            item = f'<a href="{uri}">{item}</a>'
+        items.append(f"<li>{item}</li>")
     return f"<ul>{''.join(items)}</ul>"
 
 

@@ -22,9 +22,7 @@ models = {
 levels = [0, 0.5, 1, 2, 4, 7, 10]
 scores, trust = {name: [] for name in models}, []
 for level in levels:
-    worse = cs.corrupt(
-        digits.test, "gaussian", level, modalities=["top_left"], probability=1, reference=digits.train
-    )
+    worse = cs.corrupt(digits.test, "gaussian", level, modalities=["top_left"], probability=1, reference=digits.train)
     for name, model in models.items():
         scores[name].append(100 * model.score(worse))
     trust.append(models["bayes-robust"].trust(worse).mean(axis=0))

@@ -20,10 +20,12 @@ opinions = truth.opinions(samples).transpose(1, 0, 2)
 
 shares = np.array([0.75, 0.2, 0.05])
 rng = np.random.default_rng(0)
-rows = np.concatenate([
-    rng.choice(np.flatnonzero(samples.y == label), size=int(1200 * share), replace=False)
-    for label, share in enumerate(shares)
-])
+rows = np.concatenate(
+    [
+        rng.choice(np.flatnonzero(samples.y == label), size=int(1200 * share), replace=False)
+        for label, share in enumerate(shares)
+    ]
+)
 shifted = {name: opinion[rows] for name, opinion in zip(samples.names, opinions)}
 y = samples.y[rows]
 
