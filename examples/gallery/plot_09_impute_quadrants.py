@@ -12,7 +12,7 @@ import numpy as np
 import consilience as cs
 
 digits = cs.load_data("digits")
-model = cs.MultimodalVAE("m2vae", latent=10, epochs=25, random_state=0).fit(digits.train)
+model = cs.MultimodalVAE("m2vae", latent=10, epochs=60, lr=3e-3, random_state=0).fit(digits.train)
 
 # %%
 # ``impute`` returns the expected values of what is missing, in pixels. Missing are, column by column: the lower half,

@@ -24,17 +24,17 @@ stream = digits.test[order]
 drifted = cs.corrupt(stream, "gaussian", 2, modalities=["bottom_left"], probability=1, reference=digits.train)
 monitor = cs.Monitor(model, digits.validation, false_alarms=0.01)
 first_alarm, rho = None, []
-for start in range(0, 300, 10):
-    rows = (stream if start < 150 else drifted)[start : start + 10]
+for start in range(0, 300, 20):
+    rows = (stream if start < 160 else drifted)[start : start + 20]
     state = monitor.update(rows)
     rho.append(float(np.mean(model.explain(rows).reliability[:, place])))
     if first_alarm is None and state.alarms:
-        first_alarm = start + 10
+        first_alarm = start + 20
         print(state.alarms[0])
 
 figure, axes = plt.subplots(figsize=(8, 3.5), layout="constrained")
-axes.plot(range(5, 305, 10), rho, "o-", color="#7d8ea3", label="mean ρ of bottom_left in ten rows")
-axes.axvline(150, color="black", linestyle="--", linewidth=1, label="the sensor drifts")
+axes.plot(range(10, 310, 20), rho, "o-", color="#7d8ea3", label="mean ρ of bottom_left in twenty rows")
+axes.axvline(160, color="black", linestyle="--", linewidth=1, label="the sensor drifts")
 if first_alarm is not None:
     axes.axvline(first_alarm, color="#b5482a", label="first alarm")
 axes.set(xlabel="row of the stream", ylim=(0, 1.02))

@@ -3,8 +3,8 @@
 Example:
     >>> "bayes-robust" in available()
     True
-    >>> find("late").__name__
-    'Late'
+    >>> METHODS["late"].tasks
+    ('classification', 'regression')
 """
 
 from consilience.methods.losses import equal_weights, expert_losses, task_losses, weighted_mean
