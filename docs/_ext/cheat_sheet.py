@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 INK, PAPER, BOX, HEAD, COMMENT = "#22313f", "#ffffff", "#f4f1ea", "#a3421f", "#6b7a86"
 WIDTH, HEIGHT = 11.69, 8.27  # A4
 COLUMNS, MARGIN, GUTTER, TOP = 3, 0.35, 0.22, 0.62
-TITLE, LINE, GAP, SIZE = 0.25, 0.15, 0.17, 6.7
+TITLE, LINE, GAP, SIZE = 0.3, 0.195, 0.24, 6.7
 
 
 class Box(NamedTuple):
