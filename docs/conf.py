@@ -30,7 +30,15 @@ extensions = [
     "sphinx_copybutton",
     "repository_links",
 ]
-exclude_patterns = ["_ext", "_templates", "_static", "checks", "live", "**/GALLERY_HEADER.rst", "**/sg_execution_times.rst"]
+exclude_patterns = [
+    "_ext",
+    "_templates",
+    "_static",
+    "checks",
+    "live",
+    "**/GALLERY_HEADER.rst",
+    "**/sg_execution_times.rst",
+]
 nitpicky = True
 default_role = "code"
 highlight_language = "text"
