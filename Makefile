@@ -7,8 +7,10 @@ WORKERS ?= 2
 # How long `make fuzz` runs.
 FUZZ_SECONDS ?= 3600
 STAMP := $(VENV)/.installed
+# The site needs more packages than the tests.
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: help compare test test-fast fuzz faults lint audit format docs bench clean
+.PHONY: help compare test test-fast fuzz faults lint audit format tables docs bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -50,16 +52,27 @@ format: $(STAMP)  ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP)  ## generate what the documents take from the code: tables, a section for each method, result pages
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+tables: $(STAMP)  ## generate what the documents take from code and stored results: tables, a section for each method
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/results.py
 	$(BIN)/python docs/robust_tables.py
 	$(BIN)/python docs/bayes_tables.py
 	$(BIN)/python docs/conformal_tables.py
 	$(BIN)/python docs/defaults_tables.py
+	$(BIN)/python docs/choose_tables.py
+
+docs: $(DOCS_STAMP)  ## build the site with its gallery into build/site; a warning, a failing script or a broken link ends it
+	mkdir -p docs/live
+	OMP_NUM_THREADS=1 $(BIN)/consilience demo --out docs/live/index.html
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going docs build/site
+	$(BIN)/python docs/_ext/check_links.py build/site
 
 bench: $(STAMP)  ## benchmarks, each printing a ratio measured in one run
 	@for race in benchmarks/bench_*.py; do echo "== $$race"; $(BIN)/python $$race || exit 1; done
 
 clean:  ## remove the environment and the caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build docs/api docs/gallery docs/_generated

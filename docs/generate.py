@@ -1,8 +1,9 @@
-"""Write what the documents take from the code: python docs/generate.py, or `make docs`.
+"""Write what the documents take from the code: python docs/generate.py, or `make tables`.
 
-- README.md: the tables of methods and data sets.
-- docs/guide.md: the tables of encoders, corruptions, training settings and metrics.
-- docs/methods.md: one section for each method, from its class docstring.
+- docs/methods.md: the table of methods, and one section for each, from its class docstring.
+- docs/data-sets.md: the table of data sets.
+- docs/guide: the tables of encoders, corruptions, training settings and metrics.
+- docs/start.md: the table of extras, from pyproject.toml.
 
 Everything between `<!-- table: NAME -->` and `<!-- end -->` is replaced; a test fails where a document and the code
 disagree.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -92,7 +94,7 @@ def methods_table() -> list[str]:
     """Every method: its summary, tasks, kinds, whether it gives trust, and its paper."""
     rows = ["| method | what it does | tasks | kinds | trust | paper |", "|---|---|---|---|---|---|"]
     for name, cls in methods.METHODS.items():
-        shown = f"[`{name}{'NAME' * name.endswith(':')}`](docs/methods.md#{name.rstrip(':')})"
+        shown = f"[`{name}{'NAME' * name.endswith(':')}`](#{name.rstrip(':')})"
         trust = "yes" if gives_trust(name) else ""
         cells = [shown, first_sentence(cls), ", ".join(cls.tasks), kinds(cls.reads), trust, cls.paper]
         rows.append(f"| {' | '.join(cells)} |")
@@ -145,6 +147,37 @@ def training_table() -> list[str]:
     return rows
 
 
+# What an extra is for. Those that only develop the library are not in the table.
+EXTRAS = {
+    "pretrained": "text, image and audio models of the Hugging Face hub as encoders",
+    "lora": "small trainable adapters in a pretrained model",
+    "media": "FLAC and Ogg recordings",
+    "dicom": "DICOM pictures",
+    "serve": "a server for a trained model",
+    "onnx": "ONNX export",
+    "mlflow": "MLflow: logging, and models as MLflow models",
+    "tensorboard": "TensorBoard",
+    "ray": "comparisons on a Ray cluster",
+    "rdata": "data sets in R's format",
+}
+DEVELOPMENT = {"dev", "docs"}
+
+
+def extras_table() -> list[str]:
+    """Every extra: what it is for and the packages that it installs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: needed for name, needed in project["optional-dependencies"].items() if name not in DEVELOPMENT}
+    if extras.keys() != EXTRAS.keys():
+        raise SystemExit(
+            f"say in EXTRAS of docs/generate.py what these extras are for: {extras.keys() ^ EXTRAS.keys()}"
+        )
+    rows = ["| extra | what it is for | packages |", "|---|---|---|"]
+    for name, purpose in EXTRAS.items():
+        packages = ", ".join(re.split(r"[<>=\[]", needed)[0] for needed in extras[name])
+        rows.append(f"| `{name}` | {purpose} | {packages} |")
+    return rows
+
+
 def method_section(name: str) -> str:
     """The section of a method: its docstring, its settings with their defaults, and its paper."""
     cls = methods.METHODS[name]
@@ -176,12 +209,13 @@ def methods_page() -> str:
 
 
 TABLES: dict[tuple[str, str], Callable[[], list[str]]] = {
-    ("README.md", "methods"): methods_table,
-    ("README.md", "data sets"): data_sets_table,
-    ("docs/guide.md", "encoders"): encoders_table,
-    ("docs/guide.md", "corruptions"): corruptions_table,
-    ("docs/guide.md", "training"): training_table,
-    ("docs/guide.md", "metrics"): metrics_table,
+    ("docs/methods.md", "methods"): methods_table,
+    ("docs/data-sets.md", "data sets"): data_sets_table,
+    ("docs/guide/encoders.md", "encoders"): encoders_table,
+    ("docs/guide/measuring.md", "corruptions"): corruptions_table,
+    ("docs/guide/training.md", "training"): training_table,
+    ("docs/guide/measuring.md", "metrics"): metrics_table,
+    ("docs/start.md", "extras"): extras_table,
 }
 
 

@@ -7,8 +7,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(path for folder in ("docs", "docs/guide", "docs/project") for path in sorted((ROOT / folder).glob("*.md"))),
+]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+# Documents that have tables, prose, shell or YAML, and no Python.
+WITHOUT_PYTHON = {
+    *("results.md", "protocols.md", "SECURITY.md", "guide.md", "reproduce.md", "opinions-in-files.md"),
+    *("contributing.md", "changelog.md", "security.md", "house.md", "data-sets.md"),
+}
 
 _FENCE = re.compile(
     r"(?:^<!-- needs: (?P<needs>[\w-]+) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL

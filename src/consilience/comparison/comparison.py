@@ -203,6 +203,17 @@ def compare(
 
     Returns:
         The finished comparison.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     comparison = compare(
+        ...         "digits", ["late", "concat"], corruption="gaussian", levels=(0, 5), seeds=2,
+        ...         training={"epochs": 1}, out=f"{folder}/run", verbose=0,
+        ...     )
+        ...     statistics = comparison.statistics()
+        >>> statistics["method"].to_list(), statistics["level"].to_list()
+        (['concat', 'concat'], [0.0, 5.0])
     """
     given = data if isinstance(data, list | tuple) else [data]
     corruptions: tuple[Any, ...] = DEFAULT_CORRUPTIONS

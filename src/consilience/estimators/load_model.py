@@ -45,6 +45,16 @@ def load(
     Raises:
         SavedModelError: If the folder is damaged, is not a saved model, or needs something that was not given; the
             message says what to pass.
+
+    Example:
+        >>> import tempfile
+        >>> from consilience import FusionClassifier, load_data
+        >>> digits = load_data("digits")
+        >>> model = FusionClassifier("late", epochs=1).fit(digits.train)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = load(model.save(f"{folder}/digits"))
+        >>> bool((again.predict(digits.test) == model.predict(digits.test)).all())
+        True
     """
     folder = published_model(Path(path))
     with loading(folder, encoders):

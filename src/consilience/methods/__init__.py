@@ -1,4 +1,11 @@
-"""The base classes of methods, what they are built from, and the registry of all methods."""
+"""The base classes of methods, what they are built from, and the registry of all methods.
+
+Example:
+    >>> "bayes-robust" in available()
+    True
+    >>> METHODS["late"].tasks
+    ('classification', 'regression')
+"""
 
 from consilience.methods.losses import equal_weights, expert_losses, task_losses, weighted_mean
 from consilience.methods.method import ExpertMethod, JointMethod, Method, Prediction, Step, encode

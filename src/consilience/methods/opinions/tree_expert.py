@@ -25,7 +25,7 @@ from consilience.training import Trainer
 from consilience.training.shared_training import once
 from consilience.training.whole_set import whole_batches
 
-# What the settings are where they are None, by kind: docs/guide.md says by which figures they were chosen.
+# What the settings are where they are None, by kind: docs/guide/encoders.md says by which figures they were chosen.
 TREES: dict[TreeKind, int] = {"extra": 200, "boosted": 100}
 LEAF: dict[TreeKind, int] = {"extra": 2, "boosted": 10}
 FEATURES_OF_BOOSTING = 0.3
