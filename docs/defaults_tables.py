@@ -35,6 +35,7 @@ def tables() -> dict[str, str]:
         "similar": _plain(content["similar"]),
         "order": _plain(content["order"]),
         "loop": _plain(content["loop"]),
+        "breast": _plain(content["breast"]),
         "bench": bench_by_set(bench),
         "conditions": bench_by_condition(bench),
         "regret": bench_regret(bench),
