@@ -60,6 +60,7 @@ tables: $(STAMP)  ## generate what the documents take from code and stored resul
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/results.py
 	$(BIN)/python docs/robust_tables.py
+	$(BIN)/python docs/bayes_tables.py
 	$(BIN)/python docs/conformal_tables.py
 	$(BIN)/python docs/defaults_tables.py
 	$(BIN)/python docs/choose_tables.py

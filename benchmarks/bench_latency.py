@@ -1,7 +1,8 @@
-"""One row and 64 rows through `predict_proba` against the bare network on a prepared batch, both measured in one run.
+"""One row and 64 rows through `predict_proba` and through `compiled()`, against the bare network on a prepared batch.
 
 The models are small networks on three modalities of eight numbers. Times are milliseconds of processor time of the
-calling thread, so that other work on the machine does not count; the two are measured in turns.
+calling thread, so that other work on the machine counts little. The three are measured in turns, in one run.
+`compiled()` reads arrays alone.
 
     python benchmarks/bench_latency.py --calls 1000
 """
@@ -17,7 +18,7 @@ import consilience as cs
 METHODS = ("concat", "late", "bayes-robust")
 HEADER = (
     f"{'method':13} {'rows':>4} {'input':8} {'bare p50':>9} {'p99':>7} {'predict_proba p50':>18} {'p99':>7} "
-    f"{'ratio p50':>10} {'p99':>5}"
+    f"{'ratio p50':>10} {'p99':>5} {'compiled p50':>13} {'p99':>7} {'ratio p50':>10} {'p99':>5}"
 )
 
 
@@ -46,18 +47,23 @@ def compare(name, model, rows, what, given, calls):
         with torch.no_grad():
             method(batch)
 
-    times = {job: [] for job in (bare, lambda: model.predict_proba(given))}
+    compiled = model.compiled()
+    jobs = [bare, lambda: model.predict_proba(given)]
+    if what == "arrays":
+        jobs.append(lambda: compiled.predict_proba(given))
+    times = {job: [] for job in jobs}
     for call in range(calls + 50):
         for job, found in times.items():
             began = time.thread_time()
             job()
             if call >= 50:
                 found.append(1e3 * (time.thread_time() - began))
-    (low, high), (median, tail) = (np.percentile(found, [50, 99]) for found in times.values())
-    print(
-        f"{name:13} {rows:4} {what:8} {low:9.3f} {high:7.3f} {median:18.3f} {tail:7.3f} {median / low:10.1f} "
-        f"{tail / high:5.1f}"
-    )
+    (low, high), (median, tail), *warm = (np.percentile(found, [50, 99]) for found in times.values())
+    line = f"{name:13} {rows:4} {what:8} {low:9.3f} {high:7.3f} {median:18.3f} {tail:7.3f} {median / low:10.1f} "
+    line += f"{tail / high:5.1f}"
+    for middle, most in warm:
+        line += f" {middle:13.3f} {most:7.3f} {middle / low:10.1f} {most / high:5.1f}"
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ The outputs lie in docs/checks; a test fails where page and files disagree. They
 
     .venv/bin/python tests/faults/memory.py --fits 1000 > docs/checks/memory.txt
     .venv/bin/python tests/faults/kill_runs.py --kills 100 | tail -2 > docs/checks/kills.txt
+    .venv/bin/python benchmarks/bench_serve.py --minutes 10 > docs/checks/serve.txt
 """
 
 from __future__ import annotations

@@ -4,7 +4,10 @@ The file is filled by runs, and no number in those tables is typed by hand; a te
 
     python benchmarks/bench_vae.py --keep docs/latent.json           # cost and noise
     python benchmarks/bench_likelihood.py --keep docs/latent.json    # likelihoods against a loop over points
-    python benchmarks/bench_latent_posteriors.py --keep docs/latent.json  # learned posteriors and imputations
+    python benchmarks/bench_latent_posteriors.py --cells FOLDER --keep docs/latent.json  # imputation, posteriors
+    python benchmarks/bench_latent_posteriors.py --rows 200 --draws 0 --cells FOLDER --keep docs/latent.json --part few
+    python benchmarks/bench_latent_defaults.py --keep docs/latent.json  # what the defaults were chosen from
+    python benchmarks/bench_multivae.py --keep docs/latent.json      # speed against MultiVae
     python docs/latent_tables.py keep runs/m2vae-digits              # after consilience reproduce m2vae-digits
     python docs/latent_tables.py keep runs/m2vae-mnist 3             # the same on MNIST, of the first three seeds
 """
@@ -30,6 +33,7 @@ CUTS = {"digits": 2, "halves": 1, "quadrants": 2}  # of how many parts given the
 NUMBERS = (2, 3, 5)
 WAYS = ("tight, chain", "paper, chain", "tight, all", "paper, all")
 MANY = "tight, chain, set encoder"
+BETTER = "better than m2vae, seeds"
 
 
 def keep(folder: Path, seeds: int | None = None) -> None:
@@ -56,6 +60,7 @@ def tables() -> dict[str, str]:
     """The tables of the page by name."""
     content = json.loads(FILE.read_text(encoding="utf-8"))
     made: dict[str, Any] = {"cost": cost, "noise": noise, "likelihoods": likelihoods, "posteriors": posteriors}
+    made |= {"choice": choice, "few": few, "multivae": multivae}
     made |= dict.fromkeys(CUTS, parts)
     return {name: made[name](found) for name, found in content.items()} | {"evidence": evidence(content["posteriors"])}
 
@@ -94,24 +99,75 @@ def posteriors(kept: dict[str, Any]) -> str:
     columns = {"at mean": 2, "averaged": 2, "model": 1, "generated": 1}
     rows = []
     for name, found in kept["found"].items():
-        cells = [
-            Scale(1.0, places).pair(np.mean(found[key]), np.std(found[key], ddof=1)) if key in found else ""
-            for key, places in columns.items()
-        ]
-        rows.append((name, *cells))
-    header = ("", "error at the mean", "error averaged", "log p(rest), model", "log p(rest), generated")
+        cells = [_over_seeds(found[key], places) if key in found else "" for key, places in columns.items()]
+        cells[1] += ARROWS[kept["sure"].get(name, 0)]
+        rows.append((name, *cells, _better(kept, name)))
+    header = ("", "error at the mean", "error averaged", "log p(rest), model", "log p(rest), generated", BETTER)
     return markdown(header, rows)
 
 
+def _better(kept: dict[str, Any], name: str) -> str:
+    """In how many of the seeds that both have the error is less than that of m2vae."""
+    if name == "m2vae":
+        return ""
+    mine, theirs = (dict(zip(kept["found"][each]["seed"], kept["found"][each]["averaged"])) for each in (name, "m2vae"))
+    shared = mine.keys() & theirs.keys()
+    return f"{sum(mine[seed] < theirs[seed] for seed in shared)} of {len(shared)}"
+
+
 def evidence(kept: dict[str, Any]) -> str:
-    """Mean log-likelihood of the last quadrant by how many of the others are given."""
+    """Log-likelihood of the last quadrant by how many of the others are given, means over seeds."""
     rows = [
-        (f"{name}, {which}", *(f"{np.mean(found[f'{which}, {count} given']):.2f}" for count in range(4)))
+        (
+            f"{name}, {which}",
+            *(Scale(1.0, 2).number(np.mean(found[f"{which}, {count} given"])) for count in range(4)),
+            f"{_increasing(found, which)} of {len(found['model'])}",
+        )
         for name, found in kept["found"].items()
         if "model" in found
         for which in ("model", "generated")
     ]
-    return markdown(("", "none given", "one", "two", "three"), rows)
+    return markdown(("", "none given", "one", "two", "three", "rises at every step, seeds"), rows)
+
+
+def _increasing(found: dict[str, list[float]], which: str) -> int:
+    """In how many seeds every further quadrant raises the log-likelihood."""
+    steps = np.diff([found[f"{which}, {count} given"] for count in range(4)], axis=0)
+    return int((steps > 0).all(axis=0).sum())
+
+
+def few(kept: dict[str, Any]) -> str:
+    """Errors of models that learned from few samples."""
+    rows = []
+    for name, found in kept["found"].items():
+        collapsed = f"{sum(map(int, found['collapsed']))}" if "collapsed" in found else ""
+        error = _over_seeds(found["averaged"], 2) + ARROWS[kept["sure"].get(name, 0)]
+        rows.append((name, error, collapsed, _better(kept, name)))
+    return markdown(("", "error averaged", "collapsed", BETTER), rows)
+
+
+def choice(kept: dict[str, dict[str, list[float]]]) -> str:
+    """Errors on validation samples of what the defaults were chosen from."""
+    rows = [(name, _over_seeds(found["error"], 3), str(len(found["error"]))) for name, found in kept.items()]
+    return markdown(("", "error averaged", "splits"), rows)
+
+
+def multivae(kept: dict[str, dict[str, dict[str, list[float]]]]) -> str:
+    """How many times as fast as MultiVae, by task, objective and number of modalities."""
+    objectives = list(kept["training"])
+    numbers = sorted({n for found in kept.values() for one in found.values() for n in one}, key=int)
+    header = ("", *(f"{objective}, N = {n}" for objective in objectives for n in numbers))
+    rows = []
+    for task, found in kept.items():
+        pairs = [found.get(objective, {}).get(n) for objective in objectives for n in numbers]
+        rows.append((task, *("" if pair is None else f"{pair[0] / pair[1]:.2f}" for pair in pairs)))
+    return markdown(header, rows)
+
+
+def _over_seeds(values: Sequence[float], places: int) -> str:
+    """Mean and standard deviation, of one value the value alone."""
+    scale = Scale(1.0, places)
+    return scale.pair(np.mean(values), np.std(values, ddof=1)) if len(values) > 1 else scale.number(values[0])
 
 
 def parts(found: dict[str, Any]) -> str:

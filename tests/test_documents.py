@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import inspect
+import json
 import re
 import runpy
 import shlex
@@ -94,6 +95,8 @@ def test_every_shell_line_can_be_run(document):
             assert arguments[0] == "install", line
         elif program == "consilience":
             assert parse(arguments)[0] == arguments[0], line
+        elif program == "curl":  # tests/cli/test_readme.py asks it
+            assert json.loads(arguments[arguments.index("-d") + 1])["rows"], line
         else:
             assert program in ("python", ".venv/bin/python"), f"who is {program!r}? {line}"
             if arguments[0] == "-c":
@@ -243,3 +246,9 @@ def test_results_come_from_the_result_files():
     for path, text in results.pages().items():
         assert text_of(path) == text, "run python docs/results.py"
     assert results.shown() in text_of(ROOT / "README.md"), "run python docs/results.py"
+
+
+@every_document
+def test_every_block_of_toml_is_sound(document):
+    for block in blocks(document, "toml"):
+        assert tomllib.loads(block.code)

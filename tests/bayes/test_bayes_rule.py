@@ -71,7 +71,7 @@ def test_without_kappa_it_is_the_theorem_on_calibrated_opinions():
     np.testing.assert_allclose(rule(torch.from_numpy(3 * opinions)), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("calibration", ["robust", "temperature", "bias", None])
+@pytest.mark.parametrize("calibration", ["auto", "robust", "temperature", "bias", None])
 def test_one_present_is_its_own_calibrated_opinion_and_none_the_prior(fitted, calibration):
     opinions, y, _ = dependent(400, seed=2)
     rule = BayesRule(3, 3, kappa=fitted.kappa, calibration=calibration).double().fit(opinions, y)
@@ -202,6 +202,41 @@ def test_an_expert_who_is_sometimes_wrong_and_sure_cannot_overrule_the_others():
     assert robust(confident).argmax() == 1
     # A temperature is linear in the size of the logits.
     assert rule(confident).argmax() == 0
+
+
+def test_the_average_is_the_mean_of_the_log_probabilities_of_both_calibrations():
+    opinions, y, _ = dependent(300, seed=7)
+    z, there = torch.from_numpy(opinions), torch.ones(300, 3, dtype=torch.bool)
+    plain, robust, average = (
+        BayesRule(3, 3, kappa="none", calibration=name).double().fit(opinions, y).calibrated(z, there)
+        for name in ("temperature", "robust", "auto")
+    )
+    expected = (plain.exp() * robust.exp()).sqrt()
+    torch.testing.assert_close(average.exp(), expected / expected.sum(2, keepdim=True))
+
+
+def test_a_state_of_earlier_versions_interpolates_its_coefficients():
+    opinions, y, _ = dependent(300)
+    rule = BayesRule(3, 3, calibration="temperature").double().fit(opinions, y)
+    weights, alpha, beta = (
+        torch.tensor([0.5, 0.2, -0.1]).double(),
+        torch.tensor(0.3).double(),
+        torch.tensor(0.1).double(),
+    )
+    state = rule.state_dict() | {"weights": weights, "alpha": alpha, "beta": beta}
+    del state["plain_temperature"]
+    old = BayesRule(3, 3, calibration="auto").double()
+    old.load_state_dict(state)
+    z = torch.from_numpy(opinions[:4])
+    present = torch.tensor([[True, True, True], [True, False, True], [False, True, False], [False, False, False]])
+    each = torch.tensor([[0.5, 0.2, -0.1], [0.75, 0, 0.45], [0, 1, 0], [0, 0, 0]], dtype=torch.float64)
+    torch.testing.assert_close(old.expert_weights(present), each)
+    calibrated = rule.calibrated(z, present)
+    log_kappa, log_density = dependence_models.estimate(rule._model(calibrated), rule._coordinates(calibrated), present)
+    terms = torch.tensor([1, 0.5, 0, 0])[:, None] * (0.3 * log_kappa + 0.1 * log_density)
+    log_prior = rule.prior.log()
+    expected = log_prior + (each[:, :, None] * (calibrated - log_prior)).sum(1) + terms
+    torch.testing.assert_close(old(z, present), expected.log_softmax(1))
 
 
 @pytest.mark.parametrize("kappa", KAPPAS)

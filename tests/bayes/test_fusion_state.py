@@ -228,3 +228,25 @@ def test_what_was_never_added_cannot_be_withdrawn():
     assert state.count == 0
     with pytest.raises(InputError, match="the state has none"):
         state.retract(opinion)
+
+
+def test_states_of_different_priors_are_merged_as_if_every_opinion_came_with_its_prior():
+    opinions, priors, target = np.log([[0.7, 0.3], [0.6, 0.4]]), np.array([[0.5, 0.5], [0.2, 0.8]]), [0.3, 0.7]
+    state = FusionState(priors[0], target).update(opinions[0])
+    state.merge(FusionState(priors[1], target).update(opinions[1]))
+    np.testing.assert_allclose(state.log_posterior(), fuse(opinions, priors, target_prior=target))
+    with pytest.raises(InputError, match="different target priors"):
+        state.merge(FusionState([0.2, 0.3, 0.5], target_prior=[0.2, 0.3, 0.5]))
+    state.retract(opinions[1], prior=priors[1])
+    np.testing.assert_allclose(state.log_posterior(), fuse(opinions[:1], priors[0], target_prior=target))
+
+
+def test_an_opinion_with_its_own_prior_is_withdrawn_with_it():
+    opinion = np.log([0.7, 0.3])
+    state = FusionState([0.5, 0.5]).update(opinion, prior=[0.9, 0.1])
+    with pytest.raises(InputError, match="all were added with a prior of their own"):
+        state.retract(opinion)
+    assert np.isfinite(state.retract(opinion, prior=[0.9, 0.1]).log_posterior()).all()
+    # A prior equal to that of the state may be named or left out.
+    again = FusionState([0.5, 0.5]).update(opinion, prior=[0.5, 0.5]).retract(opinion)
+    np.testing.assert_allclose(np.exp(again.log_posterior()), [0.5, 0.5])

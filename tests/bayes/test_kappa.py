@@ -7,10 +7,10 @@ from scipy.optimize import minimize
 
 from consilience import load_data
 from consilience.bayes.kappa import (
+    RIDGES,
+    choose_ridge,
     coefficient_share,
     cross_fit,
-    dependence_terms,
-    expert_weights,
     fit_coefficients,
     spread_folds,
 )
@@ -38,7 +38,7 @@ def problem(n=400, modalities=3, classes=3, seed=0, missing=0.0):
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_the_fit_is_the_optimum_of_the_penalised_loss(missing):
     evidence, y, log_prior, present, estimate = problem(missing=missing)
-    found = fit_coefficients(evidence, y, log_prior, present, (estimate[0], estimate[1]))
+    found = fit_coefficients(evidence, y, log_prior, present, (estimate[0], estimate[1]), ridge=0.01)
 
     # The same loss written plainly, with τ and δ as numbers of their own.
     share = coefficient_share(present).numpy()[:, None]
@@ -66,6 +66,26 @@ def test_the_fit_is_the_optimum_of_the_penalised_loss(missing):
     )
     ours = [*found.weights, found.alpha, found.beta]
     np.testing.assert_allclose(ours, [*(best.x[0] + best.x[1:4]), *best.x[4:]], atol=2e-4)
+
+
+def test_the_ridge_is_the_one_of_the_smallest_cross_fitted_loss():
+    evidence, y, log_prior, present, estimate = problem(60)
+    for scale in (1.0, 30.0):  # right opinions that are far too small or large
+        common = (scale * evidence, y, log_prior, present, (estimate[0], estimate[1]))
+        fold_of, losses = spread_folds(y.numpy(), 3), []
+        z = scale * evidence.numpy()
+        for ridge in RIDGES:
+            losses.append(0.0)
+            for fold in range(3):
+                found = fit_coefficients(*common, (fold_of != fold).astype(float), ridge=ridge)
+                scores = log_prior.numpy() + np.tensordot(z, found.weights, ([1], [0]))
+                scores += found.alpha * estimate[0].numpy() + found.beta * estimate[1].numpy()
+                scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
+                losses[-1] -= scores[fold_of == fold, y.numpy()[fold_of == fold]].sum()
+        ridge, held_out = choose_ridge(*common)
+        assert ridge == RIDGES[int(np.argmin(losses))]
+        np.testing.assert_allclose(held_out.sum(), min(losses), rtol=1e-6)
+    assert choose_ridge(*(values[:20] for values in common[:2]), log_prior, present[:20], estimate)[0] == RIDGES[0]
 
 
 def test_with_the_true_kappa_of_dependent_gaussians_nothing_needs_changing():
@@ -114,20 +134,6 @@ def test_a_weight_of_two_is_the_sample_twice():
     other = fit_coefficients(evidence[twice], y[twice], log_prior, present[twice], (first[twice], second[twice]))
     # The scale of the features, and with it the ridge, is measured without weights: nearly the same, not exactly.
     np.testing.assert_allclose(one.weights, other.weights, atol=0.02)
-
-
-def test_terms_go_from_one_opinion_to_the_whole_recipe():
-    present = torch.tensor([[True, True, True], [True, False, True], [False, True, False], [False, False, False]])
-    weights, alpha, beta = torch.tensor([0.5, 0.2, -0.1]), torch.tensor(0.3), torch.tensor(0.1)
-    log_kappa, log_density = torch.randn(4, 2), torch.randn(4, 2)
-    each = expert_weights(weights.double(), present)
-    terms = dependence_terms(alpha, beta, present, (log_kappa, log_density))
-    expected = [[0.5, 0.2, -0.1], [0.75, 0, 0.45], [0, 1, 0], [0, 0, 0]]
-    torch.testing.assert_close(each, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
-    full = 0.3 * log_kappa + 0.1 * log_density
-    torch.testing.assert_close(
-        terms, (full - full.mean(1, keepdim=True)) * torch.tensor([[1.0], [0.5], [0], [0]]).double()
-    )
 
 
 def test_cross_fitting_judges_no_sample_by_a_model_that_saw_it():

@@ -182,7 +182,7 @@ def test_fitted_on_other_files(run, folder, tmp_path, monkeypatch, opinions):
     wanted = model.predict_proba({"a": image[200:], "b": audio[200:]})
     np.testing.assert_allclose(np.load("fused.npy"), wanted, atol=1e-9)
     assert done.code == 0
-    assert "Fitted on fit_image.npy, fit_audio.npy: κ gaussian, calibration temperature" in done.out
+    assert "Fitted on fit_image.npy, fit_audio.npy: κ gaussian, calibration auto" in done.out
     assert "Scored on all 100 rows: none was used in the fit." in done.out
 
 

@@ -41,7 +41,7 @@ def fitted():
 def test_it_is_the_rule_on_opinions(fitted):
     opinions, y, _ = dependent()
     stacked = np.stack(list(opinions.values()), axis=1)
-    rule = BayesRule(3, 3).double().fit(stacked, y)
+    rule = BayesRule(3, 3, calibration="auto").double().fit(stacked, y)
     expected = rule(torch.from_numpy(stacked)).numpy()
     np.testing.assert_array_equal(fitted.predict_log_proba(opinions), expected)
     np.testing.assert_allclose(fitted.predict_proba(opinions).sum(axis=1), 1)

@@ -25,7 +25,7 @@ from consilience.core.errors import InputError, SavedModelError
 from consilience.estimators.saving import pack_experts, unpack_experts
 from consilience.training import load_model
 from consilience.training import model_folder as saving
-from consilience.training.model_folder import DESCRIPTION, EXPERTS, WEIGHTS
+from consilience.training.model_folder import CARD, DESCRIPTION, EXPERTS, WEIGHTS
 
 
 def make(n=120, seed=0):
@@ -77,7 +77,7 @@ def test_on_opinions_a_round_trip_changes_no_bit(settings, tmp_path):
     again = cs.load(path)
     assert isinstance(again, cs.BayesFusion)
     assert same(model, again, given)
-    assert sorted(file.name for file in path.iterdir()) == [DESCRIPTION, WEIGHTS]
+    assert sorted(file.name for file in path.iterdir()) == [CARD, DESCRIPTION, WEIGHTS]
     np.testing.assert_equal(again.get_params(), model.get_params())
     np.testing.assert_array_equal(clone(again).fit(fitting, Y).predict(given), model.predict(given))
 
@@ -125,7 +125,7 @@ def test_with_experts_a_round_trip_changes_no_bit(experts, tmp_path):
     path = model.save(tmp_path / "model")
     again = cs.load(path)
     assert same(model, again)
-    assert sorted(file.name for file in path.iterdir()) == [EXPERTS, DESCRIPTION, WEIGHTS]
+    assert sorted(file.name for file in path.iterdir()) == [CARD, EXPERTS, DESCRIPTION, WEIGHTS]
     assert str(again.get_params()) == str(model.get_params())
     np.testing.assert_array_equal(clone(again).fit(X, Y).predict_proba(TEST), model.predict_proba(TEST))
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import RidgeCV
 from torch import nn
 
-from consilience import FusionClassifier, MultimodalVAE, Samples, load
+from consilience import FusionClassifier, MultimodalVAE, Samples, load, load_data
 from consilience.core.errors import (
     CollapseWarning,
     ConsilienceError,
@@ -18,6 +19,8 @@ from consilience.core.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from consilience.methods.latent import default_networks
+from consilience.methods.latent.subset_encoders import SetEncoder, TrunkEncoder
 
 QUICK = {"epochs": 2, "batch_size": 32, "lr": 0.01, "device": "cpu", "latent": 3, "validation": None}
 
@@ -272,7 +275,7 @@ def test_sequences_and_texts_are_filled(everything):
     ("changed", "message"),
     [
         ({"objective": "m2va"}, "did you mean 'm2vae'"),
-        ({"objective": "mvae", "bound": "tight"}, "unknown setting 'bound'"),
+        ({"objective": "mvae", "bound": "paper"}, "unknown setting 'bound'"),
         ({"latent": 0}, "latent must be a whole number ≥ 1"),
         ({"likelihoods": {"a": "bernoulli"}}, r"modality 'a' does not fit the likelihood 'bernoulli'.*\[0, 1\]"),
         ({"likelihoods": {"c": "gaussian"}}, "unknown modality 'c'"),
@@ -333,5 +336,70 @@ def test_a_column_of_classes_unseen_in_training(pair):
 def test_too_many_subsets_are_refused():
     X = {f"m{place}": np.random.default_rng(place).normal(size=(20, 2)) for place in range(13)}
     with pytest.raises(UnsupportedError, match=r"13 modalities have 8191 subsets.*subsets='chain'"):
-        MultimodalVAE(**QUICK).fit(X)
-    MultimodalVAE(subsets="chain", **QUICK | {"epochs": 1}).fit(X)
+        MultimodalVAE(subsets="all", **QUICK).fit(X)
+    MultimodalVAE(**QUICK | {"epochs": 1}).fit(X)
+
+
+def test_the_defaults_are_the_tight_bound_on_chains_with_a_set_encoder():
+    X = {name: values for name, values in made().items() if name in ("numbers", "counts")}
+    model = MultimodalVAE(likelihoods={"counts": "poisson"}, **QUICK | {"epochs": 1}).fit(X).trained_.model
+    assert model.criterion.tight
+    assert model.criterion.subsets == "chain"
+    assert isinstance(model.subset_encoder, SetEncoder)
+    paper = {"bound": "paper", "subsets": "all", "subset_encoder": "trunk"}
+    model = MultimodalVAE(likelihoods={"counts": "poisson"}, **paper, **QUICK | {"epochs": 1}).fit(X).trained_.model
+    assert not model.criterion.tight
+    assert model.criterion.subsets == "all"
+    assert isinstance(model.subset_encoder, TrunkEncoder)
+
+
+def test_a_saved_model_does_not_depend_on_the_default_networks(pair, tmp_path, monkeypatch):
+    X, model = pair
+    path = model.save(tmp_path / "model")
+    for name in ("ENCODER", "DECODER"):
+        monkeypatch.setattr(default_networks, name, {"name": "mlp", "hidden": [7]})
+    again = load(path)
+    np.testing.assert_array_equal(again.encode(X)[0], model.encode(X)[0])
+    assert again.encoders["a"]["hidden"] == [256, 128]  # named, since it is no longer the default
+
+
+def test_one_row_is_generated_as_among_others(pair):
+    X, model = pair
+    row = {"a": X["a"][3:4]}
+    np.testing.assert_allclose(
+        model.generate(["b"], given=row)["b"][0], model.generate(["b"], given={"a": X["a"]})["b"][3], rtol=1e-5
+    )
+    model.trained_.model.train()  # what a user may have done
+    np.testing.assert_allclose(model.generate(["b"], given=row)["b"], model.generate(["b"], given=row)["b"])
+    assert not model.trained_.model.training
+
+
+@pytest.mark.slow
+def test_with_few_samples_the_default_imputes_better_than_ridge_regression():
+    data = load_data("digits")
+    names, few = list(data.train.names), data.train[:200].without_targets()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CollapseWarning)
+        model = MultimodalVAE(device="cpu").fit(few)
+    given, rest = names[:2], names[2:]
+
+    def side_by_side(samples, chosen):
+        return np.concatenate([samples[name] for name in chosen], axis=1)
+
+    ridge = RidgeCV(np.logspace(-2, 6, 17)).fit(side_by_side(few, given), side_by_side(few, rest))
+    truth = side_by_side(data.test, rest)
+    error = np.mean((side_by_side(model.impute(data.test.only(given)), rest) - truth) ** 2)
+    assert error < np.mean((ridge.predict(side_by_side(data.test, given)) - truth) ** 2)
+
+
+@pytest.mark.slow
+def test_more_evidence_helps():
+    data = load_data("digits")
+    names = list(data.train.names)
+    model = MultimodalVAE(steps=1500, device="cpu").fit(data.train.without_targets())
+    densities = [
+        model.log_likelihood(data.test, names[3:], names[:count], importance_samples=60, learned_posterior=True)
+        for count in range(4)
+    ]
+    # Medians: a pixel inked that is blank in all training samples costs thousands of nats.
+    assert np.all(np.diff(np.median(densities, axis=1)) > 0)

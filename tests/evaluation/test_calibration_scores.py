@@ -15,7 +15,7 @@ def collect(noise, present):
 
     def evaluate(rows, mask):
         mean = (noise[rows] * mask).sum(1) / mask.sum(1)
-        return {"absolute": np.abs(mean), "reliability": mask.mean(1), "pair": np.stack([mean, -mean], axis=1)}
+        return {"lac": np.abs(mean), "reliability": mask.mean(1), "absolute": np.stack([mean, -mean], axis=1)}
 
     return CalibrationScores.collect(present, evaluate, "given")
 
@@ -32,7 +32,7 @@ def test_coverage_of_every_pattern_over_many_draws(complete):
     for _ in range(repeats):
         noise, new = rng.normal(size=(n, 2)) * scale, rng.normal(size=(3, 2)) * scale
         present = np.ones((n, 2), dtype=bool) if complete else PATTERNS[rng.integers(0, 3, n)]
-        most = collect(noise, present).quantiles("absolute", PATTERNS, 0.9)
+        most = collect(noise, present).quantiles("lac", PATTERNS, 0.9)
         covered += score(new, PATTERNS) <= most
     low, high = binom.interval(0.9999, repeats, 0.9)
     assert (covered >= low).all()
@@ -47,15 +47,15 @@ def test_missingness_that_depends_on_the_target_is_covered_by_samples_of_the_sam
     present[500:, 1] = False  # missing where the noise is large
     known = collect(noise, present)
     assert known.groups(PATTERNS[:1], 0.9)[0].rule == "own"
-    assert known.quantiles("absolute", PATTERNS[:1], 0.9)[0] == np.sort(np.abs(noise[500:, 0]))[90]
+    assert known.quantiles("lac", PATTERNS[:1], 0.9)[0] == np.sort(np.abs(noise[500:, 0]))[90]
 
 
 def test_a_sample_without_modalities_has_no_finite_threshold():
     known = collect(np.random.default_rng(0).normal(size=(50, 2)), np.ones((50, 2), dtype=bool))
-    most = known.quantiles("absolute", np.array([[False, False], [True, True]]), 0.9)
+    most = known.quantiles("lac", np.array([[False, False], [True, True]]), 0.9)
     assert np.isinf(most[0])
     assert np.isfinite(most[1])
-    assert known.quantiles("pair", np.zeros((1, 2), dtype=bool), 0.9).tolist() == [[np.inf, np.inf]]
+    assert known.quantiles("absolute", np.zeros((1, 2), dtype=bool), 0.9).tolist() == [[np.inf, np.inf]]
 
 
 def test_rows_and_batches_do_not_matter():
@@ -63,13 +63,12 @@ def test_rows_and_batches_do_not_matter():
     known = collect(rng.normal(size=(300, 2)), PATTERNS[rng.integers(0, 3, 300)])
     present, rho = PATTERNS[rng.integers(0, 3, 40)], rng.random(40)
     for given in (None, rho):
-        most = known.quantiles("absolute", present, 0.8, given)
+        most = known.quantiles("lac", present, 0.8, given)
         order = rng.permutation(40)
-        again = known.quantiles("absolute", present[order], 0.8, None if given is None else given[order])
+        again = known.quantiles("lac", present[order], 0.8, None if given is None else given[order])
         np.testing.assert_array_equal(most[order], again)
         alone = [
-            known.quantiles("absolute", present[[row]], 0.8, None if given is None else given[[row]])[0]
-            for row in range(40)
+            known.quantiles("lac", present[[row]], 0.8, None if given is None else given[[row]])[0] for row in range(40)
         ]
         np.testing.assert_array_equal(most, alone)
 
@@ -77,7 +76,7 @@ def test_rows_and_batches_do_not_matter():
 def test_too_few_samples_name_the_coverage():
     known = collect(np.random.default_rng(0).normal(size=(50, 2)), np.ones((50, 2), dtype=bool))
     with pytest.raises(InputError, match=r"coverage=0\.99: the calibration set has 50 .* at least 99 are needed"):
-        known.quantiles("absolute", PATTERNS, 0.99)
+        known.quantiles("lac", PATTERNS, 0.99)
 
 
 def test_state_and_back():
@@ -88,6 +87,4 @@ def test_state_and_back():
     assert len(again) == 60
     for name, table in known.values.items():
         np.testing.assert_array_equal(again.values[name], table)
-    np.testing.assert_array_equal(
-        again.quantiles("absolute", PATTERNS, 0.9), known.quantiles("absolute", PATTERNS, 0.9)
-    )
+    np.testing.assert_array_equal(again.quantiles("lac", PATTERNS, 0.9), known.quantiles("lac", PATTERNS, 0.9))

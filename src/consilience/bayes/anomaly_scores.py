@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from consilience.bayes.learned_buffers import Learned
+from consilience.core.tracing import is_traced
 from consilience.preparation.transforms import FARTHEST
 
 NEIGHBOURS = 5
@@ -118,15 +121,21 @@ class InputScores(Learned):
         centred = x.clamp(-FARTHEST, FARTHEST) - self.mean.to(x)
         return centred @ self.basis.to(x) if self.reduced else centred
 
+    def _seen_means(self) -> Tensor:
+        """The means of the classes that have samples: `[class, component]`."""
+        if not is_traced():
+            return self.class_means[self.class_means.isfinite().all(dim=1)]
+        seen = [all(map(math.isfinite, mean)) for mean in self.known("class_means")]
+        return self.class_means.index_select(0, torch.tensor([row for row, there in enumerate(seen) if there]))
+
     def forward(self, x: Tensor) -> Tensor:
         """Scores `[n, score]` of inputs `[n, feature]`, computed in the type of the inputs."""
         x = x.clamp(-FARTHEST, FARTHEST)
         centred, references = self.centre(x), self.references.to(x)
         size = self.components**0.5
         near = _nearest(centred, references, min(NEIGHBOURS, len(references)))
-        seen = self.class_means.isfinite().all(dim=1)
         class_whitening = self.class_whitening.to(x)
-        to_class = _nearest(centred @ class_whitening, self.class_means[seen].to(x) @ class_whitening, 1)
+        to_class = _nearest(centred @ class_whitening, self._seen_means().to(x) @ class_whitening, 1)
         sizes = [
             x.norm(dim=1) / self.features**0.5,
             near.mean(dim=1) / size,

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.calibration import calibrate, fit_bias_temperature, fit_robust_temperature, fit_temperature
+from consilience.bayes.calibration import (
+    MIN_LOG,
+    calibrate,
+    find_floor,
+    fit_bias_temperature,
+    fit_robust_temperature,
+    fit_temperature,
+    precise_dtype,
+)
 from consilience.bayes.class_gaussians import contrasts
 from consilience.bayes.dependence_models import (
     DependenceModel,
@@ -20,19 +28,47 @@ from consilience.bayes.dependence_models import (
     model_of,
     tensors_of,
 )
+from consilience.bayes.earlier_rules import translate_earlier
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import Kappa, centred, cross_fit, dependence_terms, expert_weights, fit_coefficients
+from consilience.bayes.kappa import (
+    Estimate,
+    Kappa,
+    centred,
+    choose_ridge,
+    clearly_lower,
+    cross_fitted_models,
+    gather,
+)
 from consilience.bayes.learned_buffers import Learned
+from consilience.bayes.pattern_tables import PATTERN_TABLES, estimate_by_table, pattern_tables
+from consilience.bayes.posterior import active_experts, expert_evidence, kappa_of_several, log_posterior
+from consilience.bayes.presence_coefficients import (
+    count_rows,
+    dependence_terms,
+    expert_weights,
+    fit_table,
+)
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
 from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import unknown_name
+from consilience.core.tracing import is_traced
 
-Calibration = Literal["temperature", "robust", "bias"]
-# The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
-_MIN_LOG = -745.0
+Calibration = Literal["auto", "temperature", "robust", "bias"]
 # The most logits that are computed at a time: 8 MB in float64.
 _PIECE = 2**20
+
+
+class _Prepared(NamedTuple):
+    """What the coefficients are fitted to, with one calibration."""
+
+    x: Tensor  # coordinates of the dependence model, [n, feature]
+    evidence: Tensor  # [n, modality, class]
+    estimate: Callable[[Tensor], Estimate]  # by models fitted without the sample
+    low: Tensor
+    high: Tensor
+    ridge: float
+    losses: np.ndarray  # cross-fitted, [n]
 
 
 class BayesRule(Learned):
@@ -47,7 +83,9 @@ class BayesRule(Learned):
         kappa: "gaussian" or "copula" estimate the dependence between experts (see `kappa`); "none" assumes independence
             given the class.
         calibration: Of each expert: "temperature"; "robust", also a share of opinions that do not depend on the class,
-            for experts that are sometimes wrong and certain; "bias", also a bias per class; or None.
+            for experts that are sometimes wrong and certain; "auto", the mean of the log-probabilities of these two, or
+            "robust" alone if its cross-fitted log-loss after fusion is clearly lower; "bias", a temperature and a bias
+            per class; or None.
     """
 
     prior: Tensor
@@ -55,6 +93,8 @@ class BayesRule(Learned):
     shift: Tensor
     temperature: Tensor
     bias: Tensor
+    plain_temperature: Tensor
+    plain_share: Tensor
     reliability: Tensor
     floor: Tensor
     weights: Tensor
@@ -84,18 +124,20 @@ class BayesRule(Learned):
             target=torch.full((classes,), 1 / classes),
             shift=torch.zeros(modalities, classes),
             temperature=torch.ones(modalities),
+            plain_temperature=torch.ones(modalities),  # the one without a reliability, of "auto", and its share
+            plain_share=torch.tensor(0.5 if calibration == "auto" else 0.0),
             bias=torch.zeros(modalities, classes),
             reliability=torch.ones(modalities),
-            floor=torch.full((modalities,), _MIN_LOG),
-            weights=torch.ones(modalities),
+            floor=torch.full((modalities,), MIN_LOG),
+            weights=torch.ones(count_rows(modalities), modalities),
         )
         if not self.dependent:
             return
         tensors = initial_tensors(kappa, modalities, classes)
         self._dependence = tuple(tensors)
         self.learn(
-            alpha=torch.tensor(0.0),
-            beta=torch.tensor(0.0),
+            alpha=torch.zeros(count_rows(modalities)),
+            beta=torch.zeros(count_rows(modalities)),
             low=torch.zeros(modalities, classes),
             high=torch.zeros(modalities, classes),
             **tensors,
@@ -129,6 +171,13 @@ class BayesRule(Learned):
             log_kappa = log_kappa * torch.where(present, reliability.to(z.dtype), 1.0).amin(1, keepdim=True)
         prior = self.prior.to(z.dtype)
         target = self.target.to(z.dtype)
+        if is_traced():  # the same theorem without checks of values
+            assert target_prior is None
+            assert reliability is None
+            w = present.to(z) if weights is None else weights
+            log_kappa = kappa_of_several(log_kappa, active_experts(w, None), self.modalities)
+            evidence, excluded = expert_evidence(z, (prior / prior.sum()).log()[None], w)
+            return log_posterior(evidence.sum(1), excluded.any(1), (target / target.sum()).log(), log_kappa)[0]
         return fuse(
             z,
             prior / prior.sum(),
@@ -149,12 +198,28 @@ class BayesRule(Learned):
         log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None]) + self.shift.to(logits)
         z = calibrate(log_p, self.temperature.to(logits), self.bias.to(logits)).log_softmax(2)
         sound = self.reliability.to(logits)[:, None]
-        return torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
+        mixed = torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
+        if self.calibration != "auto":
+            return mixed
+        plain = calibrate(log_p, self.plain_temperature.to(logits)).log_softmax(2)
+        share = self.plain_share.to(logits)
+        return ((1 - share) * mixed + share * plain).log_softmax(2)
 
     def expert_weights(self, present: Tensor) -> Tensor:
         """The weight of each expert's calibrated evidence: `[n, modality]`, 0 where missing."""
         dtype = precise_dtype(present)
         return expert_weights(self.weights.to(dtype), present) if self.dependent else present.to(dtype)
+
+    def under_own_prior(self, opinions: Tensor, present: Tensor) -> Tensor:
+        """Return the log-posterior `[n, class]` under the class shares of the experts."""
+        prior = self.prior.to(precise_dtype(opinions))
+        return self(opinions, present, prior / prior.sum())
+
+    def moved_to_target(self, log_posterior: Tensor) -> Tensor:
+        """Move a log-posterior `[n, class]` from the experts' class shares to those where the rule is used."""
+        least = torch.finfo(log_posterior.dtype).tiny
+        target, prior = (shares.to(log_posterior).clamp(min=least).log() for shares in (self.target, self.prior))
+        return log_posterior + (target - prior)
 
     def fit(
         self,
@@ -187,13 +252,15 @@ class BayesRule(Learned):
         target = shares if prior is None else prior if np.ndim(prior) == 1 else priors.mean(axis=0)
         self.learn(prior=shares, target=target, shift=shift)
         log_p = torch.from_numpy(np.where(there[:, :, None], opinions, 0.0).astype(np.float64)).log_softmax(2).numpy()
-        self.learn(floor=_find_floor(log_p, there))
+        self.learn(floor=find_floor(log_p, there))
         log_p = np.maximum(log_p, self.floor.double().cpu().numpy()[:, None])
         moved = log_p + self.shift.double().cpu().numpy()
-        if self.calibration == "robust":
+        if self.calibration in ("robust", "auto"):
             shares = self.prior.double().cpu().numpy()
             temperature, sound = fit_robust_temperature(moved, y, shares, there, weight=weight)
             self.learn(temperature=temperature, reliability=sound)
+            if self.calibration == "auto":
+                self.learn(plain_temperature=fit_temperature(moved, y, there, weight=weight), plain_share=0.5)
         elif self.calibration == "temperature":
             self.learn(temperature=fit_temperature(moved, y, there, weight=weight))
         elif self.calibration == "bias":
@@ -215,38 +282,86 @@ class BayesRule(Learned):
         reliability: Tensor | None,
         groups: np.ndarray | None,
     ) -> None:
+        candidates = [self._prepare(opinions, y, present, weight, reliability, groups)]
+        chosen = 0
+        if self.calibration == "auto":
+            self.learn(plain_share=0.0)
+            candidates.append(self._prepare(opinions, y, present, weight, reliability, groups))
+            chosen = int(clearly_lower(candidates[1].losses, candidates[0].losses, weight, groups))
+            self.learn(plain_share=(1 - chosen) / 2)
+        found = candidates[chosen]
+        table = fit_table(
+            found.evidence, y, self._log_prior(found.x), present, found.estimate, weight, ridge=found.ridge
+        )
+        self.learn(weights=table.weights, alpha=table.alpha, beta=table.beta, low=found.low, high=found.high)
+        model = fit_dependence(self.kappa, found.x, y, self.classes, self._widths, present)
+        self.learn(**tensors_of(model))
+
+    def _prepare(
+        self,
+        opinions: Tensor,
+        y: Tensor,
+        present: Tensor,
+        weight: np.ndarray | None,
+        reliability: Tensor | None,
+        groups: np.ndarray | None,
+    ) -> _Prepared:
+        """Cross-fit κ̂ with the calibration as it is, and choose the penalty."""
         z = self.calibrated(opinions, present)
         scores = centred(z)
         # A Gaussian extrapolates quadratically: opinions outside the range seen in fitting are clipped to it.
         self.learn(low=scores.amin(0), high=scores.amax(0))
         x = self._coordinates(z)
 
-        def fit_estimator(rows: np.ndarray) -> Any:
+        def fit_model(rows: np.ndarray) -> Any:
             used = torch.from_numpy(rows)
-            model = fit_for_one_use(self.kappa, x[used], y[used], self.classes, self._widths, present[used])
-            return lambda held_out: estimate(model, x[held_out], present[held_out])
+            return fit_for_one_use(self.kappa, x[used], y[used], self.classes, self._widths, present[used])
 
-        estimated = cross_fit(fit_estimator, y.numpy(), groups)
-        log_prior = self.prior.to(z).clamp(min=1e-300).log()
-        evidence = z - log_prior
-        if reliability is not None:  # as in `fuse` and `forward`
-            evidence = log_mixture(z, log_prior, reliability.to(z))
-            least = torch.where(present, reliability.to(z), 1.0).amin(1, keepdim=True)
-            estimated = (least * estimated[0], None if estimated[1] is None else least * estimated[1])
-        fitted = fit_coefficients(evidence, y, log_prior, present, estimated, weight)
-        self.learn(weights=fitted.weights, alpha=fitted.alpha, beta=fitted.beta)
-        model = fit_dependence(self.kappa, x, y, self.classes, self._widths, present)
-        self.learn(**tensors_of(model))
+        models = cross_fitted_models(fit_model, y.numpy(), groups)
+
+        def held_out(there: Tensor) -> Estimate:
+            log_kappa, log_density = gather([(rows, estimate(each, x[rows], there[rows])) for rows, each in models])
+            if reliability is None:
+                return log_kappa, log_density
+            # As in `forward`: a joint estimate holds as far as the least reliable expert does.
+            least = torch.where(there, reliability.to(z), 1.0).amin(1, keepdim=True)
+            return least * log_kappa, None if log_density is None else least * log_density
+
+        log_prior = self._log_prior(z)
+        evidence = z - log_prior if reliability is None else log_mixture(z, log_prior, reliability.to(z))
+        estimated = held_out(present)
+        ridge, losses = choose_ridge(evidence, y, log_prior, present, estimated, weight, groups=groups)
+        return _Prepared(x, evidence, held_out, self.low.clone(), self.high.clone(), ridge, losses)
+
+    def _log_prior(self, like: Tensor) -> Tensor:
+        return self.prior.to(like).clamp(min=1e-300).log()
 
     def _terms(self, z: Tensor, present: Tensor) -> tuple[Tensor | None, Tensor | None]:
         if not self.dependent:
             return None, None
+        if is_traced():
+            return expert_weights(self.weights.to(z), present), self._traced_terms(z, present)
         model, alpha, beta = self._model(z), self.alpha.to(z), self.beta.to(z)
 
         def terms(some: Tensor, there: Tensor) -> Tensor:
             return dependence_terms(alpha, beta, there, estimate(model, self._coordinates(some), there))
 
         return expert_weights(self.weights.to(z), present), in_pieces(terms, self._rows_of_a_piece, z, present)
+
+    def tables(self) -> dict[str, Tensor]:
+        """The dependence model for every set of modalities, unless the fit has found no use for it."""
+        if not self.dependent or not (self.alpha.any() or self.beta.any()):
+            return {}
+        return pattern_tables(self._model(self.prior.double()))
+
+    def _traced_terms(self, z: Tensor, present: Tensor) -> Tensor | None:
+        """As `_terms`, from the tables."""
+        if not (any(self.known("alpha")) or any(self.known("beta"))):
+            return None
+        names = [name for name in PATTERN_TABLES if f"table_{name}" in self._buffers]
+        tables = {name: self.table(name).to(z) for name in names}
+        estimated = estimate_by_table(tables, self._coordinates(z), present, self._widths)
+        return dependence_terms(self.alpha.to(z), self.beta.to(z), present, estimated)
 
     def _model(self, like: Tensor) -> DependenceModel:
         """The dependence model in the type of a tensor, kept with its factors for as long as no buffer changes.
@@ -268,10 +383,8 @@ class BayesRule(Learned):
         return model
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Models of 0.1 were fitted as if y followed the experts' prior, and are kept as they were."""
-        if prefix + "prior" in state_dict and prefix + "shift" not in state_dict:
-            state_dict[prefix + "shift"] = torch.zeros_like(self.shift)
-            state_dict[prefix + "target"] = state_dict[prefix + "prior"].clone()
+        """Models of earlier versions answer as they did."""
+        translate_earlier(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -290,21 +403,3 @@ class BayesRule(Learned):
         """Opinions as the features of the dependence models: `[n, modality·(class − 1)]`, without offsets."""
         inside = torch.maximum(torch.minimum(centred(z), self.high.to(z)), self.low.to(z))
         return (inside @ contrasts(self.classes, z.dtype).to(z.device)).flatten(1)
-
-
-def _find_floor(log_p: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """The value that replaces ln 0 of each expert: half of the smallest probability it gave to any class: `[modality]`.
-
-    A random forest gives 0 when no tree voted for a class, which means that the class is rare, not impossible.
-    """
-    floor = np.full(log_p.shape[1], _MIN_LOG)
-    for expert in range(log_p.shape[1]):
-        own = log_p[present[:, expert], expert]
-        if np.isneginf(own).any() and np.isfinite(own).any():
-            floor[expert] = max(own[np.isfinite(own)].min() - math.log(2), _MIN_LOG)
-    return floor
-
-
-def precise_dtype(values: Tensor) -> torch.dtype:
-    """float64, or float32 on a device that has no float64."""
-    return torch.float32 if values.device.type == "mps" else torch.float64

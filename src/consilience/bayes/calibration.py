@@ -5,9 +5,11 @@ The mixture is for experts that are sometimes wrong and certain.
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from consilience.core.errors import InputError, name_rows
@@ -15,6 +17,8 @@ from consilience.core.errors import InputError, name_rows
 # 1 / T lies within these factors of the spread of an expert's logits: beyond, softmax is flat or certain.
 _MIN_FACTOR, _MAX_FACTOR = 1e-3, 1e3
 _ITERATIONS = 100
+# The logarithm of the smallest positive float64, which replaces ln 0 where no probability of 0 was seen in fitting.
+MIN_LOG = -745.0
 _LOG_BOUND = 15.0  # of the mixture's parameters, on the log scale
 
 Values = TypeVar("Values", np.ndarray, Tensor)
@@ -241,3 +245,21 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 def _positive(values: np.ndarray) -> np.ndarray:
     """Values to divide by: 1 where they are 0."""
     return np.where(values > 0, values, 1.0)
+
+
+def find_floor(log_p: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """The value that replaces ln 0 of each expert: half of the smallest probability it gave to any class: `[modality]`.
+
+    A random forest gives 0 when no tree voted for a class, which means that the class is rare, not impossible.
+    """
+    floor = np.full(log_p.shape[1], MIN_LOG)
+    for expert in range(log_p.shape[1]):
+        own = log_p[present[:, expert], expert]
+        if np.isneginf(own).any() and np.isfinite(own).any():
+            floor[expert] = max(own[np.isfinite(own)].min() - math.log(2), MIN_LOG)
+    return floor
+
+
+def precise_dtype(values: Tensor) -> torch.dtype:
+    """float64, or float32 on a device that has no float64."""
+    return torch.float32 if values.device.type == "mps" else torch.float64

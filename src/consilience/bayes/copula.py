@@ -12,6 +12,7 @@ from torch import Tensor
 
 from consilience.bayes.class_gaussians import PIECE, ClassGaussian, fit_gaussian
 from consilience.bayes.row_pieces import in_pieces
+from consilience.core.tracing import is_traced
 
 # Quantiles that are kept of each margin, so that the model does not grow with the samples.
 KNOTS = 33
@@ -87,7 +88,10 @@ def normal_scores(x: Tensor, knots: Tensor) -> Tensor:
     """
     score = normal_quantiles(knots.dtype).to(knots.device)
     spread = x.T.expand(len(knots), -1, -1).contiguous()
-    above = torch.searchsorted(knots.contiguous(), spread).clamp(1, KNOTS - 1)
+    if is_traced():
+        above = (knots[:, :, None] < spread[..., None]).sum(dim=3).clamp(1, KNOTS - 1)
+    else:
+        above = torch.searchsorted(knots.contiguous(), spread).clamp(1, KNOTS - 1)
     low, high = knots.gather(2, above - 1), knots.gather(2, above)
     width = high - low
     share = ((spread - low) / torch.where(width > 0, width, 1.0)).clamp(0, 1)

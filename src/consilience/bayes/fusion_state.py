@@ -107,7 +107,11 @@ class FusionState:
 
     @checked
     def merge(self, other: FusionState) -> FusionState:
-        """Add all opinions of another state, which must have the same target prior."""
+        """Add all opinions of another state, which must have the same target prior.
+
+        If both were given one, their `prior` may differ; the opinions that came without their own are then as if they
+        had come with that of their state, here and in `retract`.
+        """
         mine, others = (state.prior if state._target is None else state._target for state in (self, other))
         if (self._target is None) != (other._target is None) or not np.array_equal(mine, others):
             raise InputError(
@@ -118,8 +122,11 @@ class FusionState:
             self._add(other._sum, other._excluded)
             self._error = self._error + other._error
             self._heard = self._heard + other._heard
+        own_count, own_priors = other._own_count, other._own_priors
+        if not np.array_equal(self.prior, other.prior):
+            own_count, own_priors = other.count, own_priors + (other.count - own_count) * other.prior
         self.count += other.count
-        self._own_count, self._own_priors = self._own_count + other._own_count, self._own_priors + other._own_priors
+        self._own_count, self._own_priors = self._own_count + own_count, self._own_priors + own_priors
         return self
 
     @checked
@@ -160,6 +167,7 @@ class FusionState:
         if given.classes != len(self.prior):
             raise InputError(f"an opinion must have the state's {len(self.prior)} classes, got {given.classes}")
         base = self.prior[None] if prior is None else inputs.read_prior(prior, 1, given.classes)
+        has_own = not np.array_equal(base[0], self.prior)  # naming the state's prior is the same as leaving it out
         columns = (_as_column(value) for value in factors)
         weights, rho = inputs.read_weights_and_reliability(given, *columns)
         if from_probabilities:
@@ -171,22 +179,24 @@ class FusionState:
         active = active_experts(weights, rho)
         heard = torch.ones_like(logits[:, 0, 0], dtype=torch.int64) if active is None else active[:, 0].to(torch.int64)
         if sign < 0:
-            self._check_added(excluded[:, 0], heard, prior)
+            self._check_added(excluded[:, 0], heard, has_own)
         self._check_like(given)
         self._add(sign * evidence[:, 0], sign * excluded[:, 0].to(torch.int64))
         self._heard = self._heard + sign * heard
         self.count += sign
-        if prior is not None:
+        if has_own:
             self._own_count += sign
             self._own_priors = self._own_priors + sign * base[0]
         return self
 
-    def _check_added(self, excluded: Tensor, heard: Tensor, prior: Any) -> None:
+    def _check_added(self, excluded: Tensor, heard: Tensor, has_own: bool) -> None:
         """Check that an opinion that is withdrawn can be one of those that were added."""
         if self._like is None or self.count < 1:
             reason = "the state has none"
-        elif prior is not None and self._own_count < 1:
+        elif has_own and self._own_count < 1:
             reason = "none was added with a prior of its own"
+        elif not has_own and self.count == self._own_count:
+            reason = "all were added with a prior of their own, which must be given here too"
         elif heard.shape == self._heard.shape and bool((self._heard < heard).any()):
             rows = (self._heard < heard).nonzero().flatten().cpu().numpy()
             reason = f"no expert was active there ({name_rows(rows)})"

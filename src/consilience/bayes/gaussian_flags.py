@@ -16,7 +16,6 @@ raised to a power η ≤ 1, learned from sound samples.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from consilience.bayes.gaussian_fusion import Measurements, invert_subsets
 from consilience.bayes.learned_buffers import Learned
+from consilience.bayes.modality_sets import all_sets
 
 # Up to so many modalities the sum is over all 2^modalities sets, beyond over the modalities + 1 nested ones.
 MAX_MODALITIES = 10
@@ -62,7 +62,7 @@ def set_evidence(measured: Measurements, present: Tensor, rho: Tensor) -> SetEvi
     """
     prior, h, d = measured.variance, measured.h, measured.u
     sets, quadratics = [], []
-    for part, inverse, log_determinant in _inverses(measured.correlation, present, rho):
+    for part, inverse, log_determinant in _inverses(measured, present, rho):
         sets.append(part)
         hh, hd, dd = (_quadratic(inverse, a, b) for a, b in ((h, h), (h, d), (d, d)))
         quadratics.append((hh.clamp(min=0), hd, dd, log_determinant.expand_as(hh)))
@@ -135,12 +135,16 @@ def all_sound_log_odds(evidence: SetEvidence, present: Tensor, rho: Tensor) -> T
     return (sound - others).clamp(-_MAX_LOG_ODDS, _MAX_LOG_ODDS)
 
 
-def _inverses(correlation: Tensor, present: Tensor, rho: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _inverses(measured: Measurements, present: Tensor, rho: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Sets `[1 or n, set, modality]` with the inverses and log-determinants of R restricted to them."""
-    modalities = present.shape[1]
+    modalities, correlation = present.shape[1], measured.correlation
     if modalities <= MAX_MODALITIES:
-        flags = torch.tensor(list(product((False, True), repeat=modalities)), device=present.device)[None]
-        yield flags, *invert_subsets(correlation, flags)
+        flags = all_sets(modalities).to(present.device)[None]
+        if measured.inverses is None:
+            yield flags, *invert_subsets(correlation, flags)
+        else:
+            inverse, log_determinant = measured.inverses
+            yield flags, inverse[None], log_determinant[None]
         return
     # Of many modalities, the k most probably sound ones of each sample, for every k.
     rank = rho.where(present, -1.0).argsort(dim=1, descending=True, stable=True).argsort(dim=1)

@@ -28,13 +28,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.bayes_rule import precise_dtype
+from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.learned_buffers import Learned
+from consilience.bayes.modality_sets import all_sets, set_numbers
+from consilience.core.errors import UnsupportedError
+from consilience.core.tracing import is_traced
 
 # Log-variances of experts lie within ±this.
 MAX_LOG_VARIANCE = 8.0
 # Powers of an expert's own variances that are tried: 0 is one variance for all samples.
 _POWERS = np.linspace(0.0, 1.5, 31)
+# Up to so many modalities the inverses of all sets are a table in an exported model.
+MAX_TRACED_MODALITIES = 10
 _MIN_SAMPLES = 3  # for which an expert has opinions; with fewer it has no effect
 # The smallest variance of an error as a share of the opinions' second moment, and of anything.
 _LEAST_SHARE, _LEAST_VARIANCE = 1e-6, 1e-10
@@ -60,6 +65,7 @@ class Measurements(NamedTuple):
         correlation: R, `[target, modality, modality]`.
         mean: m_0, `[target]`.
         variance: v_0, `[target]`.
+        inverses: While a model is traced, what `invert_subsets` returns for `all_sets`.
     """
 
     u: Tensor
@@ -67,6 +73,7 @@ class Measurements(NamedTuple):
     correlation: Tensor
     mean: Tensor
     variance: Tensor
+    inverses: tuple[Tensor, Tensor] | None = None
 
 
 def invert_subsets(correlation: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,9 +108,13 @@ def gaussian_posterior(measured: Measurements, present: Tensor) -> tuple[Tensor,
         Mean and variance `[n, target]`, and the weight of each unbiased measurement x_m in the mean
         `[n, target, modality]`; the weight of the prior is what is left to 1.
     """
-    u, h, correlation, mean, variance = measured
-    patterns, which = present.unique(dim=0, return_inverse=True)
-    gain = torch.einsum("ntm,ntmk->ntk", h, invert_subsets(correlation, patterns)[0][which])
+    u, h, correlation, mean, variance, inverses = measured
+    if inverses is None:
+        patterns, which = present.unique(dim=0, return_inverse=True)
+        inverse = invert_subsets(correlation, patterns)[0][which]
+    else:
+        inverse = inverses[0][set_numbers(present)]
+    gain = torch.einsum("ntm,ntmk->ntk", h, inverse)
     precision = 1 / variance + (gain * h).sum(dim=2).clamp(min=0)
     weights = gain * h / precision[..., None]
     return mean + (gain * u).sum(dim=2) / precision, 1 / precision, weights
@@ -233,9 +244,23 @@ class GaussianRule(Learned):
         scale = torch.exp(-0.5 * (learned["log_noise"] + learned["power"] * self._deviations(exact)))
         usual = learned["offset"] + learned["slope"] * learned["mean"]
         u, h = (split_gaussian(exact)[0] - usual) * scale, learned["slope"] * scale
-        return Measurements(
+        measured = Measurements(
             u.transpose(1, 2), h.transpose(1, 2), learned["correlation"], learned["mean"], learned["variance"]
         )
+        if is_traced():
+            inverses = self.table("inverse").to(exact), self.table("log_determinant").to(exact)
+            measured = measured._replace(inverses=inverses)
+        return measured
+
+    def tables(self) -> dict[str, Tensor]:
+        """The inverses of R for all sets of modalities."""
+        if self.modalities > MAX_TRACED_MODALITIES:
+            raise UnsupportedError(
+                f"the fusion of numbers is exported with a table of all sets of modalities, of at most "
+                f"{MAX_TRACED_MODALITIES} modalities, got {self.modalities}"
+            )
+        inverse, log_determinant = invert_subsets(self.correlation.double(), all_sets(self.modalities))
+        return {"inverse": inverse, "log_determinant": log_determinant}
 
     def forward(self, opinions: Tensor, present: Tensor) -> Tensor:
         """Fuse Gaussian opinions `[n, modality, 2·target]` into one, `[n, 2·target]`; present: `[n, modality]`."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from consilience.bayes.anomaly_scores import SHARED
 from consilience.bayes.learned_buffers import Learned
+from consilience.core.tracing import is_traced
 
 # Scores, which are logarithms, that differ by less are the same: features that a network computes in 32 bits differ by
 # up to 1e-6 with the size of the batch.
@@ -87,6 +88,8 @@ class LearnedRows(Learned):
             return found
         marks = _marks(own)
         norms, known = marks[..., 0].T.contiguous(), self.norms.to(marks)
+        if is_traced():
+            return self._find_everywhere(marks, norms, known, present)
         first = torch.searchsorted(known, norms - _SAME)
         alike = (torch.searchsorted(known, norms + _SAME) > first) & present.T
         rows = torch.where(alike.any(dim=0))[0]
@@ -102,6 +105,19 @@ class LearnedRows(Learned):
         found[rows] = torch.where(enough[:, None] & same[at, best], candidates[at, best][:, None], -1)
         return found
 
+    def _find_everywhere(self, marks: Tensor, norms: Tensor, known: Tensor, present: Tensor) -> Tensor:
+        """The same for all rows, since tracing cannot select some: a row without a candidate matches none."""
+        first = (known[:, None] < (norms - _SAME)[..., None]).sum(dim=2)  # [modality, n]
+        place = (first[..., None] + torch.arange(_CANDIDATES)).clamp(max=len(self.marks) - 1)
+        candidates = self.order.gather(1, place.flatten(1)).view_as(place).transpose(0, 1).flatten(1)
+        near = (self.marks.to(marks)[candidates] - marks[:, None]).abs() <= _SAME
+        same = near.all(dim=3) & present[:, None]
+        count, best = same.sum(dim=2).max(dim=1)
+        enough = (count > 0) & (count >= present.sum(dim=1).clamp(max=_MODALITIES))
+        chosen = candidates.gather(1, best[:, None])
+        here = same.gather(1, best[:, None, None].expand(-1, 1, same.shape[2]))[:, 0]
+        return torch.where(enough[:, None] & here, chosen, -1)
+
     def restore(
         self, found: Tensor, scores: Sequence[Tensor], evidence: Tensor | None
     ) -> tuple[Sequence[Tensor], Tensor | None]:
@@ -113,7 +129,7 @@ class LearnedRows(Learned):
             evidence: Of the pairs, `[n, pair]`, or None.
         """
         known = found >= 0
-        if not known.any():
+        if not len(self.marks) or not (is_traced() or known.any()):
             return scores, evidence
         kept = self.scores.split(self.sizes, dim=1)
         restored = []

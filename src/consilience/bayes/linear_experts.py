@@ -17,8 +17,8 @@ def concatenate_classifiers(
     """Return W and b such that softmax(W v + b) is the fusion of the linear experts W_j v_j + b_j.
 
     W = [W_1 | … | W_N], b = Σ_j (b_j − ln π_j) + ln π_target, which is Σ_j b_j + (1 − N) ln π where experts share a
-    prior. Dependence between the modalities is not modelled (κ = 1); the result is a good start for a logistic
-    regression that learns it.
+    prior. Dependence between the modalities is not modelled (κ = 1): a logistic regression on all features can
+    learn it, if there are samples that have all of them.
 
     Args:
         weights: Each expert's `[class, feature]`. One row, as scikit-learn keeps for two classes, is the log-odds of

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from consilience.core.errors import InputError, name_rows
+from consilience.core.tracing import is_traced
 
 
 def active_experts(weights: Tensor | None, reliability: Tensor | None) -> Tensor | None:
@@ -145,6 +146,8 @@ class _Soften(torch.autograd.Function):
 def _refuse_broken(
     logits: Tensor, finite: Tensor, active: Tensor | None, label: Callable[[int], str], first_row: int
 ) -> None:
+    if is_traced():
+        return
     broken = ~(finite | logits.isneginf()).all(-1)
     broken = broken if active is None else broken & active
     if broken.any():

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from consilience.core.tracing import is_traced
+
 
 def in_pieces(function: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
     """Apply a function that treats rows independently to `size` rows at a time.
@@ -19,6 +21,8 @@ def in_pieces(function: Callable[..., Tensor], size: int, *tensors: Tensor) -> T
     >>> in_pieces(lambda a, b: a + b, 2, torch.arange(5), torch.ones(5, dtype=torch.int64))
     tensor([1, 2, 3, 4, 5])
     """
+    if is_traced():
+        return function(*tensors)
     n = len(tensors[0])
     if n <= size:
         return function(*tensors)

@@ -16,7 +16,7 @@ from torch import Tensor
 from consilience.bayes.opinion_inputs import SUM_TOLERANCE
 
 # Logits of more rows go faster through `cpu_fuse`.
-MOST_LOGITS = 2**14
+MOST_LOGITS = 2**16
 # The sum of the squares of all logits: with each of them below 1e5, sums in 64 bits have digits to spare.
 _LARGEST_SQUARES = 1e10
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

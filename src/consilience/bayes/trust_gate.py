@@ -178,7 +178,7 @@ class TrustGate(Learned):
     def _features(self, opinions: Opinions) -> Tensor:
         """Standardised features and which modality they are of: `[n, modality, feature]`, 0 where missing."""
         raw, present = signal_features(opinions.signals, opinions.present), opinions.present
-        which = torch.eye(present.shape[1], dtype=raw.dtype, device=raw.device).expand(len(present), -1, -1)
+        which = torch.eye(present.shape[1], dtype=raw.dtype, device=raw.device).expand(present.shape[0], -1, -1)
         return torch.cat([(raw - self.centre.to(raw)) / self.scale.to(raw), which], dim=2) * present[..., None]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

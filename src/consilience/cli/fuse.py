@@ -35,7 +35,7 @@ EXAMPLES = """  consilience fuse image.npy audio.npy --labels y.npy --out fused.
   consilience fuse all.parquet --expert 'image=img_*' 'audio=aud_*' --target label --folds 5 --report fused.html
   consilience fuse a.npy b.npy --fit val_a.npy val_b.npy --fit-labels val_y.npy --target-prior em --out fused.npy"""
 Kappa = Literal["gaussian", "copula", "none"]
-Calibration = Literal["temperature", "robust", "bias", "none"]
+Calibration = Literal["auto", "temperature", "robust", "bias", "none"]
 Decimals = Annotated[int, Interval(1, 9)]
 _HOW_TO_FIT = "give --fit FILES with --fit-labels FILE, --fit-share 0.5, or --folds 5"
 
@@ -68,7 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--target-prior", **shares, help="class shares of the new data: numbers, a file, or em")
     add = partial(options.add_option, group)
     add("kappa", Kappa, "dependence of the experts: gaussian (if fitted), copula or none", metavar="HOW")
-    calibrations = "calibration of the experts, if fitted: temperature (default), robust, bias or none"
+    calibrations = "calibration of the experts, if fitted: auto (default), temperature, robust, bias or none"
     add("calibration", Calibration, calibrations, metavar="HOW")
     reliability = "reliability of the experts: auto or graded (both only if fitted), or none"
     add("reliability", Literal["auto", "graded", "none"], reliability, default="none", metavar="HOW")
@@ -197,7 +197,7 @@ def make_rule(chosen: Namespace, evidence: Evidence) -> tuple[Rule, list[str]]:
     given = read_numbers("prior", chosen.prior, evidence, "empirical")
     settings: dict[str, Any] = {
         "kappa": chosen.kappa or "gaussian",
-        "calibration": None if chosen.calibration == "none" else chosen.calibration or "temperature",
+        "calibration": None if chosen.calibration == "none" else chosen.calibration or "auto",
         "prior": "empirical" if given is None else given,
         "reliability": None if chosen.reliability == "none" else chosen.reliability,
     }

@@ -56,6 +56,11 @@ class Batch:
         return self.values[name]
 
     @property
+    def n(self) -> int:
+        """The number of samples, without the conversion to an integer that would fix it while a model is traced."""
+        return self.index.shape[0]
+
+    @property
     def device(self) -> torch.device:
         """The device of the tensors."""
         return self.index.device

@@ -54,6 +54,10 @@ class StopSignals:
             os.register_at_fork(after_in_child=self._leave_to_parent)
         sys.unraisablehook = self._hide_interrupts(sys.unraisablehook)
 
+    def leave(self, *numbers: int) -> None:
+        """Leave signals to the caller, which handles them itself from now on."""
+        self._installed = tuple(number for number in self._installed if number not in numbers)
+
     @contextmanager
     def patiently(self) -> Iterator[None]:
         """Give the block the time that it needs to end after a first signal, but not after a second one."""

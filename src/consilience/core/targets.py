@@ -161,8 +161,8 @@ class Task:
         return described
 
     @classmethod
-    def from_json(cls, described: dict[str, Any]) -> Task:
-        """Return the task that `to_json` wrote."""
+    def from_json(cls, described: dict[str, Any], ordered: bool = True) -> Task:
+        """Return the task that `to_json` wrote; `ordered`: its classes must be in order, as those of y are."""
         try:
             kind, outputs = described["kind"], int(described["outputs"])
             if kind == "classification":
@@ -171,7 +171,8 @@ class Task:
                 classes = np.char.encode(classes, "latin-1") if dtype.kind == "S" else classes.astype(dtype)
                 task = cls(kind, outputs, classes=classes)
                 valid = dtype.kind in "biufUS" and classes.shape == (outputs,)
-                valid = valid and bool((classes[1:] > classes[:-1]).all())
+                valid = valid and len(np.unique(classes)) == outputs
+                valid = valid and (not ordered or bool((classes[1:] > classes[:-1]).all()))
             else:
                 mean, scale = np.array(described["mean"], float), np.array(described["scale"], float)
                 task = cls(kind, outputs, mean=mean, scale=scale, flat=described["flat"])

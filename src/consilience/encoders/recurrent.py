@@ -77,7 +77,7 @@ class Recurrent(Encoder):
         """All states, and the last of each direction: backwards that is the first step's."""
         assert mask is not None
         last = (mask_lengths(mask) - 1).clamp(min=0)
-        final = hidden[torch.arange(len(hidden), device=hidden.device), last]
+        final = hidden[torch.arange(hidden.shape[0], device=hidden.device), last]
         if self.bidirectional:
             half = self.width // 2
             final = torch.cat([final[:, :half], hidden[:, 0, half:]], dim=1)

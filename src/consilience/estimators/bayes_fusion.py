@@ -22,6 +22,7 @@ from consilience.core.settings import checked
 from consilience.core.targets import Task, check_labels
 from consilience.estimators.answer_types import like_input
 from consilience.estimators.explaining import Explains, MaskedModel
+from consilience.estimators.online import LabelledOpinions, LearnsOnline, evidence_of
 from consilience.estimators.opinion_sources import (
     OpinionSet,
     cross_fit_experts,
@@ -43,7 +44,7 @@ from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 
 
-class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
+class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, DeclaredParameters):
     """Fuse the opinions of several experts into one posterior, with their dependence learned from the opinions.
 
     Opinions for fitting must be on samples that the experts were not trained on, out-of-fold or held out; with
@@ -53,7 +54,8 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         kappa: Model of the dependence: "gaussian", "copula" or "none".
         calibration: Of each expert: "temperature"; "bias" (also a bias per class); "robust" (also a share of opinions
             that are independent of the class, which bounds the influence of an expert that is confident and wrong);
-            or None.
+            "auto" (the mean of the log-probabilities of "temperature" and "robust", or "robust" alone if its
+            cross-fitted log-loss after fusion is clearly lower); or None.
         prior: Class shares under which the experts were trained: "empirical" (those of y), "experts" (estimated from
             their opinions), `[class]`, or those of each expert, `[expert, class]` or a mapping.
         target_prior: Class shares where the fusion is used: None (the same; the mean over experts with different
@@ -84,7 +86,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     nested = ("experts",)
 
     kappa: str = "gaussian"
-    calibration: str | None = "temperature"
+    calibration: str | None = "auto"
     prior: Any = "empirical"
     target_prior: Any = None
     reliability: str | None = None
@@ -111,8 +113,9 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         self._forget()
         self._check_declared()
         if self.reliability not in (None, "auto", "graded"):
-            all_reliable = "Or None: all experts are taken as reliable"
-            raise unknown_name("reliability", self.reliability, ["auto", "graded"], all_reliable)
+            raise unknown_name(
+                "reliability", self.reliability, ["auto", "graded"], "Or None: all are taken as reliable"
+            )
         if self.experts is None:
             opinion_set, y_index = self._read_given(opinions, y, present)
             weight, group_of = read_rows(sample_weight, groups, len(y_index))
@@ -158,7 +161,16 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
                 groups=group_of,
             )
         self.modalities_, self.columns_ = opinion_set.names, opinion_set.columns
+        self.evidence_ = evidence_of(y_index, classes, weight)
         return self
+
+    def _why_no_update(self) -> str | None:
+        return None if hasattr(self, "rule_") else "is available after fitting"
+
+    def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
+        said = self._read(X, present)
+        labels = encode_labels(self._read_labels(y, len(said.logits)), self.classes_)
+        return LabelledOpinions(self.rule_, said.logits, labels, said.present, read_rows(weight, None, len(labels))[0])
 
     @checked
     def estimate_target_prior(self, opinions: Any, present: Any = None) -> np.ndarray:
@@ -167,8 +179,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         With `target_prior="em"` these are the shares that predictions of the same samples use.
         """
         opinion_set = self._read(opinions, present)
-        posterior = torch.from_numpy(self._fuse(opinion_set, None))
-        return self._estimate_shares(posterior, torch.from_numpy(opinion_set.present))
+        return self._estimate_shares(opinion_set)
 
     @checked
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
@@ -198,8 +209,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         `extra["present"]` is `[n, modality]`, and so is `extra["reliability"]` if it is estimated; modalities are in
         the order of `modalities_`.
         """
-        opinion_set = self._read(opinions, present)
-        output = torch.from_numpy(self._log_posterior(opinions, present))
+        opinion_set, output = self._read(opinions, present), torch.from_numpy(self._log_posterior(opinions, present))
         logits, rho = torch.from_numpy(opinion_set.logits), self._reliability(opinion_set)
         extra = {"present": opinion_set.present} | ({} if rho is None else {"reliability": rho})
         return Prediction(output, opinions=logits, weights=self._weights(opinion_set), extra=extra)
@@ -208,8 +218,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     def score(self, opinions: Any, y: Any, sample_weight: Any = None, present: Any = None) -> float:
         """Return the accuracy."""
         predicted = self._labels(opinions, present)
-        labels = self._read_labels(y, len(predicted))
-        encode_labels(labels, self.classes_)
+        encode_labels(labels := self._read_labels(y, len(predicted)), self.classes_)
         weight = None if sample_weight is None else check_weight(sample_weight, len(labels))
         return float(accuracy_score(labels, predicted, sample_weight=weight))
 
@@ -220,8 +229,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         return write_bayes(Path(path), self)
 
     def _labels(self, opinions: Any, present: Any) -> np.ndarray:
-        chosen = self._log_posterior(opinions, present).argmax(axis=1)
-        return self.classes_[chosen]
+        return self.classes_[self._log_posterior(opinions, present).argmax(axis=1)]
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
         opinion_set = self._read(opinions, present)
@@ -229,8 +237,8 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
 
     def _fuse(self, opinion_set: OpinionSet, shares: torch.Tensor | None) -> np.ndarray:
         """The log-posterior under class shares; None: those under which the experts were trained."""
-        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
         if self.reliability != "graded":
+            logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
             return self.rule_(logits, there, shares, self._reliability(opinion_set)).numpy()
         prior, target = self.rule_.prior, self.rule_.target if shares is None else shares
         posterior = self._graded(opinion_set).log_posterior
@@ -238,13 +246,11 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
         return fuse(posterior[:, None], prior / prior.sum(), target_prior=target / target.sum()).numpy()
 
     def _target_shares(self, opinion_set: OpinionSet) -> torch.Tensor | None:
-        target = self.target_prior
+        if (target := self.target_prior) is None:
+            return None
         if isinstance(target, str):
-            posterior = torch.from_numpy(self._fuse(opinion_set, None))
-            target = self._estimate_shares(posterior, torch.from_numpy(opinion_set.present))
-        return (
-            None if target is None else torch.from_numpy(read_distribution("target_prior", target, len(self.classes_)))
-        )
+            target = self._estimate_shares(opinion_set)
+        return torch.from_numpy(read_distribution("target_prior", target, len(self.classes_)))
 
     def _masked(self, X: Any, present: Any) -> MaskedModel:
         opinion_set = self._read(X, present)
@@ -255,20 +261,19 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
             return self._fuse(opinion_set.select(rows, masks), shares)
 
         extra = {} if self.reliability is None else {"reliability": self._reliability(opinion_set)}
-        logits, weights = torch.from_numpy(opinion_set.logits), self._weights(opinion_set)
-        prediction = Prediction(logits[:, 0], opinions=logits, weights=weights, extra=extra)
+        logits = torch.from_numpy(opinion_set.logits)
+        prediction = Prediction(logits[:, 0], opinions=logits, weights=self._weights(opinion_set), extra=extra)
         task = Task("classification", len(self.classes_), classes=self.classes_)
         return MaskedModel(self.modalities_, task, opinion_set.present, prediction, outputs)
 
-    def _estimate_shares(self, posterior: torch.Tensor, present: torch.Tensor) -> np.ndarray:
+    def _estimate_shares(self, opinion_set: OpinionSet) -> np.ndarray:
         """The shares of the classes by expectation maximisation, from the posterior under the experts' prior."""
-        spoken = present.any(1)  # samples without any opinion would only pull the estimate back to the prior
-        prior = self.rule_.target.numpy()
-        return estimate_target_prior(posterior[spoken].numpy(), prior / prior.sum()) if bool(spoken.any()) else prior
+        spoken = opinion_set.present.any(1)  # samples without any opinion would only pull the estimate to the prior
+        posterior, prior = self._fuse(opinion_set, None)[spoken], self.rule_.target.numpy()
+        return estimate_target_prior(posterior, prior / prior.sum()) if spoken.any() else prior
 
     def _expert_prior(self, opinion_set: OpinionSet, y: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
         """The class prior of the experts, `[class]` or `[modality, class]`; None for the shares of y."""
-        _, modalities, classes = opinion_set.logits.shape
         if isinstance(self.prior, str):
             if self.prior not in ("empirical", "experts"):
                 raise unknown_name("prior", self.prior, ["empirical", "experts"], "Or give the classes' shares [class]")
@@ -277,6 +282,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
                 return estimate_expert_priors(finite, y, opinion_set.present, weight=weight)
             warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
             return None
+        _, modalities, classes = opinion_set.logits.shape
         priors = read_prior(self.prior, modalities, classes, opinion_set.names)
         if (priors[:, y] == 0).any():
             rows = np.flatnonzero((priors[:, y] == 0).any(axis=0))
@@ -299,8 +305,8 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     def _outputs(self, opinion_set: OpinionSet) -> Outputs:
         """What conformal prediction needs."""
         rho = self._reliability(opinion_set)
-        reliability = None if rho is None else mean_reliability(rho.double().numpy(), opinion_set.present)
-        return Outputs(self._fuse(opinion_set, self._target_shares(opinion_set)), reliability)
+        mean = None if rho is None else mean_reliability(rho.double().numpy(), opinion_set.present)
+        return Outputs(self._fuse(opinion_set, self._target_shares(opinion_set)), mean)
 
     def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
@@ -314,8 +320,7 @@ class BayesFusion(ClassifierMixin, Explains, PredictsSets, DeclaredParameters):
     def _graded(self, opinion_set: OpinionSet) -> Trusted:
         """Posterior under the shares of y, reliability and trust, learned from spoilt opinions."""
         self._check_learned("graded_")
-        logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
-        return self.graded_(self.rule_, logits, there)
+        return self.graded_(self.rule_, torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present))
 
     def _check_learned(self, attribute: str) -> None:
         if not hasattr(self, attribute):

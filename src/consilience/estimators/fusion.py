@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
+from consilience.bayes.bayes_rule import BayesRule
 from consilience.core.errors import InputError, SavedModelError, show
 from consilience.core.modalities import to_numpy
 from consilience.core.samples import Samples, check_weight
@@ -26,6 +27,7 @@ from consilience.estimators.fusion_calibration import Calibration
 from consilience.estimators.fusion_prediction import PredictsClasses, PredictsFusion
 from consilience.estimators.hold_out import hold_out_rows
 from consilience.estimators.imputer import fit_imputer
+from consilience.estimators.online import LabelledOpinions, LearnsOnline
 from consilience.estimators.prediction_sets import PredictsIntervals
 from consilience.estimators.refitting import Refits
 from consilience.estimators.saved_calibration import restore_calibration, split_calibration, write_calibration
@@ -217,7 +219,7 @@ class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
         return hasattr(self, "model_")
 
 
-class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
+class FusionClassifier(ClassifierMixin, LearnsOnline, PredictsClasses, _FusionEstimator):
     """Train a fusion method on several modalities; predict also where some are missing.
 
     Args:
@@ -283,6 +285,32 @@ class FusionClassifier(ClassifierMixin, PredictsClasses, _FusionEstimator):
                 in every cross-fitting. By default those of the `Samples`; with their times blocks are held out.
         """
         return self._fit(X, y, present, sample_weight, self.class_weight, groups)
+
+    def _why_no_update(self) -> str | None:
+        if not hasattr(self, "model_"):
+            return "is available after fitting"
+        if isinstance(getattr(self.model_.method, "rule", None), BayesRule):
+            return None
+        return f"is for bayes, bayes-robust and auto; method {self.method!r} has no calibrated experts"
+
+    def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
+        rule = self.model_.method.rule
+        assert isinstance(rule, BayesRule)
+        X = self._of_torch(X, y)
+        labels, found = self.model_.task.encode(self._targets(X, y)), self.full_prediction(X, present)
+        assert found.opinions is not None
+        counted = None if weight is None else check_weight(weight, len(labels))
+        return LabelledOpinions(rule, found.opinions.double().numpy(), labels, found.extra["present"], counted)
+
+    @property
+    def evidence_(self) -> float | None:
+        """How many rows calibration and class shares are of; None if the model was saved without their number."""
+        rows = self.model_.fitted_on.get("rows")
+        return self.model_.fitted_on.get("evidence", None if rows is None else float(rows) + len(self.classes_))
+
+    @evidence_.setter
+    def evidence_(self, rows: float | None) -> None:
+        self.model_.fitted_on["evidence"] = rows
 
     @available_if(_has_members)
     def leaderboard(self) -> list[Any]:

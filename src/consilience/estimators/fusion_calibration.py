@@ -23,6 +23,7 @@ from consilience.evaluation.conformal_outputs import (
     mean_reliability,
     predicted_spread,
 )
+from consilience.methods import Prediction
 from consilience.training import Model
 from consilience.training.trainer import split_folds
 
@@ -41,21 +42,24 @@ class CalibratesFusion(Calibrated):
     def _conformal_outputs(self: Any, X: Any, present: Any) -> tuple[Outputs, np.ndarray]:
         samples = self._observed(X, present)
         filled = self._filled(samples)
-        prediction, task = self.model_.predict(filled, device=self.device), self.model_.task
+        outputs = self._outputs_of(self.model_.predict(filled, device=self.device), filled)
+        return outputs, samples.present_among(self.modalities_)
+
+    def _outputs_of(self, prediction: Prediction, filled: Samples) -> Outputs:
+        """What conformal prediction needs of a prediction for samples in which missing modalities are filled in."""
+        task = self.model_.task
         used = filled.present_among(self.modalities_)
         if task.classification:
             reliability = None
             if self.model_.method.weights_are_reliabilities and prediction.weights is not None:
                 reliability = mean_reliability(prediction.weights.double().numpy(), used)
-            outputs = self._as_outputs(prediction.output)._replace(reliability=reliability)
-        else:
-            spread = None
-            if "variance" in prediction.extra:
-                spread = predicted_spread(prediction.extra["variance"].double().numpy(), task)
-            elif prediction.opinions is not None:
-                spread = expert_spread(prediction.opinions.double().numpy(), used, task)
-            outputs = self._as_outputs(prediction.output)._replace(spread=spread)
-        return outputs, samples.present_among(self.modalities_)
+            return self._as_outputs(prediction.output)._replace(reliability=reliability)
+        spread = None
+        if "variance" in prediction.extra:
+            spread = predicted_spread(prediction.extra["variance"].double().numpy(), task)
+        elif prediction.opinions is not None:
+            spread = expert_spread(prediction.opinions.double().numpy(), used, task)
+        return self._as_outputs(prediction.output)._replace(spread=spread)
 
     def _as_outputs(self, output: Tensor) -> Outputs:
         """A method's output `[k, output]` as log-probabilities, or as numbers in the user's units."""

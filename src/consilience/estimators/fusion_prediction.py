@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from consilience.core.errors import UnsupportedError
 from consilience.core.samples import Samples
-from consilience.core.settings import checked
+from consilience.core.settings import Share, checked
 from consilience.estimators.answer_types import like_input
 from consilience.estimators.explaining import Explains, MaskedModel, rows_at_once
 from consilience.estimators.fusion_calibration import CalibratesFusion
@@ -24,6 +25,9 @@ from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.training import Model
 from consilience.training.model import check_finite_rows
+
+if TYPE_CHECKING:
+    from consilience.estimators.compiled import CompiledModel
 
 
 class PredictsFusion(Explains, CalibratesFusion):
@@ -91,6 +95,24 @@ class PredictsFusion(Explains, CalibratesFusion):
         samples, prediction = self._predict(X, present)
         return replace(prediction, extra={**prediction.extra, "present": samples.present_among(self.modalities_)})
 
+    @checked
+    def predict_with_sets(
+        self, X: Any, coverage: Share | None = 0.9, present: Any = None
+    ) -> tuple[Prediction, np.ndarray | None]:
+        """Return what `full_prediction` and `predict_set` return, computed together; no sets if coverage is None.
+
+        `extra["observed"]` is `extra["present"]` without modalities that the model has filled in.
+        """
+        samples = self._observed(X, present)
+        filled = self._filled(samples)
+        prediction = self.model_.predict(filled, device=self.device)
+        there = samples.present_among(self.modalities_)
+        sets = None
+        if coverage is not None:
+            sets = self._sets(self._outputs_of(prediction, filled), there, coverage)
+        used = filled.present_among(self.modalities_)
+        return replace(prediction, extra={**prediction.extra, "present": used, "observed": there}), sets
+
     def _masked(self, X: Any, present: Any) -> MaskedModel:
         samples = self._observed(X, present)
         prediction, task = self._predict(samples, None)[1], self.model_.task
@@ -105,6 +127,72 @@ class PredictsFusion(Explains, CalibratesFusion):
 
         there = samples.present_among(self.modalities_)
         return MaskedModel(self.modalities_, task, there, prediction, outputs, rows_at_once(samples))
+
+    @checked
+    def compiled(self) -> CompiledModel:
+        """Return the model laid out for predictions of a few rows with little delay, on the CPU.
+
+        It reads a mapping modality → array `[n, *shape]` of vectors and images, and does not check it; what exactly is
+        not checked is said in `consilience.estimators.compiled`. Its numbers are those of this model.
+
+        Raises:
+            UnsupportedError: A modality is a sequence, tokens or text, or missing modalities are filled in.
+
+        Example:
+            >>> from consilience import FusionClassifier, load_data
+            >>> data = load_data("digits")
+            >>> model = FusionClassifier("late", epochs=2, device="cpu").fit(data.train)
+            >>> row = {name: data.test[name][:1] for name in data.test.names}
+            >>> bool((model.compiled().predict_proba(row) == model.predict_proba(row)).all())
+            True
+        """
+        from consilience.estimators.compiled import CompiledModel
+
+        self._check_fitted()
+        if hasattr(self, "imputer_"):
+            raise UnsupportedError("compiled: the model fills in missing modalities (impute=): use the model itself")
+        return CompiledModel(self.model_, self.gives_weights_)
+
+    @checked
+    def export(self, path: str | Path, format: Literal["onnx", "torch"] | None = None) -> Path:
+        """Write the model as one file that runs without this library: ONNX, or an exported program of torch.
+
+        Standardisation, fills and categories are inside. Before the file is written, what it computes is compared with
+        this model: with every modality missing in turn, and in batches of several sizes. See docs/export.md for inputs
+        and outputs. ONNX needs `pip install 'consilience[onnx]'`.
+
+        Args:
+            path: The file; an existing one is replaced.
+            format: "onnx" or "torch"; None: by the suffix, `.onnx` or `.pt2`.
+
+        Returns:
+            The path.
+
+        Raises:
+            UnsupportedError: A part of the model cannot be exported; the message names it.
+            OperationError: A number differs by more than 1e-5. Nothing is written.
+
+        Example:
+            >>> import tempfile
+            >>> from consilience import FusionClassifier, load_data
+            >>> data = load_data("digits")
+            >>> model = FusionClassifier("late", epochs=2).fit(data.train)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     model.export(Path(folder) / "model.pt2").name
+            'model.pt2'
+        """
+        from consilience.exporting.export import export_model
+
+        self._check_fitted()
+        if hasattr(self, "imputer_"):
+            raise UnsupportedError(
+                "export: the model fills in missing modalities with a latent model (impute=), which cannot be "
+                "exported: fit it without impute="
+            )
+        known = self._known_encodings() if hasattr(self, "_known_encodings") else {}
+        return export_model(
+            self.model_, path, gives_weights=self.gives_weights_, encodings=known or None, format=format
+        )
 
     @checked
     def read(self, path: str | Path) -> Samples:

@@ -20,12 +20,13 @@ from consilience.estimators.latent_likelihoods import LatentLikelihoods
 from consilience.estimators.saving import write_encoder, write_latent
 from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.methods.latent.decoders import DecoderChoice
+from consilience.methods.latent.default_networks import SUBSET_ENCODERS, default_decoders, default_encoders
 from consilience.methods.latent.generation_metrics import coherent, generated_samples, generation_errors, linear_probe
 from consilience.methods.latent.imputation import fill_missing
 from consilience.methods.latent.latent_traversal import interpolate, most_varying_dimensions, traverse
 from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice
 from consilience.methods.latent.objectives.objective import objective_settings
-from consilience.methods.latent.trained_latent_model import TRAINING_DEFAULTS, TrainedLatent
+from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.report.sample_pictures import draw_walk
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ class MultimodalVAE(LatentLikelihoods):
     Args:
         objective: "m2vae", "jmvae", "joint", "vae", "mvae", "mmvae", "mopoe" or "mvtcae".
         latent: Number of latent dimensions.
-        bound: Of m2vae, "paper" or "tight".
-        subsets: "all", or "chain" for one random chain of nested subsets per step.
-        subset_encoder: "trunk", "own", "poe" or "set"; None: the default of the objective.
+        bound: Of m2vae, "tight", or "paper" for the form that was published, which is lower.
+        subsets: Of m2vae, "chain" for one random chain of nested subsets per step, or "all" for the full sum.
+        subset_encoder: "trunk", "own", "poe" or "set"; None: "set" for m2vae, else the default of the objective.
         settings: Further settings of the objective.
-        encoders: Modality → encoder; by default by kind.
-        decoders: Modality → decoder; by default by kind.
+        encoders: Modality → encoder; by default by kind, for vectors a perceptron of 256 and 128 units.
+        decoders: Modality → decoder; by default by kind, for vectors a perceptron of 256 units.
         likelihoods: Modality → likelihood; by default by kind and values.
         weights: Modality → factor of its log-likelihood.
         beta: Factor of every divergence.
@@ -74,12 +75,11 @@ class MultimodalVAE(LatentLikelihoods):
 
     first = "objective"
     nested = ("settings", "training")
-    training_defaults = TRAINING_DEFAULTS
 
     objective: str = "m2vae"
     latent: int = 20
-    bound: str = "paper"
-    subsets: str = "all"
+    bound: str = "tight"
+    subsets: str = "chain"
     subset_encoder: str | None = None
     settings: Mapping[str, Any] | None = None
     encoders: Mapping[str, EncoderChoice] | None = None
@@ -109,12 +109,12 @@ class MultimodalVAE(LatentLikelihoods):
             train,
             validation,
             trainer=self._trainer(seed),
-            encoders=self.encoders,
+            encoders=default_encoders(train.modalities, self.encoders),
             objective=self.objective,
             settings={**(self.settings or {}), **self._objective_settings()},
             latent=self.latent,
-            subset_encoder=self.subset_encoder,
-            decoders=self.decoders,
+            subset_encoder=self.subset_encoder or SUBSET_ENCODERS.get(self.objective),
+            decoders=default_decoders(train.modalities, self.decoders),
             likelihoods=self.likelihoods,
             weights=self.weights,
             beta=self.beta,
@@ -325,7 +325,7 @@ class MultimodalVAE(LatentLikelihoods):
     def _objective_settings(self) -> dict[str, Any]:
         """Bound and subsets where the objective has them, or where they were changed: the objective refuses those."""
         known = objective_settings(self.objective)
-        own = {"bound": (self.bound, "paper"), "subsets": (self.subsets, "all")}
+        own = {"bound": (self.bound, "tight"), "subsets": (self.subsets, "chain")}
         return {name: value for name, (value, default) in own.items() if name in known or value != default}
 
     def _seed(self) -> int:

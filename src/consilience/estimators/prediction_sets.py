@@ -27,6 +27,10 @@ class Calibrated:
         """Which modalities labelled samples have, their encoded targets, and a function that predicts them."""
         raise NotImplementedError
 
+    def _sets(self, outputs: Outputs, there: np.ndarray, coverage: float) -> np.ndarray:
+        """The sets, or intervals, of outputs that were predicted; there: `[n, modality]`."""
+        raise NotImplementedError
+
     def _flat(self) -> bool:
         """Whether there is one target, given as `[n]`."""
         raise NotImplementedError
@@ -113,11 +117,23 @@ class PredictsSets(Calibrated):
             )
         outputs, there = self._conformal_outputs(X, present)
         reliability = outputs.reliability if weigh_reliability else None
-        most = known.quantiles(score, there, coverage, reliability)
+        return like_input(X, self._sets(outputs, there, coverage, score, reliability, allow_empty))
+
+    def _sets(
+        self,
+        outputs: Outputs,
+        there: np.ndarray,
+        coverage: float,
+        score: SetScore = "aps",
+        reliability: np.ndarray | None = None,
+        allow_empty: bool = True,
+    ) -> np.ndarray:
+        """The sets of outputs that were predicted, `[n, class]`."""
+        most = self._calibrated().quantiles(score, there, coverage, reliability)
         chosen = class_scores(outputs.values, score) <= most[:, None]
         if not allow_empty:
             chosen[np.arange(len(chosen)), outputs.values.argmax(axis=1)] = True
-        return like_input(X, chosen)
+        return chosen
 
     @checked
     def abstain(self, X: Any, risk: Share = 0.02, confidence: Share = 0.95, present: Any = None) -> Any:
@@ -173,7 +189,13 @@ class PredictsIntervals(Calibrated):
                 "use score='absolute'"
             )
         outputs, there = self._conformal_outputs(X, present)
-        half = known.quantiles(score, there, coverage)
+        return like_input(X, self._sets(outputs, there, coverage, score))
+
+    def _sets(
+        self, outputs: Outputs, there: np.ndarray, coverage: float, score: IntervalScore = "absolute"
+    ) -> np.ndarray:
+        """The intervals of numbers that were predicted, `[n, 2]` or `[n, target, 2]`."""
+        half = self._calibrated().quantiles(score, there, coverage)
         bounded = np.isfinite(half)
         if score == "normalised":
             assert outputs.spread is not None
@@ -185,7 +207,7 @@ class PredictsIntervals(Calibrated):
                 f"predict_interval: the interval of {name_rows(np.flatnonzero(broken))} is not finite: the values of "
                 "these samples are too large, or the model is damaged"
             )
-        return like_input(X, ends[:, 0] if self._flat() else ends)
+        return ends[:, 0] if self._flat() else ends
 
     @checked
     def predict_set(self, X: Any, coverage: Share = 0.9, score: IntervalScore = "absolute", present: Any = None) -> Any:

@@ -23,6 +23,7 @@ from consilience.data.files.column_encoding import Encoding
 from consilience.data.files.damaged_files import reason_of
 from consilience.encoders import EncoderChoice
 from consilience.estimators.saved_calibration import CALIBRATION, restore_calibration, write_calibration
+from consilience.methods.latent.default_networks import chosen_networks
 from consilience.methods.latent.single_encoder import SingleEncoder
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training.building_limits import BuildingLimits
@@ -153,6 +154,7 @@ def write_bayes(path: Path, model: BayesFusion) -> Path:
         "classes_named": named,
         # Parameters may have been changed since fitting; the rule was learned with these.
         "rule": {"kappa": rule.kappa, "calibration": rule.calibration},
+        "evidence": getattr(model, "evidence_", None),
     }
     tensors |= write_calibration(model, described)
     given = dict(experts) if isinstance(experts, Mapping) else experts
@@ -166,7 +168,7 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
     described = folder.described
     with rebuilding(path, "the fusion"):
         parameters, names = dict(described["parameters"]), tuple(described["modalities"])
-        classes = Task.from_json(described["task"]).classes
+        classes = Task.from_json(described["task"], ordered=False).classes  # in the order of the opinions' columns
         assert classes is not None
         with BuildingLimits(folder.tensors.values()):
             rule = BayesRule(len(names), len(classes), **described["rule"]).double()
@@ -179,6 +181,8 @@ def read_bayes(path: Path, trusted: Sequence[str] = ()) -> tuple[dict[str, Any],
         if seen := folder.part(_GRADED):
             learned["graded_"] = OpinionTrust(len(names)).double()
             _load_same_sizes(learned["graded_"], seen)
+        if described.get("evidence") is not None:
+            learned["evidence_"] = float(described["evidence"])
         if "calibration" in described:
             learned["calibration_"] = restore_calibration(folder.part(CALIBRATION), described["calibration"])
         parameters["classes"] = classes.tolist() if described["classes_named"] else None
@@ -283,7 +287,8 @@ def read_latent(
         trained = TrainedLatent.from_state(folder.tensors, described)
     learned["trained_"], learned["modalities_"] = trained, trained.names
     learned["recipe_"] = folder.described.get("recipe")
-    return {**parameters, "encoders": trained.encoders or None, "decoders": settings["decoders"]}, learned
+    chosen_encoders, chosen_decoders = chosen_networks(trained.encoders, settings["decoders"])
+    return {**parameters, "encoders": chosen_encoders, "decoders": chosen_decoders}, learned
 
 
 def write_encoder(path: Path, trained: TrainedLatent, name: str) -> Path:

@@ -333,7 +333,10 @@ def encode(encoder: Encoder, batch: Batch, name: str) -> Encoded:
 
 def _zero_missing(encoded: Encoded, present: Tensor) -> Encoded:
     def zero(part: Tensor | None) -> Tensor | None:
-        return None if part is None else part.masked_fill(~present.view(-1, *[1] * (part.ndim - 1)), 0)
+        if part is None:
+            return None
+        there = present.view(-1, *[1] * (part.ndim - 1))
+        return part & there if part.dtype is torch.bool else part.masked_fill(~there, 0)  # ONNX selects no booleans
 
     pooled = zero(encoded.pooled)
     assert pooled is not None

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -120,6 +121,11 @@ class Standardise:
         return torch.from_numpy(standardised), lengths
 
     @property
+    def units(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is subtracted from the raw values, and what they are divided by then, in 64 bits."""
+        return self._shift, self._scale
+
+    @cached_property
     def needs_64_bits(self) -> bool:
         """Whether 32 bits are too few for the raw values: a rounding error is more than 0.01 % of a feature's std."""
         largest = torch.maximum(self.low.abs(), self.high.abs())

@@ -28,7 +28,7 @@ from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
 from consilience.training.class_weights import ClassWeight as ClassWeight
 from consilience.training.class_weights import weigh_classes
-from consilience.training.devices import moved_to, resolve_device
+from consilience.training.devices import resolve_device
 from consilience.training.model_folder import (
     EXTRA,
     Folder,
@@ -40,7 +40,7 @@ from consilience.training.model_folder import (
     read_folder,
     write_folder,
 )
-from consilience.training.module_inventory import ModuleInventory
+from consilience.training.module_inventory import ModuleInventory, ready_to_predict
 from consilience.training.shared_training import not_sharing
 from consilience.training.time_limit import say_out_of_time
 from consilience.training.trainer import Trainer, check_set, predict, predict_batch
@@ -197,13 +197,8 @@ class Model:
             InputError: If an output is not finite, since weights or values are too large.
         """
         target = resolve_device(device)
-        parts = self._inventory
-        if parts is None or not parts.is_of(self.method):
-            self._inventory = parts = ModuleInventory(self.method)
-        method = self.method if parts.is_on(target) else moved_to(self.method, target)
-        if parts.training:
-            method.eval()
-        dtype = parts.input_type
+        self._inventory = ready_to_predict(self.method, self._inventory, target)
+        method, dtype = self.method, self._inventory.input_type
         if len(samples) <= batch_size and not samples.on_disk:
             batch = self.preparation.batch(samples, dtype=dtype)
             batch.index = torch.arange(len(samples))

@@ -49,3 +49,21 @@ class ModuleInventory:
             if place.type != device.type or (device.index is not None and place.index != device.index):
                 return False
         return True
+
+
+def ready_to_predict(module: nn.Module, known: ModuleInventory | None, device: torch.device) -> ModuleInventory:
+    """Bring a module to a device and into evaluation mode, and return its inventory.
+
+    A module that is ready already is not touched, since another thread may be using it.
+
+    Args:
+        module: The module.
+        known: Its inventory as it was returned before, which is used again if it still holds; None at first.
+        device: Where to predict.
+    """
+    parts = known if known is not None and known.is_of(module) else ModuleInventory(module)
+    if not parts.is_on(device):
+        module.to(device)
+    if parts.training:
+        module.eval()
+    return parts

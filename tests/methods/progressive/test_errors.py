@@ -113,7 +113,7 @@ class Counts(nn.Module):
         ({"encoders": {"a": "residual"}, "mode": "concat"}, "'residual': .* read by more than its first layer, Linear"),
         (
             {"encoders": {"a": "ids"}, "mode": "concat"},
-            r"'ids' receives whole numbers and returns float32 of shape \[5",
+            "context cannot return to the fusion from 'ids', called after the fusion has returned",
         ),
     ],
 )

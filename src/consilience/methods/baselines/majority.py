@@ -28,7 +28,7 @@ class Majority(Baseline):
 
     def forward(self, batch: Batch) -> Prediction:
         """The same output for every sample."""
-        return Prediction(self.output.repeat(len(batch), 1))
+        return Prediction(self.output.repeat(batch.n, 1))
 
     def learn_at_once(self, train: Samples, trainer: Trainer) -> None:
         """Count the classes, or take the mean."""

@@ -147,14 +147,14 @@ class Bitransformer(nn.Module):
 
     def forward(self, features: Mapping[str, Encoded], batch: Batch) -> Tensor:
         """Join the parts of all modalities."""
-        start = self.start.expand(len(batch), 1, -1)
+        start = self.start.expand(batch.n, 1, -1)
         contents, masks, positions = [start], [start.new_ones(start.shape[:2], dtype=torch.bool)], [0]
         for segment, (name, project) in zip(self.segments, self.project.items()):
             content, mask = as_parts(features[name], batch.present_in(name), self.limits[name])
             contents.append((project(content) + segment).to(start.dtype))
             masks.append(mask)
             positions += range(content.shape[1])
-        place = torch.tensor(positions, device=start.device).expand(len(batch), -1)
+        place = torch.tensor(positions, device=start.device).expand(batch.n, -1)
         return self.host(torch.cat(contents, dim=1), place, torch.cat(masks, dim=1))
 
 

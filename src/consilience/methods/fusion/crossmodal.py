@@ -198,5 +198,5 @@ def last_real(sequence: Tensor, mask: Tensor) -> Tensor:
     [[2.0], [0.0]]
     """
     length = mask_lengths(mask)
-    rows = torch.arange(len(sequence), device=sequence.device)
+    rows = torch.arange(sequence.shape[0], device=sequence.device)
     return sequence[rows, (length - 1).clamp(min=0)].masked_fill(length[:, None] == 0, 0)

@@ -101,16 +101,20 @@ class Stream:
     """An encoder applied to the samples of a batch that have its modality, one stage at a time."""
 
     def __init__(self, encoder: Encoder, batch: Batch, name: str):
-        self.encoder, self.n = encoder, len(batch)
+        self.encoder, self.n = encoder, batch.n
         self.rows: Tensor | None = None  # those present, if not all are
+        self.missing: Tensor | None = None  # where rows cannot be selected: those to set to zero
         x, lengths = batch[name], batch.lengths.get(name)
-        if name not in batch.complete and not (present := batch.present_in(name)).all():
+        if batch.stacked:
+            self.missing = ~batch.present_in(name)
+            lengths = None if lengths is None else lengths.clamp(min=1)
+        elif name not in batch.complete and not (present := batch.present_in(name)).all():
             self.rows = present.nonzero()[:, 0]
             x, lengths = x[self.rows], None if lengths is None else lengths[self.rows]
         self.todo: list[str] = list(encoder.stages)
         self.hidden: Any = None
         self.mask: Tensor | None = None
-        self.empty = len(x) == 0
+        self.empty = not batch.stacked and len(x) == 0
         self.like = next((value for value in encoder.parameters() if value.is_floating_point()), batch.weight)
         if not self.empty:
             self.hidden, self.mask = encoder.start(x, lengths)
@@ -144,6 +148,9 @@ class Stream:
         return Encoded(self._spread(encoded.pooled), *parts)
 
     def _spread(self, part: Tensor) -> Tensor:
+        if self.missing is not None:
+            missing = self.missing.view(-1, *[1] * (part.ndim - 1))
+            return part & ~missing if part.dtype is torch.bool else part.masked_fill(missing, 0)
         if self.rows is None:
             return part
         return part.new_zeros(self.n, *part.shape[1:]).index_copy(0, self.rows, part)

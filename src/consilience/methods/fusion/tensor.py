@@ -43,7 +43,7 @@ def outer_product(parts: list[Tensor]) -> Tensor:
     >>> outer_product([Tensor([[2.0]]), Tensor([[3.0]])]).tolist()
     [[6.0, 2.0, 3.0, 1.0]]
     """
-    product = parts[0].new_ones(len(parts[0]), 1)
+    product = parts[0].new_ones(parts[0].shape[0], 1)
     for part in parts:
         product = (product[:, :, None] * functional.pad(part, (0, 1), value=1.0)[:, None, :]).flatten(1)
     return product

@@ -43,10 +43,14 @@ class LatentFusion(Method):
         spec: Spec,
         *,
         objective: Annotated[str, "as in MultimodalVAE"] = "m2vae",
-        bound: Annotated[Literal["paper", "tight"] | None, "as in MultimodalVAE"] = None,
-        subsets: Annotated[Literal["all", "chain"] | None, "as in MultimodalVAE"] = None,
+        bound: Annotated[Literal["paper", "tight"] | None, "tight or paper; None: paper"] = None,
+        subsets: Annotated[
+            Literal["all", "chain"] | None, "as in MultimodalVAE; None: all with up to five modalities, else chain"
+        ] = None,
         latent: Annotated[PositiveInt, "dimensions of the latent"] = 20,
-        subset_encoder: Annotated[str | None, "as in MultimodalVAE"] = None,
+        subset_encoder: Annotated[
+            str | None, "as in MultimodalVAE; None: trunk with up to seven modalities, else set"
+        ] = None,
         head: Annotated[Literal["joint", "after"], "train the head with the latent model, or after it"] = "joint",
         strength: Annotated[NonNegativeFloat, "weight of the latent model's loss, per decoded number"] = 1.0,
         subset_loss: Annotated[NonNegativeFloat, "weight of the head's loss on random smaller subsets"] = 1.0,

@@ -19,6 +19,7 @@ from consilience.core.batches import Batch
 from consilience.core.errors import UnsupportedError
 from consilience.core.registry import Registry
 from consilience.core.settings import DeclaredSettings
+from consilience.core.tracing import is_traced
 from consilience.encoders.encoder import Encoder
 from consilience.encoders.mlp import dense_block
 from consilience.methods import PerModality, Spec, encode
@@ -137,7 +138,7 @@ class TrunkEncoder(_TracksTraining):
         self.record(numbers)
         if subsets.ndim == 2:
             return _gaussian(self._heads(features, numbers), numbers[:, None] == 0)
-        if self.modalities <= FEW_MODALITIES:
+        if self.modalities <= FEW_MODALITIES or is_traced():
             needed, place = None, numbers - 1
         else:
             needed, place = numbers.unique(return_inverse=True)
@@ -153,7 +154,7 @@ class TrunkEncoder(_TracksTraining):
         members, first, first_bias, second, second_bias = weights
         first = first * members[:, None, :, None]
         hidden = torch.addmm(first_bias.flatten(), features, first.flatten(0, 1).flatten(1)).relu_()
-        hidden = hidden.view(len(features), *first_bias.shape).transpose(0, 1)
+        hidden = hidden.view(features.shape[0], *first_bias.shape).transpose(0, 1)
         return torch.baddbmm(second_bias, hidden, second)
 
 
@@ -184,6 +185,14 @@ class OwnEncoder(_TracksTraining):
         if subsets.ndim == 2:
             encoded = [self._encode(batch, number) for number in numbers.tolist()]
             return Gaussian(torch.stack([q.mean for q in encoded]), torch.stack([q.log_variance for q in encoded]))
+        if is_traced():  # every network on every sample
+            every = [self._encode(batch, number) for number in range(len(self.each) + 1)]
+            place = numbers[..., None].expand(-1, -1, self.latent)
+            mean, log_variance = (
+                torch.stack(of_each).gather(0, place)
+                for of_each in ([q.mean for q in every], [q.log_variance for q in every])
+            )
+            return Gaussian(mean, log_variance)
         parts: list[Gaussian] = []
         places: list[Tensor] = []
         for number in numbers.unique().tolist():
@@ -197,7 +206,7 @@ class OwnEncoder(_TracksTraining):
 
     def _encode(self, batch: Batch, number: int) -> Gaussian:
         if number == 0:
-            return Gaussian.standard(len(batch), self.latent, like=at_least_float32(next(self.parameters())))
+            return Gaussian.standard(batch.n, self.latent, like=at_least_float32(next(self.parameters())))
         return self.each[number - 1](batch)
 
 
@@ -234,7 +243,7 @@ class ProductEncoder(SubsetEncoder):
         if subsets.ndim == 2:
             members = members[..., None]
         q = product(experts.mean, experts.log_variance, members, self.prior)
-        return Gaussian(*(values.expand(len(subsets), len(batch), -1) for values in (q.mean, q.log_variance)))
+        return Gaussian(*(values.expand(len(subsets), batch.n, -1) for values in (q.mean, q.log_variance)))
 
 
 class _SharedHead(SubsetEncoder):
@@ -290,9 +299,21 @@ class ConcatEncoder(_SharedHead):
 
 
 def _encode_each(encoders: PerModality, batch: Batch, layers: PerModality | None = None) -> list[Tensor]:
-    """Return the pooled features of each modality, after a layer of its own if there are some."""
-    features = {name: encode(encoder, batch, name).pooled for name, encoder in encoders.items()}
-    return [values if layers is None else layers[name](values) for name, values in features.items()]
+    """Return the pooled features of each modality, after a layer of its own if there are some.
+
+    Of a modality that no sample has they are zeros, which no subset reads. To look for one would make a GPU wait.
+    """
+    if layers is None:
+        return [encode(encoder, batch, name).pooled for name, encoder in encoders.items()]
+    looks = not torch.is_grad_enabled() and batch.device.type == "cpu"
+    features: list[Tensor] = []
+    for name, encoder in encoders.items():
+        layer = layers[name]
+        if looks and name not in batch.complete and not batch.present_in(name).any():
+            features.append(layer.weight.new_zeros(len(batch), layer.out_features))
+        else:
+            features.append(layer(encode(encoder, batch, name).pooled))
+    return features
 
 
 def _gaussian(numbers: Tensor, empty: Tensor | None = None) -> Gaussian:

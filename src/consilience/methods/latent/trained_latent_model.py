@@ -28,13 +28,11 @@ from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
-from consilience.training.devices import kept_memory, moved_to, resolve_device
-from consilience.training.trainer import input_type
+from consilience.training.devices import kept_memory, resolve_device
+from consilience.training.module_inventory import ModuleInventory, ready_to_predict
 
 # Samples that are encoded at once, and numbers that are generated at once.
 BATCH, GENERATED = 256, 2**24
-# How latent models are trained where nothing else is said.
-TRAINING_DEFAULTS: dict[str, Any] = {"epochs": 100, "batch_size": 64, "lr": 1e-3, "patience": 15}
 # After so many epochs a mean KL(q ‖ p) below so many nats, over at most so many samples, is reported as a collapse.
 LEAST_NATS, MOST_JUDGED, ENOUGH_EPOCHS = 0.1, 1000, 20
 _MODEL, _PREPARATION = "model.", "preparation."
@@ -53,6 +51,7 @@ class TrainedLatent:
     settings: dict[str, Any] = field(default_factory=dict)
     encoders: dict[str, EncoderChoice] = field(default_factory=dict)
     logs: list[Log] = field(default_factory=list)
+    _inventory: ModuleInventory | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def fit(
@@ -74,7 +73,7 @@ class TrainedLatent:
         }
         own = encoders_transforms(train.modalities, encoders or {}) | own_transforms(train.modalities, likelihoods)
         preparation = Preparation.fit(train, Task.none(), own)
-        trainer = replace(trainer or Trainer(**TRAINING_DEFAULTS), preparation=preparation, logs=[])
+        trainer = replace(trainer or Trainer(), preparation=preparation, logs=[])
         spec = Spec(preparation.modalities, preparation.task, dict(encoders or {}))
         chosen = {**settings, "likelihoods": likelihoods}
         with seeded(trainer.seed):
@@ -192,7 +191,8 @@ class TrainedLatent:
     ) -> dict[str, np.ndarray]:
         """Generate samples with z from the prior: name → `[n, *shape]`."""
         generator = self._generator(seed, device)
-        like = next(moved_to(self.model, resolve_device(device)).eval().parameters())
+        self._inventory = ready_to_predict(self.model, self._inventory, resolve_device(device))
+        like = next(self.model.parameters())
         z = torch.randn(n, self.model.latent, generator=generator, dtype=like.dtype, device=like.device)
         parts = [self.decode(part, names, generator if noise else None) for part in z.split(4 * BATCH)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -276,8 +276,13 @@ class TrainedLatent:
 
     def _batches(self, samples: Samples, device: str, size: int = BATCH) -> Iterator[Batch]:
         target = resolve_device(device)
-        moved_to(self.model, target).eval()
-        return BatchLoader(samples, self.preparation, target, dtype=input_type(self.model)).in_order(size)
+        self._inventory = ready_to_predict(self.model, self._inventory, target)
+        dtype = self._inventory.input_type
+        if len(samples) > size or samples.on_disk:
+            return BatchLoader(samples, self.preparation, target, dtype=dtype).in_order(size)
+        batch = self.preparation.batch(samples, dtype=dtype)
+        batch.index = torch.arange(len(samples))
+        return iter([batch if target.type == "cpu" else batch.to(target)])
 
     def _known(self, names: Sequence[str] | None) -> list[str]:
         if names is None:

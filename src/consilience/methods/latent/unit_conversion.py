@@ -58,8 +58,8 @@ def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
         return np.array(texts, dtype=object).reshape(ids.shape[:-1])
     if not isinstance(transform, Standardise):
         return values.cpu().numpy()
-    shift, scale = _affine(transform)
-    numbers = values.double().cpu() * scale + shift
+    shift, scale = map(torch.from_numpy, transform.units)
+    numbers = values.to("cpu", torch.float64, copy=True).mul_(scale).add_(shift)
     return (numbers if transform.needs_64_bits else numbers.float()).numpy()
 
 
@@ -70,17 +70,8 @@ def log_volume(transform: Transform, n: int, lengths: Tensor | None = None) -> T
     """
     if not isinstance(transform, Standardise):
         return torch.zeros(n, dtype=torch.float64)
-    _, scale = _affine(transform)
-    modality = transform.output
+    scale, modality = torch.from_numpy(transform.units[1]), transform.output
     if modality.kind == "sequence":
         steps = torch.full((n,), modality.shape[0]) if lengths is None else lengths.cpu()
         return scale.log().sum() * steps.double()
     return scale.expand(modality.shape).log().sum().expand(n)
-
-
-def _affine(transform: Standardise) -> tuple[Tensor, Tensor]:
-    around = (-1, 1, 1) if transform.output.kind == "image" else (-1,)
-    shift, scale = transform.mean, torch.where(transform.std > 0, transform.std, 1)
-    if isinstance(transform, AsIs):
-        shift, scale = torch.zeros_like(shift), torch.ones_like(scale)
-    return shift.view(around), scale.view(around)

@@ -226,7 +226,7 @@ class AutoFusion(BayesRobust):
 
     def _if_sound(self, raw: Tensor, batch: Batch) -> Tensor:
         experts = super()._if_sound(raw, batch)
-        if self.network is None or not self.pool.weights[:, 1].any():
+        if self.network is None or not any(of_network for _, of_network in self.pool.known("weights")):
             return experts
         network = self.network(batch).output.log_softmax(dim=1)
         return self.pool(experts, network, batch.present.all(dim=1))

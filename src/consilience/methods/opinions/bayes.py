@@ -56,8 +56,8 @@ class Bayes(SeparateExperts):
         ln P(c | x_S) = ln π_c + Σ_{m∈S} w_m (z_mc / T_m − ln π_c) + α ln κ̂_c + β ln p̂(z | c) + const
 
     κ̂ and p̂ come from a Gaussian, or a Gaussian copula, of the calibrated opinions of each class. w, α and β are a
-    convex fit to the same out-of-fold opinions. Where modalities are missing, their effect is weakened with the number
-    missing, down to the one calibrated expert that is left. The weights of a prediction are those of the experts'
+    convex fit to the same out-of-fold opinions, once more for every set or number of present modalities, with the
+    others hidden; a single expert is only calibrated. The weights of a prediction are those of the experts'
     calibrated evidence: they depend on which modalities are present, not on the opinions.
 
     For a regression each expert predicts a number and the variance of its error. Both are calibrated out-of-fold, and
@@ -72,7 +72,8 @@ class Bayes(SeparateExperts):
         kappa: How dependence between experts is modelled: "gaussian", "copula", or "none" for independence. For a
             regression the first two are the same: both estimate R.
         calibration: Of each expert of a classification: "temperature"; "robust", a temperature and a share of
-            uninformative opinions; "bias", a temperature and a bias per class; or None.
+            uninformative opinions; "auto", the mean of the log-probabilities of these two, or "robust" alone if its
+            cross-fitted log-loss after fusion is clearly lower; "bias", a temperature and a bias per class; or None.
         folds: Folds of the cross-fitting by which all of this is learned.
     """
 
@@ -81,7 +82,7 @@ class Bayes(SeparateExperts):
         spec: Spec,
         *,
         kappa: Kappa = "gaussian",
-        calibration: Calibration | None = "temperature",
+        calibration: Calibration | None = "auto",
         folds: Folds = 3,
     ):
         super().__init__(spec, Unimodal if spec.task.classification else GaussianExpert)

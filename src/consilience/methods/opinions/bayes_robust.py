@@ -13,7 +13,8 @@ from torch import Tensor
 
 from consilience.bayes.alarm import Alarm
 from consilience.bayes.anomaly_scores import FEATURE_RESOLUTION, INPUT_RESOLUTION, REFERENCES
-from consilience.bayes.bayes_rule import BayesRule, precise_dtype
+from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.gaussian_flags import Temper, all_sound_log_odds, flag_posterior, mixture_moments, set_evidence
 from consilience.bayes.gaussian_fusion import GaussianRule, split_gaussian
 from consilience.bayes.kappa import Kappa
@@ -157,6 +158,7 @@ class BayesRobust(SeparateExperts):
         graded = self.gate(seen, self.gain.kappa.to(log_p))
         output = mixed(self.alarm(graded.log_odds), if_sound, graded.log_posterior)
         trust = graded.trust(seen.log_prior, output)
+        output = rule.moved_to_target(output)
         dtype = torch.promote_types(raw.dtype, torch.float32)
         return Prediction(
             output.to(dtype), opinions=raw, weights=trust.to(dtype), extra={"reliability": graded.reliability.to(dtype)}
@@ -164,7 +166,8 @@ class BayesRobust(SeparateExperts):
 
     def _if_sound(self, raw: Tensor, batch: Batch) -> Tensor:
         """The log-posterior `[n, class]` if all modalities are sound, from opinions `[n, modality, class]`."""
-        return self.rule(raw, batch.present)
+        assert isinstance(self.rule, BayesRule)
+        return self.rule.under_own_prior(raw, batch.present)
 
     def _learn_if_sound(
         self,
@@ -331,10 +334,8 @@ class BayesRobust(SeparateExperts):
         parts = [samples, *self._spoilt(samples, trainer.seed)]
         views = partial(training_views, self.experts, parts, trainer, fold_experts, fold_of)
         said = [opinions, *(self._opinions_by_fold(part, trainer, fold_experts, fold_of) for part in parts[1:])]
-        raw, there = (
-            torch.from_numpy(np.concatenate(said)),
-            np.concatenate([p.present_among(self.names) for p in parts]),
-        )
+        raw = torch.from_numpy(np.concatenate(said))
+        there = np.concatenate([part.present_among(self.names) for part in parts])
         mask, sound = torch.from_numpy(there), np.arange(len(there)) < len(samples)
         copies = len(parts)
         signals = self.reliability.fit(views, np.tile(y, copies), there, np.tile(fold_of, copies), sound=sound)

@@ -140,7 +140,7 @@ class PooledExpert(Unimodal):
         """The pooled opinion, and the features of the network."""
         network = self.members["network"](batch)  # asked in any case, for its features
         log_p: list[Tensor | None] = []
-        for weight, (name, member) in zip(self.pool.weights.tolist(), self.members.items()):
+        for weight, (name, member) in zip(self.pool.known("weights"), self.members.items()):
             made = network if name == "network" else member(batch) if weight > 0 else None
             log_p.append(None if made is None else functional.log_softmax(made.output, dim=1))
         return Prediction(self.pool(log_p), features=network.features, joint=network.joint)

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.bayes_rule import precise_dtype
+from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.row_pieces import in_pieces
 from consilience.core.errors import InputError, SavedModelError, show
+from consilience.core.tracing import is_traced
 
 # Levels of a tree. One this deep has learned single samples; a saved file may not ask for an evaluation without end.
 MAX_DEPTH = 1000
@@ -122,15 +123,15 @@ class TreeEnsemble(Learned):
         """Evaluate all trees: x `[batch, feature]` → `[batch, output]`, in at least the precision of float32."""
         x = x.float()
         if not len(self.root):
-            return self.baseline.to(precise_dtype(x)).expand(len(x), -1)
+            return self.baseline.to(precise_dtype(x)).expand(x.shape[0], -1)
         return in_pieces(self._sum, max(1, _PAIRS // len(self.root)), x)
 
     def _sum(self, x: Tensor) -> Tensor:
         leaves = walk(x, self.feature, self.threshold, self.child, self.root, self.depth)
-        values = self.values.to(precise_dtype(x))[self.leaf[leaves]]  # [batch, tree, width]
+        values = self.values.to(precise_dtype(x))[self.leaf[leaves].long()]  # [batch, tree, width]
         outputs = len(self.baseline)
         rounds = len(self.root) * values.shape[2] // outputs
-        total = values.reshape(len(x), rounds, outputs).sum(dim=1)
+        total = values.reshape(x.shape[0], rounds, outputs).sum(dim=1)
         return self.baseline.to(total) + total * self.scale.to(total)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -147,6 +148,8 @@ def walk(x: Tensor, feature: Tensor, threshold: Tensor, child: Tensor, root: Ten
 
     Few trees are as deep as the deepest: pairs of a sample and a tree that have reached their leaf are left behind.
     """
+    if is_traced():
+        return _walk_to_the_end(x, feature, threshold, child, root, depth)
     reached = root.repeat(len(x))
     start = torch.arange(len(x), device=x.device).repeat_interleave(len(root)) * x.shape[1]  # of the row in `values`
     values, node, moving = x.reshape(-1), reached, None
@@ -159,6 +162,17 @@ def walk(x: Tensor, feature: Tensor, threshold: Tensor, child: Tensor, root: Ten
             moving = going if moving is None else moving[going]
             node, start = node[going], start[going]
     return reached.view(len(x), len(root))
+
+
+def _walk_to_the_end(x: Tensor, feature: Tensor, threshold: Tensor, child: Tensor, root: Tensor, depth: int) -> Tensor:
+    """The same without leaving pairs behind, so that no step depends on values; a leaf is its own child."""
+    feature, child, shape = feature.long(), child.long(), (x.shape[0], len(root))
+    node = root.long()[None].expand(shape).reshape(-1)
+    for _ in range(depth):
+        compared = x.gather(1, feature.index_select(0, node).view(shape)).reshape(-1)
+        right = compared > threshold.index_select(0, node)
+        node = child.index_select(0, node) + right.long()
+    return node.view(shape)
 
 
 def check_table(table: Mapping[str, Tensor], features: int, outputs: int) -> tuple[str | None, int]:

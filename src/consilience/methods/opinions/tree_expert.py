@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.bayes.bayes_rule import precise_dtype
+from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.learned_buffers import Learned
 from consilience.core.batches import Batch
 from consilience.core.errors import SavedModelError
@@ -100,12 +100,12 @@ class TreeOpinion(Learned):
         """x `[batch, feature]` → ln p `[batch, class]`, in 64 bits where the device has them."""
         log_prior = self.log_prior.to(precise_dtype(x))
         if not len(self.trees.root):
-            return log_prior.expand(len(x), -1)
+            return log_prior.expand(x.shape[0], -1)
         found = self.trees(send_missing(x) if self.missing else x)
-        if self.boosted:
+        if self.known("boosted"):
             scores = torch.cat([-found / 2, found / 2], dim=1) if found.shape[1] == 1 else found
             found = scores.softmax(dim=1)
-        p = found.new_zeros(len(x), len(log_prior)).index_copy(1, self.seen, found)
+        p = found.new_zeros(x.shape[0], len(log_prior)).index_copy(1, self.seen, found)
         mixed = self.mixed.to(p)
         return torch.log((1 - mixed) * p + mixed * log_prior.exp())
 

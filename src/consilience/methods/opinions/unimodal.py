@@ -200,7 +200,7 @@ class BestUnimodal(SeparateExperts):
         ranked = batch.present[:, self.ranking]
         chosen = self.ranking[ranked.to(torch.uint8).argmax(dim=1)]
         weights = functional.one_hot(chosen, len(self.experts)).to(opinions.dtype) * batch.present
-        output = opinions[torch.arange(len(batch), device=batch.device), chosen]
+        output = opinions[torch.arange(batch.n, device=batch.device), chosen]
         return Prediction(output, opinions=opinions, weights=weights)
 
     def needs_validation(self, train: Samples, trainer: Trainer) -> bool:

@@ -234,7 +234,7 @@ def on_axis(values: Tensor, dimensions: int, axis: int) -> Tensor:
     >>> on_axis(torch.zeros(5, 3), 4, 1).shape, on_axis(torch.zeros(5, 3), 3, -1).shape
     (torch.Size([5, 3, 1, 1]), torch.Size([5, 1, 3]))
     """
-    shape = [len(values)] + [1] * (dimensions - 1)
+    shape = [values.shape[0]] + [1] * (dimensions - 1)
     shape[axis % dimensions] = values.shape[1]
     return values.view(shape)
 

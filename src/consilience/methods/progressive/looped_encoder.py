@@ -48,7 +48,7 @@ class EncoderLoop:
     def context_of(self, samples: int) -> Tensor:
         """Return the context of the samples at hand: an encoder is run on those that have the modality."""
         assert self.context is not None
-        if samples == len(self.context) or self.rows is None:
+        if self.rows is None or samples == len(self.context):
             return self.context
         return self.context[self.rows]
 
@@ -144,7 +144,7 @@ class LoopedEncoder(Encoder):
         if self.splits:
             chain: Any = self.stages[remaining.pop(0)]
             if state.context is not None:
-                hidden = self.link(hidden, state.context_of(len(hidden)), received, chain[0])
+                hidden = self.link(hidden, state.context_of(hidden.shape[0]), received, chain[0])
             elif self.overwrites:
                 hidden = hidden.clone()
             for part in chain[1:]:
@@ -160,16 +160,16 @@ class LoopedEncoder(Encoder):
         if state.context is None or not isinstance(self.link, Addition):
             return hidden.clone() if self.overwrites else hidden
         if isinstance(hidden, Encoded):  # what a user's module may return from its only stage
-            context = state.context_of(len(hidden.pooled))
+            context = state.context_of(hidden.pooled.shape[0])
             parts = None if hidden.sequence is None else self.link(hidden.sequence, context, hidden.mask)
             return Encoded(self.link(hidden.pooled, context), parts, hidden.mask)
-        return self.link(hidden, state.context_of(len(hidden)), mask)
+        return self.link(hidden, state.context_of(hidden.shape[0]), mask)
 
     def _change_output(self, layer: nn.Module, received: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
         state: EncoderLoop | None = state_of(self)
         if state is None or state.context is None:
             return None
-        return self.link(output, state.context_of(len(output)), received[0], layer)
+        return self.link(output, state.context_of(output.shape[0]), received[0], layer)
 
     def _change_input(self, layer: nn.Module, received: tuple[Any, ...]) -> tuple[Any, ...]:
         state: EncoderLoop | None = state_of(self)

@@ -11,16 +11,18 @@
     try { localStorage.setItem("consilience-theme", root.dataset.theme); } catch (error) { /* forgotten, then */ }
     label();
   });
-  copy.hidden = false;
-  copy.addEventListener("click", function () {
-    var command = document.getElementById("command");
-    function done() { copy.textContent = "Copied"; setTimeout(function () { copy.textContent = "Copy"; }, 1600); }
-    function select() {
-      getSelection().selectAllChildren(command);
-      copy.textContent = "Selected";
-    }
-    if (navigator.clipboard) navigator.clipboard.writeText(command.textContent).then(done, select); else select();
-  });
+  if (copy) {
+    copy.hidden = false;
+    copy.addEventListener("click", function () {
+      var command = document.getElementById("command");
+      function done() { copy.textContent = "Copied"; setTimeout(function () { copy.textContent = "Copy"; }, 1600); }
+      function select() {
+        getSelection().selectAllChildren(command);
+        copy.textContent = "Selected";
+      }
+      if (navigator.clipboard) navigator.clipboard.writeText(command.textContent).then(done, select); else select();
+    });
+  }
   addEventListener("beforeprint", function () {
     document.querySelectorAll("details").forEach(function (one) { one.open = true; });
   });

@@ -1,0 +1,140 @@
+"""Labelled rows that come in later: calibration, reliability and class shares of a rule follow, experts do not.
+
+With N_0 rows of old evidence and n new rows, the class shares where the rule is used become
+
+    π'_c = (N_0 π_c + n_c) / (N_0 + n)
+
+which is the share among all rows. Temperature, bias and reliability of an expert minimise
+
+    Σ_i v_i [ −ln q(y_i | z_i) − (N_0 / n) Σ_c p(c | z_i) ln q(c | z_i) ]
+
+where p is what its old calibration says of its opinion z_i, and q what the new one would say. The second term is the
+loss that the old evidence would have on these opinions: without any new label it is smallest where nothing changes.
+Each new row counts v_i ∝ π_exp(y_i) / π'(y_i), so that a class that has become more frequent is no evidence against an
+expert, which was trained with the shares π_exp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.calibration import fit_bias_temperature, fit_robust_temperature, fit_temperature
+from consilience.bayes.priors import empirical_prior
+from consilience.core.errors import InputError
+
+
+def update_rule(
+    rule: BayesRule,
+    opinions: np.ndarray,
+    y: np.ndarray,
+    present: np.ndarray,
+    *,
+    old_rows: float,
+    weight: np.ndarray | None = None,
+) -> BayesRule:
+    """Update a fitted rule in place from labelled rows; what it knows of the dependence between experts stays.
+
+    Args:
+        rule: The rule.
+        opinions: Logits on the new rows `[n, modality, class]`.
+        y: Class indices `[n]`.
+        present: Booleans `[n, modality]`.
+        old_rows: How many rows the old evidence counts as; 0: it is forgotten.
+        weight: `[n]`.
+
+    Returns:
+        The rule.
+
+    Raises:
+        InputError: There is no row of positive weight, or old_rows is negative.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> y = rng.integers(2, size=500)
+        >>> z = np.eye(2)[y][:, None] * 2 + rng.normal(size=(500, 1, 2))
+        >>> rule = BayesRule(1, 2).double().fit(z, y)
+        >>> before = rule.temperature.item()
+        >>> there = np.ones((500, 1), dtype=bool)
+        >>> bool(update_rule(rule, 4 * z, y, there, old_rows=500).temperature.item() > before)
+        True
+    """
+    counted = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
+    total = counted.sum()
+    if not total > 0:
+        raise InputError("partial_fit: there is no row of positive weight")
+    if not (np.isfinite(old_rows) and old_rows >= 0):
+        raise InputError(f"partial_fit: old_rows must be a number ≥ 0, got {old_rows!r}")
+    shares = _shares(rule.target)
+    target = (old_rows * shares + np.bincount(y, counted, rule.classes)) / (old_rows + total)
+    if old_rows == 0:
+        target = empirical_prior(y, rule.classes, weight=counted)
+    if rule.calibration is not None:
+        _recalibrate(rule, opinions, y, present, counted, old_rows / total, target)
+    rule.learn(target=target)
+    return rule
+
+
+def _recalibrate(
+    rule: BayesRule,
+    opinions: np.ndarray,
+    y: np.ndarray,
+    present: np.ndarray,
+    counted: np.ndarray,
+    old_share: float,
+    target: np.ndarray,
+) -> None:
+    """Fit the calibration of every expert that the rows have. old_share: N_0 / n."""
+    prior = _shares(rule.prior)
+    importance = counted * prior[y] / np.maximum(target[y], 1e-300)
+    if not importance.sum() > 0:
+        return
+    importance *= counted.sum() / importance.sum()
+    given = torch.from_numpy(np.where(present[:, :, None], opinions, 0.0).astype(np.float64))
+    log_p = np.maximum(given.log_softmax(2).numpy(), rule.floor.double().cpu().numpy()[:, None])
+    moved = log_p + rule.shift.double().cpu().numpy()
+    classes, one_hot = rule.classes, np.eye(rule.classes)[y]
+    temperature, bias = rule.temperature.double().cpu().numpy().copy(), rule.bias.double().cpu().numpy().copy()
+    sound, plain = rule.reliability.double().cpu().numpy().copy(), rule.plain_temperature.double().cpu().numpy().copy()
+    # "auto" joins two calibrations, each of which has old evidence of its own.
+    share = float(rule.plain_share)
+    said = _said(rule, given, present, 0.0 if rule.calibration == "auto" else share)
+    plainly = _said(rule, given, present, 1.0) if rule.calibration == "auto" else said
+    rule.learn(plain_share=share)
+    for expert in range(rule.modalities):
+        rows = np.flatnonzero(present[:, expert] & (importance > 0))
+        if not len(rows):
+            continue
+        # Each row once with every label, weighed by how much speaks for it.
+        labels = np.tile(np.arange(classes), len(rows))
+        repeated = np.repeat(moved[rows, expert : expert + 1], classes, axis=0)
+        weight, weight_of_plain = (
+            (importance[rows, None] * (one_hot[rows] + old_share * each[rows, expert])).ravel()
+            for each in (said, plainly)
+        )
+        smoothing = 0.0 if old_share > 0 else 1.0  # the old evidence already keeps q from being certain
+        if rule.calibration == "auto":
+            plain[expert] = fit_temperature(repeated, labels, weight=weight_of_plain, smoothing=smoothing)[0]
+        if rule.calibration in ("robust", "auto"):
+            fitted, own = fit_robust_temperature(repeated, labels, prior, weight=weight)
+            sound[expert] = own[0]
+        elif rule.calibration == "bias":
+            fitted, biases = fit_bias_temperature(repeated, labels, weight=weight, smoothing=smoothing)
+            bias[expert] = biases[0]
+        else:
+            fitted = fit_temperature(repeated, labels, weight=weight, smoothing=smoothing)
+        temperature[expert] = fitted[0]
+    rule.learn(temperature=temperature, bias=bias, reliability=sound, plain_temperature=plain)
+
+
+def _said(rule: BayesRule, given: torch.Tensor, present: np.ndarray, plain_share: float) -> np.ndarray:
+    """The calibrated probabilities of each expert `[n, modality, class]`, by the shares of a joined calibration."""
+    rule.learn(plain_share=plain_share)
+    with torch.no_grad():
+        return rule.calibrated(given, torch.from_numpy(present)).softmax(2).double().cpu().numpy()
+
+
+def _shares(values: torch.Tensor) -> np.ndarray:
+    shares = values.double().cpu().numpy()
+    return shares / shares.sum()

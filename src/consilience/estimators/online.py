@@ -1,0 +1,105 @@
+"""`partial_fit`: calibration and class shares follow labelled rows that come in later, without new training."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.utils.metaestimators import available_if
+
+from consilience.bayes.bayes_rule import BayesRule
+from consilience.bayes.rule_update import update_rule
+from consilience.core.errors import InputError
+from consilience.core.settings import NonNegativeFloat, checked
+
+
+class LabelledOpinions(NamedTuple):
+    """A rule, and opinions `[n, modality, class]` on labelled rows; y, weight `[n]`, present `[n, modality]`."""
+
+    rule: BayesRule
+    opinions: np.ndarray
+    y: np.ndarray
+    present: np.ndarray
+    weight: np.ndarray | None
+
+
+def evidence_of(y: np.ndarray, classes: int, weight: np.ndarray | None = None) -> float:
+    """Return how many rows a fit is of: those given, and one for each class, which smoothed shares add.
+
+    >>> evidence_of(np.array([0, 1, 1]), 2)
+    5.0
+    """
+    return float(len(y) if weight is None else weight.sum()) + classes
+
+
+def _has_rule(estimator: Any) -> bool:
+    """Whether the experts are joined by a rule, which is known once the estimator is fitted."""
+    if (reason := estimator._why_no_update()) is not None:
+        raise AttributeError(f"partial_fit {reason}")
+    return True
+
+
+class LearnsOnline:
+    """A classifier whose experts are joined by a `BayesRule`."""
+
+    evidence_: float | None
+
+    def _why_no_update(self) -> str | None:
+        """Why there is nothing that could be updated, or None."""
+        raise NotImplementedError
+
+    def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
+        raise NotImplementedError
+
+    @available_if(_has_rule)
+    @checked
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        present: Any = None,
+        sample_weight: Any = None,
+        old_rows: NonNegativeFloat | None = None,
+    ) -> Self:
+        """Update calibration and class shares from labelled rows that came in later, as `bayes.rule_update` says.
+
+        With N old rows and n new ones, a class has the share (N·old share + its new rows) / (N + n). Temperatures,
+        and the biases and reliabilities of the calibrations "bias" and "robust", minimise the loss of the new rows
+        plus that of N rows for which the old calibration is right. Experts, the dependence between them, and what
+        unfamiliar inputs are recognised by stay as they were fitted. A `target_prior` that is given stays too.
+        Prediction sets need `calibrate` again, since the scores of calibration samples are of the model before.
+
+        Args:
+            X: Rows, as for `predict`. The model must not have learned from them before.
+            y: Labels `[n]` of known classes; None: those of the `Samples`.
+            present: Booleans `[n, modality]`; False: missing.
+            sample_weight: `[n]`.
+            old_rows: N, how many rows the old evidence counts as. None: as many as it is of, so that all rows count
+                alike. A fixed number forgets: what it counts is the last rows, older ones less and less.
+
+        Raises:
+            AttributeError: It is not fitted, or the method is not `bayes`, `bayes-robust` or `auto`.
+            InputError: There are no rows, a label is unknown, or the model was saved without the number of its rows.
+
+        Example:
+            >>> import consilience as cs
+            >>> data = cs.load_data("digits")
+            >>> model = cs.FusionClassifier("bayes", epochs=3).fit(data.train)
+            >>> later, test = data.test[:200], data.test[200:]
+            >>> model.partial_fit(later).score(test) > 0.9
+            True
+        """
+        rule, opinions, labels, there, weight = self._labelled_opinions(X, y, present, sample_weight)
+        if len(labels) != len(opinions):
+            raise InputError(f"partial_fit: there are {len(opinions)} samples and {len(labels)} targets")
+        old = getattr(self, "evidence_", None) if old_rows is None else old_rows
+        if old is None:
+            raise InputError(
+                "partial_fit: how many rows this model was fitted on was not saved with it: give old_rows, the number "
+                "of rows that its fit counts as"
+            )
+        update_rule(rule, opinions, labels, there, old_rows=old, weight=weight)
+        self.evidence_ = old + float(len(labels) if weight is None else weight.sum())
+        if hasattr(self, "calibration_"):
+            del self.calibration_
+        return self

@@ -1,0 +1,101 @@
+"""`partial_fit` of estimators: against fits on pooled rows, saved and loaded, and refused where it means nothing."""
+
+import json
+
+import numpy as np
+import pytest
+
+import consilience as cs
+from consilience.core.errors import InputError
+
+
+def stream(seed, n, shares=(0.5, 0.5), gain=1.0):
+    rng = np.random.default_rng(seed)
+    y = rng.choice(2, size=n, p=shares)
+    return {name: gain * (1.5 * np.eye(2)[y] + rng.normal(size=(n, 2))) for name in ("a", "b")}, y
+
+
+def test_of_opinions_it_is_near_a_fit_on_all_rows():
+    (X, y), (new, labels) = stream(0, 1000), stream(1, 1500)
+    model = cs.BayesFusion(kappa="none").fit(X, y)
+    pooled = cs.BayesFusion(kappa="none").fit(
+        {name: np.concatenate([X[name], new[name]]) for name in X}, np.concatenate([y, labels])
+    )
+    old = model.rule_.temperature.numpy().copy()
+    for start in range(0, 1500, 500):  # in three parts
+        model.partial_fit(
+            {name: values[start : start + 500] for name, values in new.items()}, labels[start : start + 500]
+        )
+    assert model.evidence_ == pooled.evidence_ == 2502
+    np.testing.assert_allclose(model.rule_.target, pooled.rule_.target, rtol=1e-9)
+    np.testing.assert_allclose(model.rule_.temperature, pooled.rule_.temperature, rtol=0.02)
+    assert (
+        abs(model.rule_.temperature.numpy() - pooled.rule_.temperature.numpy()).max()
+        < abs(old - pooled.rule_.temperature.numpy()).max()
+    )
+
+
+def test_a_saved_fusion_goes_on_where_it_stopped(tmp_path):
+    (X, y), (new, labels) = stream(0, 200), stream(1, 100, shares=(0.9, 0.1))
+    model = cs.BayesFusion().fit(X, y)
+    loaded = cs.load(model.save(tmp_path / "m"))
+    for each in (model, loaded):
+        each.partial_fit(new, labels)
+    np.testing.assert_array_equal(model.predict_proba(new), loaded.predict_proba(new))
+    again = cs.load(loaded.save(tmp_path / "n"))
+    assert again.evidence_ == 302
+    np.testing.assert_array_equal(again.predict_proba(new), loaded.predict_proba(new))
+
+
+@pytest.mark.parametrize("method", ["bayes", "bayes-robust", "auto"])
+def test_of_a_trained_method_class_shares_and_temperature_follow(method, tmp_path):
+    (X, y), (new, labels) = stream(0, 200), stream(1, 400, shares=(0.95, 0.05))
+    test, truth = stream(2, 400, shares=(0.95, 0.05))
+    settings = {"epochs": 3, "device": "cpu", "random_state": 0}
+    model = cs.FusionClassifier(method, **settings).fit(X, y)
+    before = model.predict_proba(test)
+    weights = {name: value.clone() for name, value in model.model_.method.state_dict().items() if "experts" in name}
+    model.partial_fit(new, labels, old_rows=20)
+    after = model.predict_proba(test)
+    rows = np.arange(len(truth))
+    assert np.log(after[rows, truth]).mean() > np.log(before[rows, truth]).mean() + 0.02
+    np.testing.assert_allclose(after.sum(axis=1), 1)
+    assert model.evidence_ == 420
+    state = model.model_.method.state_dict()
+    assert all((state[name] == value).all() for name, value in weights.items()), "no network has changed"
+    loaded = cs.load(model.save(tmp_path / "m"))
+    np.testing.assert_allclose(loaded.predict_proba(test), after, atol=1e-6)
+    assert loaded.evidence_ == 420
+    with pytest.raises(InputError, match="no calibration samples"):
+        model.predict_set(test)
+
+
+def test_prior_shift_alone_moves_the_posterior_by_the_ratio_of_shares():
+    (X, y), (new, labels) = stream(0, 300), stream(1, 200, shares=(0.9, 0.1))
+    model = cs.FusionClassifier("bayes-robust", epochs=3, device="cpu", random_state=0).fit(X, y)
+    before, rule = model.predict_proba(new), model.model_.method.rule
+    temperature = rule.temperature.clone()
+    model.partial_fit(new, labels)
+    rule.learn(temperature=temperature)
+    ratio = (rule.target / rule.prior).numpy().astype(float)
+    expected = before * ratio / (before * ratio).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(new), expected, atol=1e-5)
+
+
+def test_what_is_refused(tmp_path):
+    X, y = stream(0, 60)
+    late = cs.FusionClassifier("late", epochs=1, device="cpu").fit(X, y)
+    with pytest.raises(AttributeError, match="partial_fit"):
+        late.partial_fit(X, y)
+    assert not hasattr(cs.BayesFusion(), "partial_fit"), "scikit-learn would begin with it"
+    model = cs.BayesFusion().fit(X, y)
+    with pytest.raises(InputError, match="7"):
+        model.partial_fit(X, np.full(60, 7))
+    with pytest.raises(InputError, match="old_rows"):
+        model.partial_fit(X, y, old_rows=-1)
+    del model.evidence_  # as of a model that an older version has saved
+    with pytest.raises(InputError, match="give old_rows"):
+        model.partial_fit(X, y)
+    model.partial_fit(X, y, old_rows=60)
+    assert model.evidence_ == 120
+    assert json.loads((model.save(tmp_path / "m") / "model.json").read_text())["evidence"] == 120

@@ -1,0 +1,132 @@
+"""The live page: its answers are those of Python, and it can be used with a mouse, a finger and a keyboard."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'consilience[onnx]'")
+
+import consilience.live
+from consilience.live.graph_json import Block
+from consilience.live.page import render
+from consilience.live.scenes import CASES, machine, scene_json
+
+pytestmark = pytest.mark.slow
+METHODS = ("late", "bayes-robust")
+NODE = shutil.which("node")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SCRIPT = Path(consilience.live.__file__).with_name("templates") / "graph.js"
+COMPARE = """
+const { described, block } = JSON.parse(require("fs").readFileSync(0));
+const raw = Buffer.from(block, "base64");
+const bytes = raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength);
+const inputs = readTensors(described.cases.inputs, bytes);
+const found = {};
+for (const [method, outputs] of Object.entries(described.cases.outputs)) {
+  const graph = described.graphs[method];
+  graph.constants = readTensors(graph.constants, bytes);
+  const answers = runGraph(graph, inputs);
+  for (const [name, { data }] of Object.entries(readTensors(outputs, bytes))) {
+    const differences = data.map((value, i) => Math.abs(value - answers[name].data[i]));
+    found[`${method} ${name}`] = [data.length, Math.max(...differences)];
+  }
+}
+console.log(JSON.stringify(found));
+"""
+
+
+@pytest.fixture(scope="module")
+def made():
+    """A scene in plain values with models that were trained for moments, and the block of its arrays."""
+    scene = machine()
+    block = Block()
+    small = replace(scene, train=scene.train[:200], test=scene.test[:40])
+    return scene_json(small, block, METHODS, epochs=3), block
+
+
+@pytest.mark.skipif(NODE is None, reason="needs Node.js, which runs the page's script: nodejs.org")
+def test_the_page_answers_as_python_does(made):
+    import base64
+
+    described, block = made
+    asked = json.dumps({"described": described, "block": base64.b64encode(bytes(block.content)).decode()})
+    script = SCRIPT.read_text(encoding="utf-8") + COMPARE
+    done = subprocess.run([str(NODE), "-e", script], input=asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {f"{name} {what}" for name in METHODS for what in ("probabilities", "trust")} <= set(found)
+    assert "bayes-robust reliability" in found
+    for name, (count, difference) in found.items():
+        assert count == CASES * (4 if "probabilities" in name else 3)
+        assert difference < 1e-4, name
+
+
+@pytest.fixture(scope="module")
+def page(made, tmp_path_factory):
+    described, block = made
+    path = tmp_path_factory.mktemp("live") / "live.html"
+    path.write_text(render([described, {**described, "name": "Again"}], block), encoding="utf-8")
+    return path
+
+
+def test_it_asks_for_nothing_from_outside(page):
+    text = page.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert not any(word in text.split("<main")[0] for word in ("http://", "https://", "<link"))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser")
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
+def test_it_can_be_used(page, width, scheme):
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, has_touch=width < 400)
+        errors: list[str] = []
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        tab.goto(page.as_uri())
+        tab.set_default_timeout(120_000)
+        tab.wait_for_selector(".method")
+        press = tab.tap if width < 400 else tab.click
+
+        def says(name):
+            return tab.text_content(f".method[data-method='{name}'] .says")
+
+        def trust():
+            return tab.text_content("[data-modality='vibration'] .meters span:last-child")
+
+        sound = [says(name) for name in METHODS], trust()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        # A slider by the keyboard.
+        tab.focus("[data-modality='vibration'] input")
+        tab.keyboard.press("End")
+        tab.wait_for_function("document.querySelector('[data-modality=vibration] output').textContent === '10.0 σ'")
+        tab.wait_for_timeout(1500)
+        noisy = [says(name) for name in METHODS], trust()
+        assert noisy != sound
+        # A button: a missing modality has no trust, and the next one takes its place.
+        press("[data-modality='vibration'] button[data-key='missing']")
+        tab.wait_for_function("document.querySelector('[data-modality=vibration] small').textContent === 'missing'")
+        assert trust() == "–"
+        assert tab.get_attribute("[data-modality='vibration'] button[data-key='missing']", "aria-pressed") == "true"
+        # Back to where it was.
+        tab.get_by_role("button", name="all is well").click()
+        tab.wait_for_function("document.querySelector('[data-modality=vibration] small').textContent !== 'missing'")
+        tab.wait_for_timeout(1500)
+        assert ([says(name) for name in METHODS], trust()) == sound
+        # The other scene, by an arrow key.
+        tab.focus("#tab-0")
+        tab.keyboard.press("ArrowRight")
+        assert tab.get_attribute("#tab-1", "aria-selected") == "true"
+        tab.wait_for_selector(".share")
+        tab.wait_for_function("document.querySelector('#check').dataset.difference !== undefined")
+        assert float(tab.get_attribute("#check", "data-difference")) < 1e-4
+        assert errors == []
+        browser.close()
