@@ -5,7 +5,7 @@ for fitting out-of-fold. Every seed has a fresh split, except for MOSI and the t
 the training rows. Splits of different seeds overlap, so that intervals over seeds are somewhat too narrow. Sets whose
 files CONSILIENCE_DATA does not lead to are left out.
 
-    python benchmarks/bench_bayes.py --seeds 5 --keep docs/bayes.json
+    python benchmarks/bench_bayes.py --seeds 10 --keep docs/bayes.json
 """
 
 import argparse
@@ -177,7 +177,7 @@ def half_width(values):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="TITLE", help="tables to run")
     parser.add_argument("--keep", type=Path, help="JSON file to write the figures to; other tables in it stay")
     parser.add_argument("--opinions", type=Path, help="folder that keeps the experts' opinions for the next run")

@@ -7,6 +7,12 @@ Seconds are those of the processor.
 
     python benchmarks/bench_defaults.py --sets all --seeds 10 --jobs 16 --keep defaults.json
     python benchmarks/bench_defaults.py --show defaults.json --markdown
+
+A run can be cut off, by `--minutes` or Ctrl-C: every job is kept as it ends, and the same command goes on. Seeds are
+outermost, then sets from small to large, so that what there is compares all contenders.
+
+With `--choose` a contender also learns from 80 % of its training rows and is judged by the rest, which are held out in
+blocks where the test rows are. What choosing by that log-loss loses to hindsight is then shown.
 """
 
 import argparse
@@ -42,7 +48,7 @@ WRITE_EVERY = 5  # seconds between two writings of the file
 SHOWN_EVERY = 20  # seconds between two lines of progress
 
 
-def measure(name, size, seed, contender):
+def measure(name, size, seed, contender, choose=False):
     """Train one contender once and judge it: a job's figures, or why there are none."""
     torch.set_num_threads(1)
     with threadpool_limits(1), warnings.catch_warnings():
@@ -53,7 +59,8 @@ def measure(name, size, seed, contender):
         try:
             predict = default_contenders.fit(contender, parts.train, seed)
             figures = {"seconds": round(time.process_time() - busy, 3), "wall": round(time.perf_counter() - begun, 3)}
-            return figures | judge(predict, parts, seed)
+            figures |= judge(predict, parts, seed)
+            return figures | ({"validation": validate(name, size, seed, contender)} if choose else {})
         except Exception as error:  # one failure must not end a run of hours; it is shown with the tables
             return {"error": f"{type(error).__name__}: {error}"}
 
@@ -74,12 +81,22 @@ def judge(predict, parts, seed):
     return found
 
 
+def validate(name, size, seed, contender):
+    """The log-loss on a fifth of the training rows, of a contender that learned from the others."""
+    learned, judged = default_sets.hold_out(name, size, seed)
+    classes = np.unique(learned.y)
+    known = np.isin(judged.y, classes)
+    p = default_contenders.fit(contender, learned, seed)(judged.without_targets()).astype(np.float64)
+    return round(float(log_loss(judged.y[known], p[known] / p[known].sum(axis=1, keepdims=True), labels=classes)), 5)
+
+
 def plan(sets, sizes, seeds, contenders):
     """All jobs (set, size, seed, contender) → seconds, and sentences on what is left out.
 
-    Seeds are outermost, so that a run that is stopped early has judged all contenders on some seeds.
+    Seeds are outermost, then sets from small to large, so that a run that is stopped early has judged all contenders
+    on some seeds and sets.
     """
-    jobs, sentences = {}, Counter()
+    jobs, of_set, sentences = {}, Counter(), Counter()
     for name in sets:
         try:
             source = default_sets.read(name)
@@ -102,7 +119,9 @@ def plan(sets, sizes, seeds, contenders):
                         sentences[f"{contender} left out{where}: {reason}"] += 1
                         continue
                     jobs[name, size, seed, contender] = cost(contender, *about)
-    return {job: jobs[job] for job in sorted(jobs, key=lambda job: (job[2], -jobs[job]))}, list(sentences)
+                    of_set[name, size, seed] += jobs[name, size, seed, contender]
+    order = sorted(jobs, key=lambda job: (job[2], of_set[job[:3]], -jobs[job]))
+    return {job: jobs[job] for job in order}, list(sentences)
 
 
 def cost(contender, names, rows, features, classes):
@@ -139,15 +158,16 @@ def write_kept(path, found):
 
 def compute(jobs, found, asked) -> Iterator[str]:
     """Run the jobs that are not found yet, add them to `found`, write them, and yield lines of progress."""
-    todo = [job for job in jobs if job not in found or "error" in found[job]]
+    lacking = {"validation"} if asked.choose else set()
+    todo = [job for job in jobs if job not in found or "error" in found[job] or not lacking <= found[job].keys()]
     yield f"{len(todo)} jobs to run, some {sum(jobs[job] for job in todo):.0f} s of one core"
     begun = written = told = time.monotonic()
 
     def in_time():
         for job in todo:
-            if asked.seconds is not None and time.monotonic() - begun > asked.seconds:
+            if asked.minutes is not None and time.monotonic() - begun > 60 * asked.minutes:
                 return
-            yield delayed(run)(job)
+            yield delayed(run)(job, asked.choose)
 
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     parallel = Parallel(asked.jobs, batch_size=1, pre_dispatch="n_jobs", return_as="generator_unordered")
@@ -167,11 +187,11 @@ def compute(jobs, found, asked) -> Iterator[str]:
         if asked.keep is not None and done:
             write_kept(asked.keep, found)
     if done < len(todo):
-        yield f"{len(todo) - done} of {len(todo)} jobs were not begun within {asked.seconds} s"
+        yield f"{len(todo) - done} of {len(todo)} jobs were not begun within {asked.minutes:g} minutes"
 
 
-def run(job):
-    return job, measure(*job)
+def run(job, choose):
+    return job, measure(*job, choose)
 
 
 def read_size(word):
@@ -192,7 +212,8 @@ def read_arguments():
     )
     parser.add_argument("--judged", default="auto", help="the contender whose regret is shown")
     parser.add_argument("--jobs", type=int, default=1, help="processes; each computes on one core")
-    parser.add_argument("--seconds", type=float, help="begin no further job after so many seconds")
+    parser.add_argument("--minutes", type=float, help="begin no further job after so many minutes")
+    parser.add_argument("--choose", action="store_true", help="measure also what choosing by log-loss would choose")
     parser.add_argument("--keep", type=Path, help="a JSON file for all figures; what it holds is not computed again")
     parser.add_argument("--again", nargs="+", default=[], help="contenders that are computed again nevertheless")
     parser.add_argument("--show", type=Path, nargs="+", help="print the figures of such files and compute nothing")

@@ -1,8 +1,8 @@
 """What `refit=True` of an estimator gains: accuracy, log-loss and coverage of `late` and `concat` with few rows.
 
 Only training rows of the sets are used, so that nothing is chosen by official test rows: of each seed, some rows to
-learn from and up to 1000 others to judge by. Figures are means over seeds. Results are added to a JSON file after each
-set, and sets that are in it already are skipped.
+learn from and up to 1000 others to judge by. Results are added to a JSON file after each set, size, seed and method,
+and what is in it already is skipped, so that a run can be cut off and goes on with the same command.
 
     python benchmarks/bench_refit.py --out refit.json
 """
@@ -14,7 +14,7 @@ import copy
 import json
 import time
 import warnings
-from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from consilience.core.samples import Samples
 from consilience.estimators import FusionClassifier
 
 METHODS = ("late", "concat")
-SEEDS = 3
+FEWEST = 60  # rows to judge by
 
 
 def of_scikit_learn(name: str) -> Samples:
@@ -49,13 +49,12 @@ SETS = {
 }
 
 
-def runs(samples: Samples, size: int) -> Iterator[tuple[int, Samples, Samples]]:
-    """Each seed with rows to learn from and rows to judge by; classes with too few rows for both are left out."""
-    for seed in range(SEEDS):
-        order = np.random.default_rng(seed).permutation(len(samples))
-        learned, judged = samples.select(np.sort(order[:size])), samples.select(np.sort(order[size : size + 1000]))
-        known = np.isin(judged.y, np.unique(learned.y))
-        yield seed, learned, judged.select(np.flatnonzero(known))
+def parts(samples: Samples, size: int | None, seed: int) -> tuple[Samples, Samples]:
+    """Rows to learn from and rows to judge by; classes with too few rows for both are left out. None: 70 % of them."""
+    order = np.random.default_rng(seed).permutation(len(samples))
+    size = round(0.7 * len(samples)) if size is None else size
+    learned, judged = samples.select(np.sort(order[:size])), samples.select(np.sort(order[size : size + 1000]))
+    return learned, judged.select(np.flatnonzero(np.isin(judged.y, np.unique(learned.y))))
 
 
 def pair(method: str, learned: Samples, seed: int) -> dict[str, FusionClassifier]:
@@ -66,7 +65,7 @@ def pair(method: str, learned: Samples, seed: int) -> dict[str, FusionClassifier
     train, validation = first._hold_out(learned, seed)
     assert validation is not None
     final._judge_and_refit(first.model_, train, validation, learned, seed, None)
-    return {method: first, f"{method}, refit": final}
+    return {"once": first, "refit": final}
 
 
 def measure(model: FusionClassifier, judged: Samples) -> list[float]:
@@ -79,35 +78,37 @@ def measure(model: FusionClassifier, judged: Samples) -> list[float]:
     return [float(hit.mean()), float(-np.log(np.maximum(truth, 1e-12)).mean()), float(held.mean())]
 
 
+def read_size(word: str) -> int | None:
+    return None if word == "all" else int(word)
+
+
 def main() -> None:
-    """Measure every set that can be loaded."""
-    reader = argparse.ArgumentParser(description=__doc__)
+    """Measure every set that can be loaded, seed by seed."""
+    reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--out", type=Path, required=True)
     reader.add_argument("--sets", nargs="+", default=list(SETS))
-    reader.add_argument("--sizes", nargs="+", type=int, default=[100, 300])
+    reader.add_argument("--sizes", nargs="+", default=["100", "300", "all"], help="rows, or all")
+    reader.add_argument("--methods", nargs="+", default=list(METHODS))
+    reader.add_argument("--seeds", type=int, default=3)
+    reader.add_argument("--minutes", type=float, help="begin nothing further after so many minutes")
     chosen = reader.parse_args()
     torch.set_num_threads(1)
     found = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
-    for name in chosen.sets:
-        for size in chosen.sizes:
-            key = f"{name} {size}"
-            if key in found:
-                continue
-            samples = SETS[name]()
-            if len(samples) < size + 60:
-                continue
-            began, figures = time.process_time(), {}
-            for method in METHODS:
-                for seed, learned, judged in runs(samples, size):
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        models = pair(method, learned, seed)
-                    for which, model in models.items():
-                        figures.setdefault(which, []).append(measure(model, judged))
-            row = {which: np.mean(measured, axis=0).round(4).tolist() for which, measured in figures.items()}
-            found[key] = row
-            chosen.out.write_text(json.dumps(found, indent=1))
-            print(f"{key}: {row}  {time.process_time() - began:.0f} s", flush=True)
+    started = time.monotonic()
+    for seed, name, word, method in product(range(chosen.seeds), chosen.sets, chosen.sizes, chosen.methods):
+        key, samples = f"{name} {word} {seed} {method}", SETS[name]()
+        if key in found or len(samples) < (read_size(word) or 0) + FEWEST:
+            continue
+        if chosen.minutes is not None and time.monotonic() - started > 60 * chosen.minutes:
+            break
+        learned, judged = parts(samples, read_size(word), seed)
+        began = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            models = pair(method, learned, seed)
+            found[key] = {which: np.round(measure(model, judged), 4).tolist() for which, model in models.items()}
+        chosen.out.write_text(json.dumps(found, indent=1))
+        print(f"{key}: {found[key]}  {time.process_time() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

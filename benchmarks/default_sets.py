@@ -16,6 +16,7 @@ from consilience.data.sets.hydraulic import BLOCK
 from consilience.data.splits import pick_stratified
 
 TEST_SHARE = 0.3
+VALIDATION_SHARE = 0.2  # of the training rows
 FEWEST = 2  # training rows of a class
 WINDOWS = 10  # of a sequence of movements
 ALL = "all"
@@ -193,12 +194,21 @@ def draw(name: str, size: int | str, seed: int) -> Parts:
     return Parts(source.samples[rows], source.samples[pool], source.samples[test])
 
 
-def _hold_out(label: np.ndarray, block: np.ndarray | None, seed: int) -> np.ndarray:
-    """The test rows, booleans `[n]`: the same share of every class; blocks count for their most frequent class."""
+def hold_out(name: str, size: int | str, seed: int) -> tuple[Samples, Samples]:
+    """The training rows of `draw`, to learn from and to judge by; blocks are held out together, as for testing."""
+    source, train = read(name), draw(name, size, seed).train
+    label = np.unique(train.y, return_inverse=True)[1]
+    block = None if source.block is None else np.unique(source.block[train.index], return_inverse=True)[1]
+    held = _hold_out(label, block, seed, VALIDATION_SHARE)
+    return train[~held], train[held]
+
+
+def _hold_out(label: np.ndarray, block: np.ndarray | None, seed: int, share: float = TEST_SHARE) -> np.ndarray:
+    """The held-out rows, booleans `[n]`: the same share of every class; blocks count for their most frequent class."""
     unit = np.arange(len(label)) if block is None else block
     counts = np.zeros((unit.max() + 1, label.max() + 1), dtype=int)
     np.add.at(counts, (unit, label), 1)
-    count = round(TEST_SHARE * len(counts))
+    count = round(share * len(counts))
     rng = np.random.default_rng([seed, 10])
     return np.isin(unit, pick_stratified(counts.argmax(axis=1), np.arange(len(counts)), count, rng))
 

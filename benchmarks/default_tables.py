@@ -38,6 +38,10 @@ def show(found, judged, markdown):
             _print(title, *means(of_size, sets, contenders, key, form), markdown)
         if judged in contenders:
             _print(f"{judged}, clean accuracy, {rows}", *verdicts(of_size, sets, contenders, judged), markdown)
+        if any("validation" in figures for figures in of_size.values()):
+            _print(
+                f"Chosen by log-loss on held-out training rows, {rows}", *choices(of_size, sets, contenders), markdown
+            )
         _print(f"Seconds of training, {rows}", *by_set(of_size, sets, contenders, "seconds", None, "{:.1f}"), markdown)
     print(LEGEND)
     for job, error in failed.items():
@@ -133,6 +137,41 @@ def verdicts(found, sets, contenders, judged):
         top = [f"{np.mean(regrets):.2f}, most {max(regrets):.2f}", f"{np.mean(ours):.2f}, most {max(ours):.2f}"]
         rows.append([f"{len(regrets)} sets", "", "", "", *top, "", "", "", "", summary])
     return head, rows
+
+
+def choices(found, sets, contenders):
+    """A head and rows: the contender with the lowest mean held-out log-loss, and its regret against hindsight."""
+    rows, regrets = [], []
+    for name in sets:
+        judged = {
+            who: {
+                seed: of["validation"]
+                for (a, seed, b), of in found.items()
+                if (a, b) == (name, who) and "validation" in of
+            }
+            for who in contenders
+        }
+        judged = {who: values for who, values in judged.items() if values}
+        seeds = set.intersection(*(set(values) for values in judged.values())) if judged else set()
+        if len(judged) < 2 or not seeds:
+            continue
+        held_out = {who: np.mean([values[seed] for seed in seeds]) for who, values in judged.items()}
+        chosen = min(held_out, key=held_out.get)
+        cells, regret = [], []
+        for key, sign in (("accuracy", 1), ("log_loss", -1)):
+            mean = {
+                who: sign * np.mean([series(found, name, who, key, "clean")[seed] for seed in seeds]) for who in judged
+            }
+            best = max(mean, key=mean.get)
+            regret.append(mean[best] - mean[chosen])
+            cells += [best, f"{regret[-1]:.2f}" if sign > 0 else f"{regret[-1]:.3f}"]
+        regrets.append(regret)
+        rows.append([name, chosen, *cells, str(len(seeds))])
+    if regrets:
+        mean, most = np.mean(regrets, axis=0), np.max(regrets, axis=0)
+        shown = [f"{mean[0]:.2f}, most {most[0]:.2f}", f"{mean[1]:.3f}, most {most[1]:.3f}"]
+        rows.append([f"{len(regrets)} sets", "", "", shown[0], "", shown[1], ""])
+    return ["", "chosen", "most accurate", "regret, points", "lowest log-loss", "regret, log-loss", "seeds"], rows
 
 
 def lead(other, judged):

@@ -2,7 +2,7 @@
 
 The file is filled by a run, and no number in the table is typed by hand; a test fails where page and file disagree.
 
-    python benchmarks/bench_bayes.py --seeds 3 --keep docs/bayes.json
+    python benchmarks/bench_bayes.py --seeds 10 --keep docs/bayes.json
 """
 
 from __future__ import annotations

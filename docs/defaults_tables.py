@@ -1,33 +1,174 @@
-"""Writes the tables of docs/defaults.md from docs/defaults.json: python docs/defaults_tables.py.
+"""Writes the tables of docs/defaults.md from docs/defaults.json and docs/defaults_bench.json.
 
-No number in those tables is typed by hand; a test fails where page and file disagree.
+    python docs/defaults_tables.py
+
+The second file is what `benchmarks/bench_defaults.py --keep` wrote. No number in the tables is typed by hand; a test
+fails where page and files disagree.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 PAGE = Path(__file__).with_name("defaults.md")
 FILE = PAGE.with_suffix(".json")
+BENCH = PAGE.with_name("defaults_bench.json")
 SIZES = {"all": "all rows", "300": "300 rows", "100": "100 rows"}
+OURS = ("auto", "bayes-robust", "late", "concat")
+# Set → seed → contender → figures, of those seeds that every contender of the set has.
+Figures = Mapping[str, Mapping[int, Mapping[str, Mapping[str, Any]]]]
 
 
 def tables() -> dict[str, str]:
     """The tables by the name of their mark on the page."""
     content = json.loads(FILE.read_text(encoding="utf-8"))
+    bench = read_bench()
     return {
-        name: _table(content[name], _stopping if name == "rule" else _pair) for name in ("experts", "fused", "rule")
+        **{
+            name: _table(content[name], _stopping if name == "rule" else _pair) for name in ("experts", "fused", "rule")
+        },
+        "refit": refits(content["refit"]),
+        "similar": _plain(content["similar"]),
+        "order": _plain(content["order"]),
+        "loop": _plain(content["loop"]),
+        "bench": bench_by_set(bench),
+        "conditions": bench_by_condition(bench),
+        "regret": bench_regret(bench),
     }
+
+
+def refits(measured: Mapping[str, Mapping[str, list[float]]]) -> str:
+    """Accuracy / log-loss / coverage once and refitted, by set, rows and method; the mean over seeds.
+
+    measured: "set rows seed method" → "once" and "refit" → the three figures, as `bench_refit.py` keeps them.
+    """
+    grouped: dict[tuple[str, str, str], list[Mapping[str, list[float]]]] = {}
+    for key, figures in measured.items():
+        name, size, _, method = key.split()
+        grouped.setdefault((method, name, size), []).append(figures)
+
+    def cell(own: list[Mapping[str, list[float]]], which: str) -> str:
+        accuracy, loss, coverage = (fmean(values) for values in zip(*(one[which] for one in own)))
+        return f"{100 * accuracy:.1f} / {loss:.3f} / {coverage:.2f}"
+
+    rows = [
+        [*key, str(len(own)), cell(own, "once"), cell(own, "refit")]
+        for key, own in sorted(grouped.items(), key=lambda item: item[0])
+    ]
+    every = [figures for own in grouped.values() for figures in own]
+    rows.append(["mean", "", "", str(len(every)), cell(every, "once"), cell(every, "refit")])
+    return _lines(["method", "set", "rows", "seeds", "once", "refitted"], rows)
+
+
+def read_bench() -> Figures:
+    """The figures with all training rows, of seeds that all contenders of a set have."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for name, by_size in json.loads(BENCH.read_text(encoding="utf-8"))["figures"].items():
+        by_seed = {int(seed): own for seed, own in by_size.get("all", {}).items()}
+        whole = {who for own in by_seed.values() for who, figures in own.items() if "error" not in figures}
+        kept = {seed: own for seed, own in by_seed.items() if whole <= own.keys() and not _failed(own)}
+        if kept and whole >= set(OURS):
+            found[name] = kept
+    return found
+
+
+def bench_by_set(bench: Figures) -> str:
+    """Accuracy / log-loss on clean test rows, set × contender, the mean over seeds."""
+    contenders = _contenders(bench)
+    rows = []
+    for name, by_seed in bench.items():
+        cells = [_mean_pair(by_seed, who, "clean") for who in contenders]
+        rows.append([name, str(len(by_seed)), *_marked(cells)])
+    rows.append(["mean", "", *_marked([_mean_over_sets(bench, who, "clean") for who in contenders])])
+    return _lines(["", "seeds", *contenders], rows)
+
+
+def bench_by_condition(bench: Figures) -> str:
+    """The same, condition × contender, the mean over sets."""
+    contenders = _contenders(bench)
+    first = next(iter(next(iter(next(iter(bench.values())).values())).values()))
+    rows = [
+        [condition, *_marked([_mean_over_sets(bench, who, condition) for who in contenders])]
+        for condition in first["accuracy"]
+    ]
+    return _lines(["", *contenders], rows)
+
+
+def bench_regret(bench: Figures) -> str:
+    """What the contender with the lowest log-loss on held-out training rows loses to the best one in hindsight."""
+    rows, losses = [], []
+    for name, by_seed in bench.items():
+        for title, among in (("ours", OURS), ("all", _contenders(bench))):
+            there = [who for who in among if all("validation" in own.get(who, {}) for own in by_seed.values())]
+            if len(there) < 2:
+                continue
+            held_out = {who: fmean(own[who]["validation"] for own in by_seed.values()) for who in there}
+            chosen = min(held_out, key=held_out.__getitem__)
+            pairs = {who: _mean_pair(by_seed, who, "clean") for who in there}
+            best = max(pair[0] for pair in pairs.values()), min(pair[1] for pair in pairs.values())
+            lost = best[0] - pairs[chosen][0], pairs[chosen][1] - best[1]
+            losses.append((title, *lost))
+            rows.append([name, title, chosen, f"{lost[0]:.2f}", f"{lost[1]:.3f}"])
+    for title in ("ours", "all"):
+        own = [lost[1:] for lost in losses if lost[0] == title]
+        if own:
+            points, logs = zip(*own)
+            mean = f"{fmean(points):.2f}, at most {max(points):.2f}", f"{fmean(logs):.3f}, at most {max(logs):.3f}"
+            rows.append(["mean", title, "", *mean])
+    return _lines(["", "among", "chosen", "points lost", "log-loss lost"], rows)
+
+
+def _failed(by_contender: Mapping[str, Any]) -> bool:
+    return any("error" in figures for figures in by_contender.values())
+
+
+def _contenders(bench: Figures) -> list[str]:
+    """Ours, then the rivals that take part in every set."""
+    everywhere = set.intersection(*(set(own) for by_seed in bench.values() for own in by_seed.values()))
+    return [who for who in OURS if who in everywhere] + sorted(everywhere - set(OURS))
+
+
+def _mean_pair(by_seed: Mapping[int, Mapping[str, Any]], who: str, condition: str) -> tuple[float, float]:
+    own = [by_contender[who] for by_contender in by_seed.values()]
+    return fmean(one["accuracy"][condition] for one in own), fmean(one["log_loss"][condition] for one in own)
+
+
+def _mean_over_sets(bench: Figures, who: str, condition: str) -> tuple[float, float]:
+    pairs = [_mean_pair(by_seed, who, condition) for by_seed in bench.values()]
+    return fmean(pair[0] for pair in pairs), fmean(pair[1] for pair in pairs)
+
+
+def _marked(pairs: list[tuple[float, float]]) -> list[str]:
+    """Accuracy / log-loss, the best of each in bold."""
+    best, lowest = max(round(pair[0], 1) for pair in pairs), min(round(pair[1], 3) for pair in pairs)
+
+    def mark(text: str, first: bool) -> str:
+        return f"**{text}**" if first else text
+
+    return [f"{mark(f'{a:.1f}', round(a, 1) == best)} / {mark(f'{b:.3f}', round(b, 3) == lowest)}" for a, b in pairs]
+
+
+def _plain(table: Mapping[str, Any]) -> str:
+    """A stored table of strings: `head` and `rows`."""
+    return _lines(table["head"], table["rows"])
+
+
+def _lines(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def _table(by_size: dict[str, dict[str, list[float]]], show: object) -> str:
     names = list(dict.fromkeys(name for figures in by_size.values() for name in figures))
-    lines = ["| | " + " | ".join(SIZES.values()) + " |", "|---" * (len(SIZES) + 1) + "|"]
-    for name in names:
-        cells = [show(by_size[size][name]) if name in by_size[size] else "–" for size in SIZES]  # type: ignore[operator]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = [
+        [name, *(show(by_size[size][name]) if name in by_size[size] else "–" for size in SIZES)]  # type: ignore[operator]
+        for name in names
+    ]
+    return _lines(["", *SIZES.values()], rows)
 
 
 def _pair(values: list[float]) -> str:

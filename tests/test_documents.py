@@ -89,6 +89,9 @@ def test_every_shell_line_can_be_run(document):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for line in "".join(block.code for block in blocks(document, "shell")).splitlines():
         program, *arguments = shlex.split(line, comments=True)
+        # zsh refuses a line with a glob that no file matches, and every shell expands one that a file matches.
+        bare = re.sub(r"'[^']*'|\"[^\"]*\"|#.*", "", line)
+        assert not re.search(r"[*?\[]", bare), f"quote the glob: {line}"
         if program == "make":
             assert set(arguments) <= set(targets), line
         elif program == "pip":

@@ -58,6 +58,8 @@ def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
     served = []
     monkeypatch.setattr("consilience.serving.listener.bind", lambda host, port: socket.create_server((host, 0)))
     monkeypatch.setattr("consilience.serving.listener.listen", lambda app, *further: served.append(ask(app)))
+    shown = []
+    monkeypatch.setattr("consilience.live.page.write_live_page", lambda path, epochs: shown.append(path) or path)
     begun = []
     # A protocol takes minutes: here it is only read.
     monkeypatch.setattr("consilience.reproduction.papers.run_paper", lambda path, **how: begun.append(how["quick"]))
@@ -74,6 +76,8 @@ def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
     assert row["trust"].keys() == {"top_left", "top_right", "bottom_left", "bottom_right"}
     assert len(begun) == sum(line[0] == "reproduce" and "--list" not in line for line in lines)
     assert all(begun)
+    assert [path.name for path in shown] == ["live.html"]
+    assert (tmp_path / "fault-model.onnx").stat().st_size > 10_000
     assert len(pl.read_csv("predictions.csv")) == 20
     assert (tmp_path / "runs" / "machines" / "report.html").exists()
     assert np.load("fused.npy").shape == (90, 3)

@@ -28,6 +28,17 @@ def test_only_a_share_above_the_bound_is_said():
     assert LARGEST_SHARE == 0.6
 
 
+def test_a_rare_class_beside_others_is_said():
+    """Five classes have an even share of 20 %, of which 5 % are a quarter."""
+    assert imbalance_notes({"even": described(55, 15, 15, 10, 5)}, "accuracy") == []
+    [note] = imbalance_notes({"rare": described(56, 15, 15, 10, 4)}, "accuracy")
+    assert note.startswith("On rare, only 4.0 % of the samples are of class 4: an accuracy hardly depends on")
+    assert "--metric balanced_accuracy or auroc" in note
+    assert imbalance_notes({"rare": described(56, 15, 15, 10, 4)}, "balanced_accuracy") == []
+    [note] = imbalance_notes({"both": described(80, 10, 5, 4, 1)}, "accuracy")  # one sentence is enough
+    assert "always answering so" in note
+
+
 @pytest.fixture(scope="module")
 def rare():
     rng = np.random.default_rng(0)

@@ -2,18 +2,28 @@
 
 import json
 import logging
+import os
 import re
 
 import pytest
 
 from consilience import compare
+from consilience.comparison.chosen_method import Choice
 from consilience.comparison.plan import Job
 from consilience.comparison.progress import Progress
-from consilience.comparison.quick_default import QUICK_METHODS, default_methods, default_seeds
+from consilience.comparison.quick_default import (
+    QUICK_METHODS,
+    default_jobs,
+    default_methods,
+    default_seeds,
+    seeds_at_once,
+)
+from consilience.comparison.significance import too_few_seeds
 from consilience.comparison.time_left import TimeLeft, say_left
 from consilience.core.errors import InputError
 from consilience.data import load_data
 from consilience.methods import METHODS
+from consilience.report.choice_words import say_choice
 
 
 def job(method, seed=0):
@@ -58,6 +68,36 @@ def test_named_methods_and_seeds_win_and_the_plan_is_said_first(tmp_path, capsys
     more = compare("gaussians", ["late", "early"], seeds=2, verbose=0, **options)
     assert set(more.findings.methods) == {"late", "early"}
     assert capsys.readouterr().err == ""
+
+
+def test_the_quick_default_uses_the_cores_of_a_machine_without_a_gpu(monkeypatch):
+    machine = {"cores": 2, "gib": 8.0, "gpu": False}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(machine["cores"])), raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 2**12}.get(name, int(machine["gib"] * 2**18)))
+    monkeypatch.setattr(os.path, "exists", lambda path: machine["gpu"])
+    assert default_jobs(named=False) == 2
+    assert default_jobs(named=True) == 1
+    machine["cores"] = 64
+    assert default_jobs(named=False) == 4
+    machine["gib"] = 4.5
+    assert default_jobs(named=False) == 2
+    machine["gib"] = 1.0
+    assert default_jobs(named=False) == 1
+    machine |= {"gib": 64.0, "gpu": True}
+    assert (default_jobs(named=False), default_jobs(named=False, device="cpu")) == (1, 4)
+
+
+def test_seeds_that_would_do_test_every_fold():
+    """Seven would do without folds; with five folds they would be refused."""
+    assert too_few_seeds(5, 3).endswith("7 seeds would do.")
+    assert too_few_seeds(5, 3, at_once=seeds_at_once({"a": {"split_rule": {"folds": 5}}, "b": {}})).endswith(
+        "10 seeds would do."
+    )
+    assert too_few_seeds(10, 3, at_once=5) is None
+    scores = {"late": 0.4, "concat": 0.5, "linear": 0.6, "boosted": 0.7}
+    choice = Choice("toy", "late", "nll", scores, dict.fromkeys(scores, 0.25), ("concat",), 5, True)
+    assert "`--seeds 7` in" in say_choice(choice)
+    assert "`--seeds 10` in" in say_choice(choice, 5)
 
 
 def test_the_time_left_is_that_of_each_method():

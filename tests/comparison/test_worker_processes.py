@@ -18,6 +18,7 @@ from consilience.comparison import worker_processes
 from consilience.comparison.engine import run_jobs
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store, StoreError, store_error
+from consilience.comparison.time_left import TimeLeft
 from consilience.comparison.worker_processes import WorkerPool, _Shared
 from consilience.core.errors import TrainingError
 
@@ -138,6 +139,19 @@ def test_processes_that_cannot_start_end_the_run(store):
         run_jobs(JOBS[:1], EndsItsReader(), store, workers=2, verbose=0)
     with pytest.raises(ValueError, match="no number"):
         run_jobs(JOBS[:1], CannotBeRead(), store, workers=2, verbose=0)
+
+
+@pytest.mark.slow
+def test_the_time_of_a_job_is_its_own_and_not_that_between_the_ends_of_two(store, monkeypatch):
+    def measure(job, plan, store):
+        time.sleep(3.0 if job.seed == 0 else 0.2)
+        return Result({"fine": True})
+
+    timed = {}
+    monkeypatch.setattr(TimeLeft, "add", lambda self, job, seconds: timed.update({job.seed: seconds}))
+    run_jobs(JOBS, {}, store, workers=2, verbose=0, measuring=measure)
+    assert 3.0 <= timed[0] < 5.0
+    assert all(0.2 <= timed[seed] < 2.0 for seed in (1, 2, 3))
 
 
 @pytest.mark.slow

@@ -99,6 +99,7 @@ def make_samples():
             "tokens": [random.integers(1, 9, size=steps).tolist() for steps in (4, 2, 7, 7, 1, 5, 3, 6, 2)],
             "text": [" ".join("abcdefg"[: 1 + row % 7]) for row in range(9)],
         },
+        np.arange(9) % 3,
         kinds={"tokens": "tokens"},
     )
 
@@ -114,7 +115,8 @@ def test_a_level_for_each_sample_is_each_sample_at_its_level(name):
             lengths = samples.lengths[name][rows] if name in samples.lengths else None
             values = np.array(samples[name][rows])
             present = np.ones(len(values), dtype=bool)
-            return Portion(samples.modalities[name], values, samples.index[rows], lengths, present, noise, reference)
+            known = samples.modalities[name], values, samples.index[rows], lengths, present
+            return Portion(*known, noise, reference, samples.y[rows])
 
         together = corruption.apply(portion(np.arange(9)), levels)
         one_by_one = Corruption(corruption.name, corruption.function, corruption.kinds, "", (), corruption.hides)

@@ -200,7 +200,7 @@ def test_noise_is_normal_and_every_pair_has_its_own():
 
 def test_what_is_missing_is_said(public):
     (public / "fsdd" / "recordings.zip").unlink()
-    with pytest.raises(MissingDataError, match=r"Free Spoken Digit.*CC BY-SA 4.0"):
+    with pytest.raises(MissingDataError, match=r"Free Spoken Digit.*CC BY-SA 4.0.*search the web for: .* download"):
         load_data("av-mnist", data_dir=public)
 
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import time
+import warnings
 import wave
 import zipfile
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 
 from consilience.comparison.plan import Source
-from consilience.core.errors import ConsilienceError, InputError, SavedModelError
+from consilience.core.errors import ConsilienceError, InputError, SavedModelError, TableWarning
 from consilience.core.samples import MappedRows
 from consilience.data import load_data, read_with_recipe
 from consilience.data.files.idx import read_idx
@@ -388,9 +389,13 @@ class TestCache:
     def test_large_modalities_stay_on_disk(self, folder, cache, monkeypatch):
         held = load(folder, {"photo": "photo"}, media=SMALL)
         monkeypatch.setattr(decoding, "IN_MEMORY_BYTES", 0)
-        mapped = load(folder, {"photo": "photo"}, media=SMALL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            mapped = load(folder, {"photo": "photo"}, media=SMALL)
         monkeypatch.delenv("CONSILIENCE_CACHE")
-        lazy = load(folder, {"photo": "photo"}, media=SMALL)
+        told = r"'photo': 30 files take 0\.0 GB .* CONSILIENCE_CACHE, .* \(--media photo\.size=…\)"
+        with pytest.warns(TableWarning, match=told):
+            lazy = load(folder, {"photo": "photo"}, media=SMALL)
         assert isinstance(lazy.samples["photo"].base, decoding.FilesOnDemand)
         for data in (mapped, lazy):
             assert data.samples.on_disk

@@ -9,7 +9,7 @@ import pytest
 from sklearn.impute import SimpleImputer
 
 from consilience import FusionClassifier, MultimodalVAE, load, load_data
-from consilience.core.errors import InputError, ModalityWarning, SavedModelError, UnknownNameError
+from consilience.core.errors import InputError, SavedModelError, UnknownNameError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(are filled|left out)")
 PARTS = {"image": ["i0", "i1", "i2"], "audio": ["a0", "a1"]}
@@ -306,22 +306,22 @@ def test_the_clock_on_the_wall_counts_however_a_zone_is_written(toy, classifier)
         model.predict_proba(mixed)
 
 
-def test_impute_says_that_single_cells_keep_their_fill(toy):
+def test_impute_fills_single_cells_of_frames_and_of_samples(toy):
     frame = polars.DataFrame(cells(toy))
     model = MultimodalVAE(columns=PARTS, latent=2, epochs=1, device="cpu").fit(frame)
-    with pytest.warns(ModalityWarning, match=r"single empty cells \(9 of modality 'image', .* of modality 'audio'\)"):
-        filled = model.impute(frame)
+    filled = model.impute(frame)
     assert filled.present.all()
     names = model.encodings_["image"].features
     gaps = frame["i0"].is_nan().to_numpy()
     flags = filled.read("image")[:, names.index("i0 is empty")]
     assert np.array_equal(flags == 1, gaps)
-    known = frame["i0"].to_numpy()[~gaps]
-    np.testing.assert_allclose(filled.read("image")[gaps, 0], np.median(known))
+    median = np.median(frame["i0"].to_numpy()[~gaps])
+    assert not np.isclose(filled.read("image")[gaps, 0], median).any()
+    np.testing.assert_allclose(filled.read("image")[~gaps, 0], frame["i0"].to_numpy()[~gaps], rtol=1e-6)
     data = load_data(frame, modalities=PARTS)
     of_table = MultimodalVAE(latent=2, epochs=1, device="cpu").fit(data.train)
-    with pytest.warns(ModalityWarning, match="fills in whole modalities"):
-        of_table.impute(data.samples)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ModalityWarning)
-        model.impute(frame[6:9])
+    samples = data.samples
+    rows = samples.read("image")[:, data.extra["columns"]["image"].index("i0 is empty")] == 1
+    assert rows.sum() == gaps.sum()
+    changed = of_table.impute(samples).read("image")[:, 0] != samples.read("image")[:, 0]
+    assert np.array_equal(changed, rows)

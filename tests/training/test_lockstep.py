@@ -99,7 +99,7 @@ def test_every_model_learns_what_it_would_learn_alone(average):
             model.load_state_dict({"weight": start["map.weight"], "bias": start["map.bias"]})
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         mean, seen = None, []
-        batches = lockstep._batches(rows, 16, trainer.seed, trial)
+        batches = lockstep.endless_batches(rows, 16, trainer.seed, trial)
         for step, batch in zip(range(steps), batches):
             seen += batch.tolist()
             optimizer.zero_grad()
@@ -398,12 +398,36 @@ def test_settings_that_are_left_open(training, samples, batch, lr, average):
 def test_held_out_values_are_not_copied():
     train = samples_of()
     trainer, _ = setting(train)
-    data = lockstep._repeat(trainer.preparation.batch(train), train.names, FOLDS + 1)
+    data = lockstep.repeat(trainer.preparation.batch(train), train.names, FOLDS + 1)
     held = [np.flatnonzero(np.arange(80) % FOLDS == fold)[: 20 - fold] for fold in range(FOLDS)]
-    judged = lockstep._held_out(data, held)
+    judged = lockstep.held_out_trials(data, held)
     assert judged.values["a"].data_ptr() == data.values["a"].data_ptr()
     assert judged.values["a"].stride(0) == 0
     for fold, rows in enumerate(held):
         part = judged.rows(slice(0, len(rows)))
         assert torch.equal(part.values["b"][fold], data.values["b"][0][rows])
         assert torch.equal(part.y[fold], data.y[0][rows])
+
+
+def test_stopped_by_rows_and_judged_by_groups():
+    """Trained for as many steps as single rows say; each group is held out of the models that judge it."""
+    train = Samples.of(samples_of(), group=np.arange(80) // 5)
+    by_rows, _, alone = fit(train.ordered_by(None, None), steps=200)
+    steps = by_rows.logs[0].best_step
+    trainer, _, found = fit(train, steps=200, stop_by_rows=True)
+    (log,) = trainer.logs
+    assert log.best_step == log.rows[-1]["steps"] == steps
+    assert all(len(set(found.fold_of[train.group == group])) == 1 for group in range(16))
+    expected = torch.zeros_like(found.held_out)
+    for fold, each in enumerate(found.methods):
+        rows = np.flatnonzero(found.fold_of == fold)
+        expected[rows] = trainer.predict(each, train.select(rows)).output
+    torch.testing.assert_close(found.held_out, expected, rtol=1e-5, atol=1e-5)
+    assert not np.array_equal(found.fold_of, alone.fold_of)
+    again = fit(train, steps=200, stop_by_rows=True)[2]
+    assert torch.equal(again.held_out, found.held_out)
+
+
+def test_without_groups_stopping_by_rows_changes_nothing():
+    _, _, found = fit(samples_of(), stop_by_rows=True)
+    assert torch.equal(found.held_out, fit(samples_of())[2].held_out)

@@ -15,7 +15,7 @@ from consilience.methods import Spec, Step, build
 from consilience.methods.opinions.late import Late
 from consilience.training import Phase
 from consilience.training.devices import epoch_seed, lay_out
-from consilience.training.loop import hide_some
+from consilience.training.modality_dropout import hide_some
 from consilience.training.training_log import validate
 from training.toys import Explosive, Straight, make, make_samples, prepare, same, trainer, weights
 

@@ -21,7 +21,7 @@ EXAMPLES = """  consilience compare digits
 # Options that `compare` takes under the same name.
 _AS_GIVEN = (
     *("levels", "seeds", "repeats", "probability", "metric", "reference", "tune", "choose_by"),
-    *("out", "jobs", "side_by_side", "cluster", "thorough"),
+    *("out", "side_by_side", "cluster", "thorough"),
 )
 
 
@@ -69,15 +69,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add_loading(parser)
     options.add_training(parser)
     options.add_class_weight(parser)
-    options.add_running(parser)
+    options.add_running(parser, jobs=None)
     options.add_worst(parser)
 
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """Compare, and print the table and the paths of the report and the published model."""
     from consilience.comparison import compare
+    from consilience.comparison.quick_default import default_jobs
 
     options.check_names("compare", "methods", chosen.methods)
+    training = options.training(chosen)
+    jobs = chosen.jobs or default_jobs(chosen.methods is not None, training.get("device", "auto"))
     corruption = None if chosen.corruption is None else [read_corruption(text) for text in chosen.corruption]
     comparison = compare(
         chosen.data,
@@ -85,7 +88,8 @@ def run(chosen: Namespace, command: list[str]) -> None:
         corruption=corruption,
         settings=options.settings(chosen),
         encoders=options.encoders(chosen) or "auto",
-        training=options.training(chosen),
+        training=training,
+        jobs=jobs,
         class_weight=options.class_weight(chosen),
         command=shlex.join(command),
         refit=not chosen.no_refit,

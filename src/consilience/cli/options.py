@@ -180,11 +180,12 @@ def add_passed_encoders(parser: ArgumentParser) -> None:
     parser.add_argument("--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help=encoder)
 
 
-def add_running(parser: ArgumentParser) -> None:
-    """Add the run folder, the number of processes and the format of the table."""
+def add_running(parser: ArgumentParser, jobs: int | None = 1) -> None:
+    """Add the run folder, the number of processes and the format of the table; None: it depends on the methods."""
     group = parser.add_argument_group("running")
     group.add_argument("--out", type=str, metavar="FOLDER", help="run folder; a new one in runs/ if absent")
-    add_option(group, "jobs", PositiveInt, "number of processes", default=1)
+    processes = "number of processes" + ("; 1 if absent, without --methods one a core, up to 4" if jobs is None else "")
+    add_option(group, "jobs", PositiveInt, processes, default=jobs)
     group.add_argument(
         "--side-by-side", action="store_true", help="train the seeds of a method as one batched model where possible"
     )

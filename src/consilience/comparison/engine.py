@@ -51,9 +51,10 @@ def run_jobs(
         raise InputError(f"compare: jobs must be ≥ 1, got {workers}")
     do = work if measuring is None else partial(work, measuring=measuring)
     tried: set[str] = set()  # a job that failed here is not tried again in this call
+    took = dict[str, float]()
     with (
         Progress(jobs, verbose, workers) as progress,
-        _working(do, jobs, plan, store, workers, cluster) as work_on,
+        _working(do, jobs, plan, store, workers, cluster, took) as work_on,
     ):
         while open_jobs := [job for job in jobs if job.key not in tried and not store.done(job)]:
             progress.update(open_jobs)
@@ -62,7 +63,7 @@ def run_jobs(
                 if outcome != "elsewhere":
                     worked = True
                     tried.add(job.key)
-                    progress.advance(job, outcome)
+                    progress.advance(job, outcome, took.get(job.key))
             if not worked:  # other processes have the rest; if they die, their locks are released
                 time.sleep(_POLL_SECONDS)
         progress.update([])
@@ -70,9 +71,18 @@ def run_jobs(
 
 @contextmanager
 def _working(
-    do: Callable[..., str], jobs: Sequence[Job], plan: Any, store: Store, workers: int, cluster: str | None
+    do: Callable[..., str],
+    jobs: Sequence[Job],
+    plan: Any,
+    store: Store,
+    workers: int,
+    cluster: str | None,
+    took: dict[str, float],
 ) -> Iterator[Callable[[list[Job]], Iterable[tuple[Job, str]]]]:
-    """Yield a function that runs some of the jobs and yields each with its outcome."""
+    """Yield a function that runs some of the jobs and yields each with its outcome.
+
+    Several processes write into `took` how many seconds each job took, by its key.
+    """
     if cluster is not None:
         yield partial(_work_on_cluster, do, plan=_with_whole_paths(plan), store=store, cluster=cluster)
     elif workers == 1:
@@ -83,7 +93,7 @@ def _working(
             if (experts := sys.modules.get("consilience.training.shared_training")) is not None:
                 experts.forget_shared()
     else:
-        with WorkerPool(do, jobs, plan, store, min(workers, len(jobs))) as pool:
+        with WorkerPool(do, jobs, plan, store, min(workers, len(jobs)), took) as pool:
             yield pool.run
 
 

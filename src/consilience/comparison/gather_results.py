@@ -14,6 +14,7 @@ from consilience.comparison.imbalance import imbalance_notes
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
 from consilience.comparison.modality_costs import cost_rows
 from consilience.comparison.plan import Job
+from consilience.comparison.quick_default import seeds_at_once
 from consilience.comparison.ranks import mean_ranks, scores_of, standings
 from consilience.comparison.results import SCHEMAS, Findings, empty_table
 from consilience.comparison.significance import (
@@ -77,7 +78,8 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         settings={name: value for name, value in asked.items() if name not in ("sources", "version")},
         created=plan["created"],
     )
-    if len(methods) > 1 and (note := too_few_seeds(len(findings.seeds), len(methods) - 1)) is not None:
+    at_once = seeds_at_once(findings.sets)
+    if len(methods) > 1 and (note := too_few_seeds(len(findings.seeds), len(methods) - 1, at_once=at_once)) is not None:
         findings.notes.append(note)
     if len(findings.sets) > 1:
         findings.ranks = _table("ranks", _ranks(findings))

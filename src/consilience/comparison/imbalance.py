@@ -1,4 +1,4 @@
-"""Data sets in which one class is so common that an accuracy says little."""
+"""Data sets in which one class is so common, or so rare, that an accuracy says little."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 # A class with a larger share of the samples makes the accuracy of a model that always names it look good.
 LARGEST_SHARE = 0.6
+# Of several classes, one with a smaller part of an even share hardly counts in an accuracy.
+SMALLEST_PART = 0.25
 _UNMOVED = "balanced_accuracy or auroc"
 
 
@@ -26,8 +28,22 @@ def largest_class(about: Mapping[str, Any]) -> tuple[str, float] | None:
     return str(most["class"]), float(most["share"])
 
 
+def rarest_class(about: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the rarest class of a set and its share, if that is a small part of an even share; else None.
+
+    >>> shares = {"a": 0.55, "b": 0.41, "c": 0.04}
+    >>> rarest_class({"classes": [{"class": name, "share": share} for name, share in shares.items()]})
+    ('c', 0.04)
+    """
+    classes = about.get("classes") or []
+    if not classes:
+        return None
+    least = min(classes, key=lambda known: known["share"])
+    return (str(least["class"]), float(least["share"])) if least["share"] < SMALLEST_PART / len(classes) else None
+
+
 def imbalance_notes(sets: Mapping[str, Mapping[str, Any]], metric: str) -> list[str]:
-    """Return a sentence for each set whose largest class makes an accuracy misleading.
+    """Return a sentence for each set whose largest or smallest class makes an accuracy misleading.
 
     Args:
         sets: Name → what `DataSet.describe` returned.
@@ -40,12 +56,18 @@ def imbalance_notes(sets: Mapping[str, Mapping[str, Any]], metric: str) -> list[
         return []
     notes = []
     for name, about in sets.items():
-        found = largest_class(about)
-        if found is not None and found[1] > LARGEST_SHARE:
-            share = f"{100 * found[1]:.1f} %"
+        largest, rarest = largest_class(about), rarest_class(about)
+        if largest is not None and largest[1] > LARGEST_SHARE:
+            share = f"{100 * largest[1]:.1f} %"
             notes.append(
-                f"On {name}, {share} of the samples are of class {found[0]}, more than {100 * LARGEST_SHARE:.0f} %: "
+                f"On {name}, {share} of the samples are of class {largest[0]}, more than {100 * LARGEST_SHARE:.0f} %: "
                 f"always answering so has an accuracy of about {share}. Compare by --metric {_UNMOVED}, to which that "
                 "answer is no better than chance; --class-weight balanced trains rare classes as much as common ones."
+            )
+        elif rarest is not None:
+            notes.append(
+                f"On {name}, only {100 * rarest[1]:.1f} % of the samples are of class {rarest[0]}: an accuracy hardly "
+                f"depends on whether they are found. Compare by --metric {_UNMOVED}, to which every class counts as "
+                "much; --class-weight balanced trains rare classes as much as common ones."
             )
     return notes

@@ -57,11 +57,10 @@ class Progress:
         self._last = time.monotonic()
         self._show(f"training {open_jobs[0].describe()}" if open_jobs and self.left.workers == 1 else "")
 
-    def advance(self, job: Job, outcome: str) -> None:
-        """Show that this process has done a job."""
+    def advance(self, job: Job, outcome: str, seconds: float | None = None) -> None:
+        """Show that a job is done, which took so many seconds; None: since the last one, times the workers."""
         now = time.monotonic()
-        # Of several workers, the time of a job is that between the ends of two, times their number.
-        self.left.add(job, (now - self._last) * self.left.workers)
+        self.left.add(job, (now - self._last) * self.left.workers if seconds is None else seconds)
         self._last = now
         self._open.pop(job.key, None)
         self._ran += 1

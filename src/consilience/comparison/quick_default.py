@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from math import lcm
+from typing import Any
 
 from consilience.core.errors import InputError
 
@@ -11,6 +13,8 @@ from consilience.core.errors import InputError
 # so that the time left is known soon.
 QUICK_METHODS = ("late", "concat", "linear", "boosted", "majority", "best-unimodal", "bayes-robust", "auto")
 QUICK_SEEDS, THOROUGH_SEEDS = 5, 10
+# Processes of the command line, where their number is not given, and the memory that each may need.
+_MOST_JOBS, _MEMORY_OF_JOB = 4, 2 * 2**30
 
 
 def default_methods(thorough: bool, with_settings: Iterable[str] = ()) -> tuple[str, ...] | None:
@@ -48,6 +52,36 @@ def default_seeds(named: bool, thorough: bool, folds: Iterable[int | None] = ())
     """
     usual, once = THOROUGH_SEEDS if named or thorough else QUICK_SEEDS, lcm(*filter(None, folds))
     return -(-usual // once) * once
+
+
+def default_jobs(named: bool, device: str = "auto") -> int:
+    """Return the number of processes of the command line where none is given.
+
+    A comparison of the default methods takes minutes on one core, and its trainings do not wait for each other: it uses
+    the cores, at most four, each with 2 GiB of memory. Named methods are trained in one process, and so are those on a
+    GPU, which would have to be shared.
+
+    Args:
+        named: Whether the methods are named.
+        device: Where they are trained.
+
+    >>> default_jobs(named=True), default_jobs(named=False, device="cuda")
+    (1, 1)
+    """
+    if named or device not in ("auto", "cpu") or (device == "auto" and os.path.exists("/dev/nvidia0")):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    return max(1, min(cores, _MOST_JOBS, memory // _MEMORY_OF_JOB))
+
+
+def seeds_at_once(sets: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many seeds test every fold of all sets, by what `DataSet.describe` returned; 1 without folds.
+
+    >>> seeds_at_once({"clinic": {"split_rule": {"folds": 5}}, "digits": {}})
+    5
+    """
+    return lcm(*((about.get("split_rule") or {}).get("folds") or 1 for about in sets.values()))
 
 
 def check_seeds_of_folds(seeds: int, folds: Mapping[str, int | None]) -> None:

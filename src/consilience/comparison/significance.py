@@ -207,8 +207,8 @@ def reachable(seeds: int, comparisons: int, alpha: float = 0.05) -> bool:
     return smallest_p(seeds) * comparisons <= alpha
 
 
-def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05) -> str | None:
-    """The sentence that a reader must know where so few seeds cannot show a difference; None where they can.
+def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05, at_once: int = 1) -> str | None:
+    """The sentence where so few seeds cannot show a difference, and which multiple of `at_once` would do; or None.
 
     >>> too_few_seeds(5, 3)
     '5 seeds cannot reach significance here: with 3 comparisons the smallest possible p is 0.19, above 0.05. 7 seeds
@@ -217,7 +217,7 @@ def too_few_seeds(seeds: int, comparisons: int, alpha: float = 0.05) -> str | No
     if reachable(seeds, comparisons, alpha):
         return None
     least = min(1.0, smallest_p(seeds) * comparisons)
-    enough = next(more for more in count(seeds + 1) if reachable(more, comparisons, alpha))
+    enough = next(more for more in count(seeds + 1) if more % at_once == 0 and reachable(more, comparisons, alpha))
     return (
         f"{seeds} seed{'s' if seeds > 1 else ''} cannot reach significance here: with {comparisons} "
         f"comparison{'s' if comparisons > 1 else ''} the smallest possible p is {least:.2g}, above {alpha:g}. "

@@ -64,10 +64,20 @@ class WorkerPool:
         plan: For `do`.
         store: For `do`.
         size: Number of processes.
+        took: Where to keep how many seconds each job took that has ended, by its key.
     """
 
-    def __init__(self, do: Callable[..., str], jobs: Sequence[Job], plan: Any, store: Store, size: int):
+    def __init__(
+        self,
+        do: Callable[..., str],
+        jobs: Sequence[Job],
+        plan: Any,
+        store: Store,
+        size: int,
+        took: dict[str, float] | None = None,
+    ):
         self.store, self.size = store, size
+        self.took = {} if took is None else took
         self._places = {job.key: place for place, job in enumerate(jobs)}
         self._threads = max(1, (os.cpu_count() or 1) // size)  # the processes share the cores
         self._content = (do, list(jobs), plan, store, self._threads)
@@ -117,6 +127,7 @@ class WorkerPool:
                 if outcome is not None:
                     worker.ready, worker.job, self._unready = True, None, 0
                     if job is not None:
+                        self.took[job.key] = time.monotonic() - worker.began
                         yield job, outcome
                 elif not alive and (died := self._bury(worker)) is not None:
                     if self._deaths[died.key] < _ATTEMPTS:
@@ -134,7 +145,7 @@ class WorkerPool:
                 except OSError:  # it has died, as will be noticed
                     continue
                 waiting.remove(job)
-                worker.job, worker.last = job, _in_common(job)
+                worker.job, worker.last, worker.began = job, _in_common(job), time.monotonic()
         starting = sum(not worker.ready for worker in self._workers)
         for _ in range(min(self.size - len(self._workers), len(waiting) - starting)):
             if self._shared is None:
@@ -194,7 +205,7 @@ def _in_common(job: Job) -> tuple[str, int]:
 
 
 class _Worker:
-    """A process and the connection to it; `job` is what it is running, `ready` whether it ever was.
+    """A process and the connection to it; `job` is what it is running since `began`, `ready` whether it ever was.
 
     `last` is what its latest job may have in common with others.
     """
@@ -202,7 +213,7 @@ class _Worker:
     def __init__(self, shared: _Shared, threads: int):
         self.job: Job | None = None
         self.last: tuple[str, int] | None = None
-        self.ready = False
+        self.ready, self.began = False, 0.0
         self.connection, theirs = Pipe()
         told = json.dumps([theirs.fileno(), shared.file.fileno(), os.getpid(), list(map(str, sys.path))])
         self.process = subprocess.Popen(

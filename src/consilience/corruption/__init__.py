@@ -5,6 +5,7 @@ Where to look:
 - `additive_noise`: Gaussian noise, salt and pepper, a wrong scale.
 - `missing_values`: blanked, dropped and missing values; `text_corruption` for the words of a text.
 - `sensor_faults`: stuck sensors and swapped samples.
+- `conflicts`: one modality of a sample from another class.
 - `image_moves`: images moved and mirrored.
 - `published_noise`: the noise of published tables.
 - `seeded_noise`: the random numbers of all of these.
@@ -15,7 +16,14 @@ Where to look:
 - `corruptions`: what a corruption is, and their registry. `mapping_output`: results in the form of the input.
 """
 
-from consilience.corruption import additive_noise, image_moves, missing_values, published_noise, sensor_faults  # noqa: F401  (they register themselves)
+from consilience.corruption import (  # noqa: F401  (they register themselves)
+    additive_noise,
+    conflicts,
+    image_moves,
+    missing_values,
+    published_noise,
+    sensor_faults,
+)
 from consilience.corruption.corruptions import (
     Corruption,
     Portion,

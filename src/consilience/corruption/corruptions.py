@@ -40,6 +40,7 @@ class Portion:
         present: `[rows]`, all True; a corruption may return False.
         noise: The stream of random numbers; `uniform` draws from it.
         reference: The samples or statistics that set the scale.
+        y: The targets of the samples `[rows]`, for corruptions that follow the class; None where there are none.
     """
 
     modality: Modality
@@ -49,12 +50,14 @@ class Portion:
     present: np.ndarray
     noise: Noise
     reference: Reference
+    y: np.ndarray | None = None
 
     def rows(self, rows: np.ndarray) -> Portion:
         """Some of the samples."""
         lengths = None if self.lengths is None else self.lengths[rows]
         values, index, present = self.values[rows], self.index[rows], self.present[rows]
-        return replace(self, values=values, index=index, lengths=lengths, present=present)
+        y = None if self.y is None else self.y[rows]
+        return replace(self, values=values, index=index, lengths=lengths, present=present, y=y)
 
     def having(self, values: np.ndarray, lengths: np.ndarray | None = None) -> Portion:
         """The same samples with these values, and these lengths if given."""
@@ -162,7 +165,8 @@ def find_corruption(name: str) -> Corruption:
 def corruption_names(kind: Kind | None = None) -> tuple[str, ...]:
     """The names of all corruptions, or of those that apply to a kind.
 
-    >>> corruption_names("text")
-    ('blank', 'drop', 'missing', 'qmf-gaussian', 'qmf-salt-and-pepper', 'structured-drop', 'swapped')
+    >>> corruption_names("text")  # doctest: +NORMALIZE_WHITESPACE
+    ('blank', 'conflicting', 'drop', 'missing', 'qmf-gaussian', 'qmf-salt-and-pepper', 'rcml-conflict',
+     'structured-drop', 'swapped')
     """
     return tuple(name for name, corruption in CORRUPTIONS.items() if kind is None or kind in corruption.kinds)

@@ -258,7 +258,8 @@ def corrupt_rows(
         length = None if lengths is None else lengths[rows]
         there = present[rows, column]
         before = without_padding(values[rows], length) if reads else values[rows]
-        after = change(Portion(modality, before, samples.index[rows], length, there, noise, reference))
+        y = None if samples.y is None else samples.y[rows]
+        after = change(Portion(modality, before, samples.index[rows], length, there, noise, reference, y))
         present[rows, column] = after.present
         if reads:
             values[rows] = without_padding(after.values, after.lengths)

@@ -61,7 +61,7 @@ class ReadsSamples(DeclaredParameters):
         """The trainer that the parameters describe."""
         parameters = {name: getattr(self, name) for name in TRAINING}
         further = dict(self.training or {})
-        allowed = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "callbacks"}
+        allowed = Trainer.__dataclass_fields__.keys() - {"preparation", "logs", "callbacks", "stop_by_rows"}
         for name, value in further.items():
             if name == "seed":
                 raise InputError(f"training: the seed is the parameter random_state; give random_state={value!r}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, ModalityWarning, show
+from consilience.core.errors import InputError, show
 from consilience.core.samples import Samples
 from consilience.core.settings import Names, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from consilience.encoders import EncoderChoice
@@ -22,7 +21,7 @@ from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.methods.latent.decoders import DecoderChoice
 from consilience.methods.latent.default_networks import SUBSET_ENCODERS, default_decoders, default_encoders
 from consilience.methods.latent.generation_metrics import coherent, generated_samples, generation_errors, linear_probe
-from consilience.methods.latent.imputation import fill_missing
+from consilience.methods.latent.imputation import fill_cells, fill_missing
 from consilience.methods.latent.latent_traversal import interpolate, most_varying_dimensions, traverse
 from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice
 from consilience.methods.latent.objectives.objective import objective_settings
@@ -105,6 +104,8 @@ class MultimodalVAE(LatentLikelihoods):
         seed = draw_seed(self.random_state)
         samples = self._read(X, present, sample_weight)
         train, validation = self._hold_out(samples, seed)
+        self.recipe_ = recipe_of(train)
+        gaps = {name: known.gaps for name, known in self._known_encodings().items() if known.flagged}
         self.trained_ = TrainedLatent.fit(
             train,
             validation,
@@ -119,9 +120,9 @@ class MultimodalVAE(LatentLikelihoods):
             weights=self.weights,
             beta=self.beta,
             warmup=self.beta_warmup,
+            gaps=gaps or None,
         )
         self.modalities_ = self.trained_.names
-        self.recipe_ = recipe_of(train)
         self.n_iter_ = max(1, sum(len(log.rows) for log in self.trained_.logs))
         return self
 
@@ -184,11 +185,11 @@ class MultimodalVAE(LatentLikelihoods):
 
     @checked
     def impute(self, X: Any, present: Any = None, *, draws: NonNegativeInt = 100) -> Samples:
-        """Return the samples with every missing modality filled in from the present ones, by expected values.
+        """Return the samples with what is missing filled in from what is there, by expected values.
 
-        Only whole modalities are filled in. A single empty cell of a table keeps what `fill` put there when the table
-        was read, such as the median of its column; with the default "indicator" the feature "COLUMN is empty" is 1
-        there, and a warning counts such cells.
+        Missing modalities are filled in, and single empty cells of a table, if `fill` is "indicator": the features
+        "COLUMN is empty" say where they are, and stay 1. A column that had no empty cell in training has no such
+        feature, and its empty cells in new rows keep the median.
 
         Args:
             X: Samples.
@@ -197,20 +198,8 @@ class MultimodalVAE(LatentLikelihoods):
                 posterior's mean. Draws have the same noise for all samples and in every call.
         """
         samples = self._known(X, present, targets=True)
-        self._warn_of_filled_cells(samples)
-        return fill_missing(self._fitted(), samples, self.device, draws)
-
-    def _warn_of_filled_cells(self, samples: Samples) -> None:
-        """Say how many single cells hold a fill value, which no model has imputed."""
-        flags = {name: len(known.flagged) for name, known in self._known_encodings().items() if name in samples}
-        cells = {name: int((samples.read(name)[:, -count:] == 1).sum()) for name, count in flags.items() if count}
-        if told := [f"{count} of modality {name!r}" for name, count in cells.items() if count]:
-            warnings.warn(
-                f"impute fills in whole modalities; single empty cells ({', '.join(told)}) keep the fill value of "
-                "their column, and their feature 'COLUMN is empty' is 1",
-                ModalityWarning,
-                stacklevel=3,
-            )
+        cells = fill_cells(self._fitted(), samples, self.device, draws)
+        return fill_missing(self._fitted(), samples, self.device, draws, keep=cells)
 
     @checked
     def generation_errors(

@@ -72,6 +72,7 @@ class Method(DeclaredSettings, nn.Module):
         common_expert: Whether it is an expert that several methods train in the same way, so that a comparison trains
             it once for all of them.
         ignored_worst: Share of the validation samples, at most 0.05, whose large losses early stopping ignores.
+        by_turns: Whether its modalities are trained by turns, so that no training can balance them.
         keeps_history: Whether `objective` uses `step.history`, which needs opinions.
         logs_shares: Whether `objective` leaves shares for the training log in `prediction.extra["shares"]`.
         weights_are_reliabilities: Whether the weights are the probabilities that a modality is sound.
@@ -93,6 +94,7 @@ class Method(DeclaredSettings, nn.Module):
     common_expert: ClassVar[bool] = False
     ignored_worst: ClassVar[float] = 0.0
     weights_are_reliabilities: ClassVar[bool] = False
+    by_turns: ClassVar[bool] = False
     keeps_history: bool = False
     logs_shares: bool = False
     history_start: int = 1

@@ -57,7 +57,7 @@ def _say_steps(published: Published) -> str:
     return words + (f", {say_number(others, 'other run')} stopped by held-out samples" if others else "")
 
 
-def say_sure(choice: Choice) -> str:
+def say_sure(choice: Choice, seeds_at_once: int = 1) -> str:
     """Return how sure the choice is, and why, in a verdict that agrees with the figures after it."""
     if len(choice.scores) < 2:
         return "No other method was compared."
@@ -69,10 +69,10 @@ def say_sure(choice: Choice) -> str:
         close = [f"`{one_line(name)}`" for name, share in choice.shares.items() if share >= _SHARE_TO_NAME]
         others = [name for name in close if name != f"`{one_line(choice.method)}`"]
         verdict = f"Not certain: {say_list(others) if others else 'others'} may be as good."
-    return f"{verdict} {say_choice(choice)}"
+    return f"{verdict} {say_choice(choice, seeds_at_once)}"
 
 
-def say_choice(choice: Choice) -> str:
+def say_choice(choice: Choice, seeds_at_once: int = 1) -> str:
     """Return by what the method was chosen, and how sure that is."""
     method, metric = f"`{one_line(choice.method)}`", say_metric(choice.metric)
     score = Scale.of(choice.metric)
@@ -80,7 +80,7 @@ def say_choice(choice: Choice) -> str:
     return (
         f"{method} was chosen by its {metric} on validation samples, clean and corrupted "
         f"({score.number(choice.score)}{score.unit}, mean over {say_number(choice.seeds, 'seed')}), and comes first in "
-        f"{_say_share(choice.share)} of resamples of {what}; {_say_rivals(choice)}."
+        f"{_say_share(choice.share)} of resamples of {what}; {_say_rivals(choice, seeds_at_once)}."
     )
 
 
@@ -93,9 +93,11 @@ def _say_share(share: float) -> str:
     return "more than 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
 
 
-def _say_rivals(choice: Choice) -> str:
-    enough = next(more for more in count(choice.seeds) if reachable(more, len(choice.scores) - 1))
-    if enough > choice.seeds:
+def _say_rivals(choice: Choice, seeds_at_once: int) -> str:
+    comparisons = len(choice.scores) - 1
+    if not reachable(choice.seeds, comparisons):
+        more = count(choice.seeds + 1)
+        enough = next(seeds for seeds in more if seeds % seeds_at_once == 0 and reachable(seeds, comparisons))
         few = f"{say_number(choice.seeds, 'seed')} {'is' if choice.seeds == 1 else 'are'} too few"
         return f"{few} for any significance, `--seeds {enough}` in the same folder would do"
     rivals = [f"`{one_line(method)}`" for method in choice.rivals]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from consilience.comparison.chosen_method import Choice
 from consilience.comparison.modality_contributions import contributions_over_seeds
+from consilience.comparison.quick_default import seeds_at_once
 from consilience.comparison.results import Block, Cell, Condition, Findings
 from consilience.comparison.significance import too_few_seeds
 from consilience.comparison.summary import summarise
@@ -47,14 +48,15 @@ def notes_beside(findings: Findings) -> list[str]:
     """Return the notes that the recommendations do not say already."""
     if not findings.choices:
         return findings.notes
-    few = too_few_seeds(len(findings.seeds), len(findings.methods) - 1) if len(findings.methods) > 1 else None
+    others, at_once = len(findings.methods) - 1, seeds_at_once(findings.sets)
+    few = too_few_seeds(len(findings.seeds), others, at_once=at_once) if others else None
     said = tuple(f"{choice.method} on {choice.set} trusts " for choice in findings.choices.values())
     return [note for note in findings.notes if note != few and not note.startswith(said)]
 
 
 def _recommend(findings: Findings, choice: Choice, block: Block) -> Recommendation:
     points = [
-        ("How sure", say_sure(choice)),
+        ("How sure", say_sure(choice, seeds_at_once(findings.sets))),
         ("Each modality", _say_worth(findings, choice)),
         ("Losing one", " ".join(cost_sentences(findings, choice.set)[:1])),
         ("Watch", _say_what_to_watch(findings, choice, block)),

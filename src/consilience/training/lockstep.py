@@ -29,12 +29,12 @@ from consilience.methods import Method, Prediction
 from consilience.training.augment_values import EpochNoise
 from consilience.training.batch_loader import BatchPlan
 from consilience.training.devices import epoch_seed, resolve_device, training_context
+from consilience.training.lockstep_data import endless_batches, held_out_trials, repeat
 from consilience.training.loggers import Progress
 from consilience.training.optimizers import LearningRate
 from consilience.training.shared_dropout import share_dropout
 from consilience.training.shared_training import once
 from consilience.training.stacked_augment import StackedAugmenter
-from consilience.training.stacked_data import Trials
 from consilience.training.stacked_mlp import batched_objective
 from consilience.training.stacked_seeds import reason_on_host
 from consilience.training.stacked_training import ACCEPTED, Stack, evaluate
@@ -101,18 +101,21 @@ def cross_fit_in_lockstep(
     if reason := reason_alone(method, train, trainer):
         raise UnsupportedError(f"cross-fitting {type(method).__name__} in lockstep: {reason}")
     assert trainer.preparation is not None
-    fold_of = split_folds(train, trainer.preparation.task, folds, trainer.seed)
     methods = []
     for fold in range(folds):
         with seeded(trainer.seed * folds + fold):
             methods.append(make())
-    stacked = [*methods, method]
-    train_all = partial(_train_stack, stacked, train, trainer, fold_of)
-    if method.common_expert:
-        described = ["in lockstep", stacked, train, fold_of, trainer.preparation, trainer.settings()]
-        learned = once(described, train_all, lambda learned: learned.log.whole)
+    stacked, by_rows = [*methods, method], trainer.stop_by_rows and train.group is not None
+    fold_of = split_folds(train, trainer.preparation.task, folds, trainer.seed)
+    if by_rows:
+        alone = train.ordered_by(None, None)
+        fold_of_row = split_folds(alone, trainer.preparation.task, folds, trainer.seed)
+        learned = _train_once(stacked, alone, trainer.part(0.5), fold_of_row)
+        if learned.log.finished:
+            same = replace(trainer, steps=max(1, learned.log.best_step or 0), epochs=None, patience=None)
+            learned = _train_once(stacked, train, same, fold_of, fixed=True)
     else:
-        learned = train_all()
+        learned = _train_once(stacked, train, trainer, fold_of)
     trainer.logs.append(deepcopy(learned.log))
     for number, each in enumerate(stacked):
         each.load_state_dict({name: weight[number] for name, weight in learned.weights.items()})
@@ -159,12 +162,28 @@ class _Learned:
     log: Log
 
 
-def _train_stack(stacked: Sequence[Method], train: Samples, trainer: Trainer, fold_of: np.ndarray) -> _Learned:
-    """Train the models of all folds, and last the one of all samples, which stay as they are."""
+def _train_once(
+    stacked: Sequence[Method], train: Samples, trainer: Trainer, fold_of: np.ndarray, *, fixed: bool = False
+) -> _Learned:
+    """`_train_stack`, or what was learned by the same training before."""
+    train_all = partial(_train_stack, stacked, train, trainer, fold_of, fixed)
+    if not stacked[-1].common_expert:
+        return train_all()
+    described = ["in lockstep", stacked, train, fold_of, trainer.preparation, trainer.settings(), fixed]
+    return once(described, train_all, lambda learned: learned.log.whole)
+
+
+def _train_stack(
+    stacked: Sequence[Method], train: Samples, trainer: Trainer, fold_of: np.ndarray, fixed: bool
+) -> _Learned:
+    """Train the models of all folds, and last the one of all samples, which stay as they are.
+
+    fixed: whether all steps are taken and the last weights stay.
+    """
     device = resolve_device(trainer.device)
     settings = resolve(_filled_in(trainer, len(train)), len(train))
     with training_context(settings, device, trainer.seed):
-        run = _Lockstep(stacked, train, trainer, settings, fold_of, device)
+        run = _Lockstep(stacked, train, trainer, settings, fold_of, device, fixed)
         try:
             run.train()
         except RuntimeError as error:
@@ -231,13 +250,14 @@ class _Lockstep:
         settings: ResolvedSettings,
         fold_of: np.ndarray,
         device: torch.device,
+        fixed: bool,
     ):
         assert trainer.preparation is not None
-        self.trainer, self.settings = trainer, settings
+        self.trainer, self.settings, self.fixed = trainer, settings, fixed
         self.method, self.folds, self.samples = methods[-1], len(methods) - 1, len(train)
         reads = _reads(self.method)
         batch = trainer.preparation.batch(train.only([name for name in train.names if name in reads])).to(device)
-        self.data = _repeat(batch, reads, len(methods))
+        self.data = repeat(batch, reads, len(methods))
         there = train.present_among(reads).any(axis=1)
         weight = np.ones(self.samples) if train.weight is None else train.weight
         if (there & (weight > 0)).any():  # else no sample has what is read
@@ -247,7 +267,7 @@ class _Lockstep:
         self.rows = [rows[fold_of[rows] != fold] for fold in range(self.folds)] + [rows]
         self.rows = [own if len(own) else rows for own in self.rows]  # a fold may hold all samples with the modality
         self.held = [np.flatnonzero(fold_of == fold) for fold in range(self.folds)]
-        self.judged = _held_out(self.data, self.held)
+        self.judged = held_out_trials(self.data, self.held)
         self.batch_size = min(settings.batch_size, *(len(own) for own in self.rows))
         self.in_epoch = steps_per_epoch(len(rows), self.batch_size)
         augmenter = StackedAugmenter.of(
@@ -273,7 +293,9 @@ class _Lockstep:
             budget = self.trainer.epochs * self.in_epoch
         every = min(max(self.in_epoch // 2, _OFTEN), _SELDOM, budget)
         rate = LearningRate.of(settings, math.ceil(budget / self.in_epoch), self.in_epoch)
-        batches = [_batches(rows, self.batch_size, self.trainer.seed, trial) for trial, rows in enumerate(self.rows)]
+        batches = [
+            endless_batches(rows, self.batch_size, self.trainer.seed, trial) for trial, rows in enumerate(self.rows)
+        ]
         progress = Progress() if self.trainer.verbose else None
         title = f"expert of {self.method.modality!r}" if hasattr(self.method, "modality") else "all modalities"
         try:
@@ -338,7 +360,7 @@ class _Lockstep:
             raise diverged(type(self.method).__name__, "validation_loss", loss, self.settings.lr, epoch=block)
         if loss < self.clearly_best * (1 - _WORTHWHILE):
             self.clearly_best, self.clear_step = loss, step
-        if loss < self.best:
+        if loss < self.best or self.fixed:
             self.best, self.best_step = loss, step
             self.best_weights = {name: weight.detach().clone() for name, weight in weights.items()}
             self.held_out = output
@@ -353,44 +375,6 @@ class _Lockstep:
             return step >= max(self.settings.least_steps, (1 + _LONGER) * self.clear_step + _MORE_STEPS)
         waited = step - self.best_step
         return step >= self.settings.least_steps and waited >= self.trainer.patience * self.in_epoch
-
-
-def _repeat(batch: Batch, names: Sequence[str], trials: int) -> Trials:
-    """A batch as the data of every trial, in memory once."""
-
-    def repeated(values: Tensor) -> Tensor:
-        return values[None].expand(trials, *values.shape)
-
-    assert batch.y is not None
-    columns = [batch.names.index(name) for name in names]
-    present = batch.present[:, columns]
-    weight = None if bool((batch.weight == 1).all()) else repeated(batch.weight)
-    return Trials(
-        {name: repeated(batch[name]) for name in names},
-        repeated(batch.y),
-        present=None if bool(present.all()) else repeated(present),
-        weight=weight,
-    )
-
-
-def _held_out(data: Trials, held: Sequence[np.ndarray]) -> Trials:
-    """Each fold's held-out samples as a trial, whose values stay where they are; short folds are filled up."""
-    widest = max(map(len, held))
-    rows = torch.from_numpy(np.stack([np.pad(own, (0, widest - len(own))) for own in held])).to(data.y.device)
-    some = data.only(torch.arange(len(held)))
-    picked = replace(some, values={}).rows(rows)
-    return replace(picked, values=some.values, places=dict.fromkeys(some.values, rows), complete=some.complete)
-
-
-def _batches(rows: np.ndarray, size: int, seed: int, trial: int) -> Iterator[np.ndarray]:
-    """Batches of rows without end; every row comes once before any comes again."""
-    random = np.random.default_rng([seed, trial])
-    waiting = rows[:0]
-    while True:
-        while len(waiting) < size:
-            waiting = np.concatenate([waiting, random.permutation(rows)])
-        yield waiting[:size]
-        waiting = waiting[size:]
 
 
 def _loss_and_output(method: Method, prediction: Prediction, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -15,10 +15,12 @@ from consilience.core.batches import Batch
 from consilience.core.seeding import let_others_by, seed_device
 from consilience.methods import Method, Step
 from consilience.training.augment_batch import Augmenter
+from consilience.training.balancing import Balancer
 from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch
 from consilience.training.callbacks import Callback, ending_with, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out
+from consilience.training.modality_dropout import hide_some
 from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
 from consilience.training.time_limit import Deadline
 from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
@@ -71,6 +73,7 @@ class TrainingRun:
         self.callbacks = [callback for callback in callbacks if callback.every_process or fabric.is_global_zero]
         # An expert of one modality, of which the other modalities need not be corrupted.
         self._augmenter = Augmenter.of(settings.augment, train, getattr(module, "modality", None))
+        self._balancer = Balancer.of(settings, module)
         self.log = Log()
         self._steps_per_epoch = steps_per_epoch(len(train), settings.batch_size, settings.accumulate)
         self.phases: list[Phase] = []
@@ -169,6 +172,7 @@ class TrainingRun:
             "rows": self.log.rows,
             "out_of_time": self.log.out_of_time,
             "callbacks": state_of(self.callbacks),
+            "balance": None if self._balancer is None else self._balancer.state(),
         }
 
     def _call(self, hook: str, *arguments: Any) -> None:
@@ -256,6 +260,8 @@ class TrainingRun:
         if saved["best_weights"] is not None:
             self._take_best(saved["best_weights"])
         restore_callbacks(self.callbacks, saved["callbacks"])
+        if self._balancer is not None:
+            self._balancer.restore(saved["balance"])
         return saved["epoch"] + 1
 
     def _run_epoch(self) -> None:
@@ -321,10 +327,14 @@ class TrainingRun:
         with self.fabric.no_backward_sync(self._model, enabled=not plan.ends_step):
             prediction = self._forward(batch)
             losses = self.module.objective(prediction, batch, self.step)
+            if self._balancer is not None:
+                losses = self._balancer.losses(prediction, batch, losses)
             loss = torch.stack(list(losses.values())).sum() if len(losses) > 1 else next(iter(losses.values()))
             if checked and not math.isfinite(float(loss.detach())):
                 raise self._diverged(*first_broken(losses), position)
             self.fabric.backward(loss if plan.share == 1 else loss * plan.share)
+        if self._balancer is not None:
+            self._balancer.balance_gradients(prediction, batch)
         found = {name: value.detach() for name, value in losses.items()}
         for observe in self._hooks["observe"]:
             found |= {_OBSERVED + name: value.detach() for name, value in observe(self, prediction, batch).items()}
@@ -383,18 +393,3 @@ class TrainingRun:
     def _take_best(self, weights: dict[str, Tensor]) -> None:
         self.best_weights = self._best_of_any_phase = weights
         self.log.take_best(self._stopping.best_epoch[0], self._steps_per_epoch)
-
-
-def hide_some(present: Tensor, probability: float) -> Tensor:
-    """Return which modalities to hide, each with this probability, but never all that are present.
-
-    Args:
-        present: Booleans `[…, modality]`.
-        probability: Of hiding a modality.
-
-    Returns:
-        Booleans of the same shape.
-    """
-    draw = torch.rand(present.shape, device=present.device)
-    spared = torch.where(present, draw, -1.0).argmax(dim=-1, keepdim=True)
-    return (draw < probability).scatter(-1, spared, False)

@@ -30,7 +30,7 @@ from consilience.methods import Method, Prediction, Step, task_losses
 from consilience.training.augment_values import EpochNoise
 from consilience.training.batch_loader import CHANGED_BYTES, BatchPlan
 from consilience.training.devices import epoch_seed
-from consilience.training.loop import hide_some
+from consilience.training.modality_dropout import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
 from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
@@ -46,6 +46,7 @@ ACCEPTED: dict[str, tuple[Any, ...]] = {
     "devices": (1,),
     "nodes": (1,),
     "strategy": ("auto",),
+    "balance": (None,),
 }
 _ROWS = 2048  # samples of each trial that are evaluated at once
 

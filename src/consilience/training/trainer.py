@@ -22,6 +22,7 @@ from consilience.corruption.augmentation import choose_augmentations
 from consilience.data.folds import held_out_folds
 from consilience.methods import Method, Prediction
 from consilience.preparation import Preparation
+from consilience.training.balancing import check_balance
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.callbacks import Callback, check_callbacks
 from consilience.training.checkpoint import Checkpointing
@@ -57,6 +58,8 @@ class Trainer(TrainingSettings):
         callbacks: Called at fixed points of every run, see `Callback`.
         refit_steps: For each run and phase, in order, how many steps of the optimizer it takes in place of `epochs`, as
             `found_steps` returns them. With them `Model.fit` refits the method, see `Method.refit`.
+        stop_by_rows: Whether cross-fitting in lockstep, of samples in groups, is stopped by folds of single samples.
+            Whole groups are then held out from models that are trained for as many steps.
         deadline: When training has to end. None: it is made from `time_limit`, and its time runs from the first run.
         logs: Logs of the runs so far.
 
@@ -71,6 +74,7 @@ class Trainer(TrainingSettings):
     checkpoint: str | Path | None = None
     callbacks: Sequence[Callback] | None = None
     refit_steps: Sequence[Sequence[int]] | None = None
+    stop_by_rows: bool = False
     deadline: Deadline | None = field(default=None, repr=False)
     logs: list[Log] = field(default_factory=list, repr=False)
 
@@ -114,6 +118,7 @@ class Trainer(TrainingSettings):
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
         choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
+        check_balance(self, module)
         if self.deadline is not None:
             self.deadline.start()
         if not module.trains_by_gradients:

@@ -21,6 +21,7 @@ from consilience.corruption.augmentation import Augment, read_augment
 Optimizer = Literal["adam", "adamw", "sgd", "adagrad", "rmsprop"]
 Schedule = Literal["constant", "plateau", "cosine"]
 Precision = Literal["32", "bf16", "bf16-true", "16", "64", "bf16-mixed", "16-mixed"]
+Balance = Literal["ogm-ge", "mmpareto", "pmr", "agm"]
 Average = Literal["mean"] | Annotated[float, Interval(0, 1, above=True, below=True)]
 
 # What `resolve` decides by. The budget in steps of the optimizer, where neither steps nor epochs are given:
@@ -53,6 +54,16 @@ RECORDED = {
     "nodes": (1,),
     "strategy": ("auto",),
 }
+# What a training that balances modalities must be trained with.
+BALANCED = {
+    "precision": ("32", "bf16", "bf16-mixed", "64"),
+    "accumulate": (1,),
+    "devices": (1,),
+    "nodes": (1,),
+    "cuda_graphs": (False,),
+}
+# Its strength: α of ogm-ge, pmr and agm, and the factor on the gradients of mmpareto.
+BALANCE_STRENGTHS: dict[Balance, float] = {"ogm-ge": 0.3, "mmpareto": 1.5, "pmr": 1.0, "agm": 1.0}
 # Settings that change how fast or where a model is trained, but not the numbers that come out.
 WITHOUT_EFFECT_ON_NUMBERS = frozenset(
     {"checkpoint_seconds", "verbose", "on_interrupt", "resident", "cuda_graphs", "keep_memory"}
@@ -109,6 +120,15 @@ class TrainingSettings:
         Augment | None,
         "corruptions of training samples, such as gaussian:0..0.5 or audio=missing:10@0.2",
     ] = None
+    balance: Annotated[
+        Balance | None,
+        "let modalities that learn slowly catch up: ogm-ge, mmpareto, pmr or agm, for methods whose encoders are "
+        "trained together; None: no",
+    ] = None
+    balance_strength: Annotated[
+        Annotated[float, Interval(0, above=True)] | None,
+        f"how strongly balance acts; None: {', '.join(f'{x:g} for {name}' for name, x in BALANCE_STRENGTHS.items())}",
+    ] = None
     precision: Annotated[Precision, "32, bf16, bf16-true, 16 or 64"] = "32"
     device: Annotated[str, "auto, cpu, cuda, cuda:1, …"] = "auto"
     devices: Annotated[int, Interval(1), "devices that train one model"] = 1
@@ -127,6 +147,10 @@ class TrainingSettings:
         read_augment(self.augment)
         if self.cuda_graphs and (refusal := self.outside(RECORDED)):
             raise InputError(f"training: with cuda_graphs=True {refusal}")
+        if self.balance is not None and (refusal := self.outside(BALANCED)):
+            raise InputError(f"training: with balance={self.balance!r} {refusal}")
+        if self.balance is None and self.balance_strength is not None:
+            raise InputError(f"training: balance_strength={self.balance_strength} needs a balance to be strong in")
         if self.momentum and self.optimizer not in WITH_MOMENTUM:
             raise InputError(f"training: momentum is for {' and '.join(WITH_MOMENTUM)}, not for {self.optimizer!r}")
         if self.time_limit is not None and self.devices * self.nodes > 1:

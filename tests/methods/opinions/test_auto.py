@@ -326,3 +326,24 @@ def test_on_a_gpu():
     model = fit(samples_of(), device="cuda")
     on_gpu = model.predict(test, device="cuda").output
     torch.testing.assert_close(model.predict(test, device="cpu").output, on_gpu, rtol=1e-3, atol=1e-3)
+
+
+def test_rows_that_resemble_their_neighbours_are_held_out_in_blocks(caplog):
+    """Values that hardly change within a run of rows: each row is known from the next one, and its class with it."""
+    random = np.random.default_rng(0)
+    y = random.integers(0, 2, 30).repeat(10)
+    values = random.normal(size=(30, 6)).repeat(10, axis=0) + 0.05 * random.normal(size=(300, 6)) + 0.5 * y[:, None]
+    mixed = random.permutation(300)
+    train = Samples.of({"a": values[:, :3], "b": values[:, 3:]}, y)
+    shuffled = Samples.of({"a": values[mixed, :3], "b": values[mixed, 3:]}, y[mixed])
+    losses = []
+    for samples, blocks in ((train, 12), (shuffled, None)):  # four in each fold
+        caplog.clear()
+        model = fit(samples, steps=100)
+        said = [record.message for record in caplog.records if "resemble" in record.message]
+        assert len(said) == (blocks is not None)
+        assert blocks is None or f"held out in {blocks} blocks" in said[0]
+        losses.append({(member.modality, member.name): member.loss for member in model.method.leaderboard()})
+    apart, beside = losses
+    for member in (("a", "trees"), ("b", "trees"), ("all", "network")):  # what can memorise
+        assert apart[member] > beside[member] + 0.1

@@ -74,6 +74,21 @@ class Encoding:
         of_times = [f"{column} {part}" for column, calendar in self.calendars.items() for part in calendar.features]
         return [*self.numbers, *of_times]
 
+    @property
+    def gaps(self) -> list[list[Any]]:
+        """Pairs of the position of a feature that says where a column is empty, and the positions of its features.
+
+        >>> known = {"colour": np.array(["green", "red"])}
+        >>> Encoding(None, ["width", "height"], None, known, flagged=["height", "colour"]).gaps
+        [[4, [1]], [5, [2, 3]]]
+        """
+        widths = dict.fromkeys(self.numbers, 1)
+        widths |= {column: len(calendar.features) for column, calendar in self.calendars.items()}
+        widths |= {column: len(known) for column, known in self.categories.items()}
+        ends = np.cumsum(list(widths.values())).tolist()
+        places = {column: list(range(end - width, end)) for (column, width), end in zip(widths.items(), ends)}
+        return [[sum(widths.values()) + number, places[column]] for number, column in enumerate(self.flagged)]
+
     def encode(self, columns: Columns, advice: str) -> np.ndarray:
         """Values `[n, feature]` in the order of `features`; or sentences `[n]`.
 

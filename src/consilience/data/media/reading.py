@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import InputError, unknown_name
+from consilience.core.errors import InputError, TableWarning, unknown_name
 from consilience.core.modalities import Kind
 from consilience.core.samples import MappedRows, Values
 from consilience.data.media.array_files import ArrayDecoder
 from consilience.data.media.columns import ENDINGS, FilePaths, TableKind, ending_of, find_paths, is_file, path_cells
-from consilience.data.media.decoding import IN_MEMORY_BYTES, Decoder, decode_files
+from consilience.data.media.decoding import IN_MEMORY_BYTES, Decoder, FilesOnDemand, decode_files
 from consilience.data.media.pictures import PictureDecoder
 from consilience.data.media.settings import Family, PictureSettings, read_settings
 from consilience.data.media.sound import SoundDecoder
@@ -191,12 +191,28 @@ def _read(column: FileColumn, paths: FilePaths, folder: Path, guessed: bool = Fa
         _tell(column, cells, failures, folder)
     if guessed:
         _tell_colours(column, cells, np.flatnonzero(present)[decoded.lengths[index[present]] > 0])
+    if isinstance(decoded.values, MappedRows) and isinstance(decoded.values.base, FilesOnDemand):
+        gigabytes = len(place) * int(np.prod(decoder.shape)) * decoder.dtype.itemsize / 1e9
+        warnings.warn(
+            f"modality {column.name!r}: {len(place)} files take {gigabytes:.1f} GB when they are decoded, too much to "
+            "keep in memory, so every batch decodes its own again. With the environment variable CONSILIENCE_CACHE, "
+            "the name of a folder, each is decoded once and read from there; smaller samples take less "
+            f"({_smaller(column)})",
+            TableWarning,
+            stacklevel=2,
+        )
     about = {"column": column.column, "endings": paths.endings, "empty": int(empty.sum()), "broken": len(failures)}
     lengths = None
     if decoder.kind in ("sequence", "tokens"):
         lengths = np.zeros(len(cells), dtype=np.int64)
         lengths[present] = decoded.lengths[index[present]]
     return FileValues(column, _by_row(decoded.values, index, present, decoder), lengths, present, about)
+
+
+def _smaller(column: FileColumn) -> str:
+    """The setting that makes the samples of a column smaller, as an option."""
+    setting = {"picture": "size", "sound": "seconds", "array": "steps"}[column.decoder.family]
+    return f"--media {column.name}.{setting}=…"
 
 
 def _by_row(values: Values, index: np.ndarray, present: np.ndarray, decoder: Decoder) -> Values:

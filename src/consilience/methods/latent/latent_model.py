@@ -17,6 +17,7 @@ from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, name_rows, unknown_name
+from consilience.core.modalities import Modality
 from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeFloat, PositiveInt, check_value
 from consilience.encoders import default_encoder
@@ -62,6 +63,9 @@ class LatentModel(Method):
         weights: Annotated[Mapping[str, float] | None, "modality → factor of its log-likelihood, by default 1"] = None,
         beta: Annotated[NonNegativeFloat, "factor of every divergence"] = 1.0,
         warmup: Annotated[NonNegativeFloat, "epochs over which this factor grows linearly"] = 0,
+        gaps: Annotated[
+            Mapping[str, Any] | None, "modality → pairs of a flag of empty cells and their features"
+        ] = None,
     ):
         super().__init__(spec)
         without_dropout = {
@@ -84,6 +88,8 @@ class LatentModel(Method):
         self.likelihoods = PerModality(
             {name: build_likelihood(modality, likelihoods.get(name)) for name, modality in spec.modalities.items()}
         )
+        for name, pairs in (gaps or {}).items():
+            self.likelihoods[name].gaps = checked_gaps(spec.modalities[name], pairs)
         self.decoders = PerModality(
             {
                 name: build_decoder(modality, self.likelihoods[name].shape, latent, decoders.get(name))
@@ -197,3 +203,19 @@ class LatentModel(Method):
 
     def _factor(self, term: str, warm: float = 1.0) -> float:
         return 1.0 if term in self.criterion.unscaled_terms else self.beta * warm
+
+
+def checked_gaps(modality: Modality, pairs: Any) -> list[tuple[int, list[int]]]:
+    """Pairs of a feature that is 1 where cells are empty, and the features of these cells, as a saved file has them.
+
+    >>> checked_gaps(Modality("labs", "vector", (3,)), [[2, [0, 1]]])
+    [(2, [0, 1])]
+    """
+    read = [(flag, list(features)) for flag, features in pairs]
+    places = [place for flag, features in read for place in (flag, *features)]
+    whole = all(type(place) is int and 0 <= place < modality.shape[0] for place in places)
+    if modality.kind != "vector" or not whole or len(set(places)) < len(places):
+        raise InputError(
+            f"gaps of modality {modality.describe()} must be pairs of different features, got {pairs!r:.100}"
+        )
+    return read

@@ -239,8 +239,9 @@ class TrainedLatent:
         with kept_memory(generator.device.type == "cpu"):
             for batch in self._batches(samples, device):
                 estimate = likelihood(self.model, batch, of, given, draws, generator)
+                hidden = {name: self.model.likelihoods[name].hidden(batch[name]) for name in of}
                 volume = sum(
-                    log_volume(self.preparation.transforms[name], len(batch), batch.lengths.get(name))
+                    log_volume(self.preparation.transforms[name], len(batch), batch.lengths.get(name), hidden[name])
                     * batch.present_in(name).cpu()
                     for name in of
                 )

@@ -63,10 +63,11 @@ def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
     return (numbers if transform.needs_64_bits else numbers.float()).numpy()
 
 
-def log_volume(transform: Transform, n: int, lengths: Tensor | None = None) -> Tensor:
+def log_volume(transform: Transform, n: int, lengths: Tensor | None = None, hidden: Tensor | None = None) -> Tensor:
     """Return log |dx / dx'| of each sample `[n]`, x' being the prepared x: log p(x) = log p(x') − log_volume.
 
     Without it the likelihood would depend on the scale of the training data, and models could not be compared.
+    Features that are `hidden` `[n, feature]` have no density and do not count.
     """
     if not isinstance(transform, Standardise):
         return torch.zeros(n, dtype=torch.float64)
@@ -74,4 +75,6 @@ def log_volume(transform: Transform, n: int, lengths: Tensor | None = None) -> T
     if modality.kind == "sequence":
         steps = torch.full((n,), modality.shape[0]) if lengths is None else lengths.cpu()
         return scale.log().sum() * steps.double()
+    if hidden is not None:
+        return scale.expand(modality.shape).log().expand(n, -1).masked_fill(hidden.cpu(), 0).sum(-1)
     return scale.expand(modality.shape).log().sum().expand(n)

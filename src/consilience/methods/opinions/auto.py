@@ -21,6 +21,7 @@ from consilience.core.samples import Samples
 from consilience.core.settings import NonNegativeFloat, Rate
 from consilience.corruption.random_faults import FAULTS
 from consilience.data.folds import folds_as_groups, most_folds
+from consilience.data.row_order import similar_blocks
 from consilience.methods import Method, Prediction, Spec, Step, register
 from consilience.methods.fusion.early import Early
 from consilience.methods.opinions.bayes import Folds, RuleData, fit_rule
@@ -134,6 +135,7 @@ class AutoFusion(BayesRobust):
         if not self.task.classification:
             super().fit(train, validation, trainer)
             return
+        train, trainer = self._in_blocks(train, trainer)
         noisy = self._with_noise(train, trainer)
         outcome = train_members(in_order_of_worth(self._tasks(train, validation, trainer, noisy)), trainer)
         self._fitted = outcome.fitted.get((ALL, "network"))
@@ -155,6 +157,22 @@ class AutoFusion(BayesRobust):
                 raise
             trainer.logs.append(Log(interrupted=True))
             logger.warning("%s: learning how to fuse the members was interrupted: they are not calibrated", self.name)
+
+    def _in_blocks(self, train: Samples, trainer: Trainer) -> tuple[Samples, Trainer]:
+        """The samples in blocks, and how they are held out, where neighbouring ones resemble each other."""
+        assert train.y is not None
+        found = similar_blocks(train, self.task.encode(train.y), self.folds, trainer.seed)
+        if found is None:
+            return train, trainer
+        blocks, correlation = found
+        logger.warning(
+            "%s: training rows next to each other resemble each other beyond their class (correlation %.2f), so the "
+            "probabilities are learned from rows held out in %d blocks; if rows have groups, give them",
+            self.name,
+            correlation,
+            blocks.max() + 1,
+        )
+        return train.ordered_by(blocks, None), replace(trainer, stop_by_rows=True)
 
     def _tasks(self, train: Samples, validation: Samples | None, trainer: Trainer, noisy: Trainer) -> list[Task]:
         """The cross-fitting of every member. noisy: the trainer of the experts."""

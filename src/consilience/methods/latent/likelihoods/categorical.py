@@ -55,6 +55,10 @@ class CategoricalLikelihood(Likelihood):
         each = self.each(decoded, x)
         return each.sum(-1) if self.modality.kind == "tokens" else each
 
+    def hidden(self, x: Tensor) -> None:
+        """Nothing: an empty cell is a class of its own."""
+        return
+
     def each(self, decoded: Tensor, x: Tensor) -> Tensor:
         """log softmax(decoded) of the class that x is."""
         log_probabilities = decoded.log_softmax(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +33,8 @@ class Likelihood(DeclaredSettings, nn.Module):
         reads: The kinds of modality that it is for.
         standardised: Whether x is standardised, rather than as the user gave it.
         shape: The shape of what the decoder must give for a sample.
+        gaps: Of a vector, pairs of a feature that is 1 where cells of a table are empty, and the features of these
+            cells. They hold fill values there, which have no density.
     """
 
     name: ClassVar[str]
@@ -43,6 +45,7 @@ class Likelihood(DeclaredSettings, nn.Module):
         super().__init__()
         self.modality = modality
         self.shape: tuple[int, ...] = modality.shape
+        self.gaps: Sequence[tuple[int, Sequence[int]]] = ()
 
     @property
     def outputs(self) -> int:
@@ -60,7 +63,8 @@ class Likelihood(DeclaredSettings, nn.Module):
         """
         decoded, x = at_least_float32(decoded), at_least_float32(x) if x.is_floating_point() else x
         if mask is None:
-            return self.total(decoded, x)
+            hidden = self.hidden(x)
+            return self.total(decoded, x) if hidden is None else self.each(decoded, x).masked_fill(hidden, 0).sum(-1)
         steps = x.shape[1]
         if steps > self.shape[0]:
             raise InputError(
@@ -69,6 +73,16 @@ class Likelihood(DeclaredSettings, nn.Module):
             )
         each = self.each(decoded.narrow(-len(self.shape), 0, steps), x)
         return each.masked_fill(~mask, 0).sum(-1)
+
+    def hidden(self, x: Tensor) -> Tensor | None:
+        """Which features of x `[batch, feature]` hold a fill value; None where there are no such features."""
+        if not self.gaps:
+            return None
+        hidden = torch.zeros_like(x, dtype=torch.bool)
+        for flag, features in self.gaps:
+            # Where flags are standardised, those of known cells are below 0.
+            hidden[:, list(features)] = (x[:, flag] > 0)[:, None]
+        return hidden
 
     def total(self, decoded: Tensor, x: Tensor) -> Tensor:
         """Return the log-density summed over all numbers of a sample: `[…]`."""
