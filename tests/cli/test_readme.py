@@ -1,4 +1,4 @@
-"""The command line of the README, line by line, as its reader would type it."""
+"""The command line of the README and of the first pages, line by line, as their reader would type it."""
 
 import asyncio
 import shlex
@@ -12,6 +12,7 @@ import pytest
 from consilience.cli.main import COMMANDS
 from documents import ROOT, blocks
 
+PAGES = ("README.md", "docs/start.md", "docs/reproduce.md")
 # Appended, so that they win: what is tried here is whether it works, not how well.
 SMALLER = {
     "compare": ("--methods", "late", "--seeds", "1", "--epochs", "1", "--levels", "5", "--jobs", "1"),
@@ -21,7 +22,7 @@ SMALLER = {
 
 @pytest.fixture(scope="module")
 def lines():
-    shell = "".join(block.code for block in blocks(ROOT / "README.md", "shell"))
+    shell = "".join(block.code for page in PAGES for block in blocks(ROOT / page, "shell"))
     return [shlex.split(line, comments=True)[1:] for line in shell.splitlines() if line.startswith("consilience ")]
 
 
@@ -43,7 +44,7 @@ def ask(app):
 def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     [writes_a_table] = [
-        one.code for one in blocks(ROOT / "README.md", "python") if '.write_csv("machines.csv")' in one.code
+        one.code for one in blocks(ROOT / "docs/start.md", "python") if '.write_csv("machines.csv")' in one.code
     ]
     exec(writes_a_table, {})
     pl.read_csv("machines.csv").drop("fault").head(20).write_csv("new.csv")
