@@ -30,24 +30,11 @@ from consilience.bayes.dependence_models import (
 )
 from consilience.bayes.earlier_rules import translate_earlier
 from consilience.bayes.fuse import fuse
-from consilience.bayes.kappa import (
-    Estimate,
-    Kappa,
-    centred,
-    choose_ridge,
-    clearly_lower,
-    cross_fitted_models,
-    gather,
-)
+from consilience.bayes.kappa import Estimate, Kappa, centred, choose_ridge, clearly_lower, cross_fitted_models, gather
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.pattern_tables import PATTERN_TABLES, estimate_by_table, pattern_tables
 from consilience.bayes.posterior import active_experts, expert_evidence, kappa_of_several, log_posterior
-from consilience.bayes.presence_coefficients import (
-    count_rows,
-    dependence_terms,
-    expert_weights,
-    fit_table,
-)
+from consilience.bayes.presence_coefficients import count_rows, dependence_terms, expert_weights, fit_table
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
 from consilience.bayes.row_pieces import in_pieces

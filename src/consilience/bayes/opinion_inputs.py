@@ -356,3 +356,8 @@ def _agree_on_class_names(opinions: Mapping[Any, Any]) -> None:
             raise InputError(
                 f"experts must name the same classes in the same order: {first!r} has {known}, {name!r} has {classes}"
             )
+
+
+def finite_logits(logits: np.ndarray) -> np.ndarray:
+    """Logits with −inf replaced by the smallest probability in float64."""
+    return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.fuse import fuse
-from consilience.bayes.opinion_inputs import read_distribution, read_prior
+from consilience.bayes.opinion_inputs import finite_logits, read_distribution, read_prior
 from consilience.bayes.opinion_trust import OpinionTrust, Trusted
 from consilience.bayes.priors import estimate_expert_priors, estimate_target_prior
 from consilience.bayes.reliability import OpinionReliability
@@ -131,7 +131,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         rho = None
         if self.reliability == "auto":
             self.reliability_ = OpinionReliability(modalities).double()
-            rho = self.reliability_.fit(_finite(opinion_set.logits), opinion_set.present)
+            rho = self.reliability_.fit(finite_logits(opinion_set.logits), opinion_set.present)
 
         def fit_rule(rows: np.ndarray) -> BayesRule:
             own = None if group_of is None else group_of[rows]
@@ -277,7 +277,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         if isinstance(self.prior, str):
             if self.prior not in ("empirical", "experts"):
                 raise unknown_name("prior", self.prior, ["empirical", "experts"], "Or give the classes' shares [class]")
-            finite = _finite(np.where(opinion_set.present[:, :, None], opinion_set.logits, 0.0))
+            finite = finite_logits(np.where(opinion_set.present[:, :, None], opinion_set.logits, 0.0))
             if self.prior == "experts":
                 return estimate_expert_priors(finite, y, opinion_set.present, weight=weight)
             warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
@@ -315,7 +315,9 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         if self.reliability == "graded":
             return self._graded(opinion_set).reliability
         self._check_learned("reliability_")
-        return self.reliability_(torch.from_numpy(_finite(opinion_set.logits)), torch.from_numpy(opinion_set.present))
+        return self.reliability_(
+            torch.from_numpy(finite_logits(opinion_set.logits)), torch.from_numpy(opinion_set.present)
+        )
 
     def _graded(self, opinion_set: OpinionSet) -> Trusted:
         """Posterior under the shares of y, reliability and trust, learned from spoilt opinions."""
@@ -396,8 +398,3 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _finite(logits: np.ndarray) -> np.ndarray:
-    """Logits with −inf replaced by the smallest probability in float64."""
-    return np.maximum(logits, logits.max(axis=2, keepdims=True) - 745.0)

@@ -44,8 +44,7 @@ _ROWS, _LEAST_ROWS, _VIEW_BYTES = 4000, 500, 2**30
 _SPOILT, _COPIES, _SPOILT_BYTES = 4000, 10, 2**28
 # The targets of a regression in so many groups take the place of classes where inputs are compared with class means.
 _TARGET_GROUPS = 5
-# Of experts of classes, in standard deviations.
-_NOISE = 0.5
+_NOISE = 0.5  # of experts of classes, in standard deviations
 
 
 class Gain(Learned):
