@@ -124,6 +124,21 @@ def test_it_waits_for_a_request_that_is_being_received_but_not_for_long(model):
     batcher.close(20)
 
 
+def test_a_request_that_cannot_be_predicted_leaves_the_others_alone(model, monkeypatch):
+    predict = model.predict
+
+    def refusing(samples):
+        if len(samples) != 1:
+            raise ValueError("these rows together are a mistake of ours")
+        return predict(samples)
+
+    monkeypatch.setattr(model, "predict", refusing)
+    good, bad = model.read_rows([ROW])[0], model.read_rows([ROW, ROW])[0]
+    first, second, third = model.predict_together([good, bad, good])
+    assert isinstance(second, ValueError)
+    assert first.decided.tolist() == third.decided.tolist() == predict(good).decided.tolist()
+
+
 def test_a_request_that_nobody_waits_for_any_more_is_not_predicted(model):
     batcher = Batcher(model, ServingSettings())
     batcher.arrive()
