@@ -14,6 +14,7 @@ from consilience import load_data
 from consilience.bayes import bayes_rule, class_gaussians, copula, dependence_models
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.calibration import fit_robust_temperature, fit_temperature
+from consilience.bayes.earlier_rules import translate_earlier
 from consilience.core.errors import InputError, UnknownNameError
 
 KAPPAS = ["gaussian", "copula", "none"]
@@ -237,6 +238,17 @@ def test_a_state_of_earlier_versions_interpolates_its_coefficients():
     log_prior = rule.prior.log()
     expected = log_prior + (each[:, :, None] * (calibrated - log_prior)).sum(1) + terms
     torch.testing.assert_close(old(z, present), expected.log_softmax(1))
+
+
+def test_a_damaged_state_of_earlier_versions_is_not_translated():
+    rule = BayesRule(3, 3)
+    for weights in (torch.ones(()), torch.ones(3000), torch.ones(3, 4)):
+        state = rule.state_dict() | {"weights": weights, "alpha": torch.zeros(()), "beta": torch.zeros(())}
+        del state["plain_temperature"]
+        given = dict(state)
+        translate_earlier(rule, given, "")
+        assert given.keys() == state.keys()
+        assert given["weights"] is weights, "a table of 3001 · 3000 coefficients would be made of 3000 numbers"
 
 
 @pytest.mark.parametrize("kappa", KAPPAS)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize_scalar
 
 from consilience.bayes.bayes_rule import BayesRule
@@ -130,3 +131,36 @@ def test_no_rows_and_no_number():
         update_rule(rule, z, y, there(y), old_rows=50, weight=np.zeros(50))
     with pytest.raises(InputError, match="old_rows must be a number ≥ 0"):
         update_rule(rule, z, y, there(y), old_rows=-1.0)
+
+
+@pytest.mark.parametrize("calibration", ["temperature", "robust", "auto", "bias"])
+def test_while_it_is_updated_a_rule_answers_as_before(calibration, monkeypatch):
+    """Another thread may predict meanwhile."""
+    rng = np.random.default_rng(7)
+    z, y = opinions(rng, 200)
+    rule = fitted(z, y, calibration=calibration)
+    state, meanwhile, calibrated = rule.state_dict(), [], rule.calibrated
+
+    def looking(*arguments):
+        meanwhile.append({name: rule.get_buffer(name).clone() for name in state})
+        return calibrated(*arguments)
+
+    monkeypatch.setattr(rule, "calibrated", looking)
+    update_rule(rule, 2 * z, y, there(y), old_rows=10)
+    assert meanwhile
+    assert all(torch.equal(value, state[name]) for seen in meanwhile for name, value in seen.items())
+
+
+def test_an_update_that_fails_leaves_the_rule_as_it_was(monkeypatch):
+    rng = np.random.default_rng(8)
+    z, y = opinions(rng, 200)
+    rule = fitted(z, y, calibration="auto")
+    before = {name: value.clone() for name, value in rule.state_dict().items()}
+
+    def fails(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(rule, "calibrated", fails)
+    with pytest.raises(MemoryError):
+        update_rule(rule, z, y, there(y), old_rows=10)
+    assert all(torch.equal(value, before[name]) for name, value in rule.state_dict().items())

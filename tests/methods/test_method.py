@@ -50,6 +50,14 @@ def test_absent_rows_move_no_batch_statistics():
     assert all(torch.isfinite(one.grad).all() for one in alone.parameters())
 
 
+def test_nothing_has_the_type_of_the_input_where_an_encoder_has_no_parameters():
+    batch = batch_of(1, torch.tensor([[False, True]]))
+    encoder = Spec(VECTORS, CLASSES, {"image": "linear"}).build_encoder("image")
+    assert not list(encoder.parameters())
+    batch.values["image"] = batch.values["image"].double()
+    assert encode(encoder, batch, "image").pooled.dtype is torch.float64
+
+
 def test_encoding_keeps_order_sequences_and_masks():
     modality = Modality("words", "sequence", (4, 2))
     present = torch.tensor([[False], [True], [False], [True]])

@@ -105,7 +105,7 @@ def test_a_full_queue_refuses_and_lets_the_others_wait(model):
     held.close(20)
 
 
-def test_it_waits_for_a_request_that_is_being_received_but_not_for_long(model):
+def test_it_waits_for_a_request_that_is_being_received_but_not_for_long(model, monkeypatch):
     batcher = Batcher(model, ServingSettings(batch_wait=300.0))
     assert batcher.arrive()  # another client, which is slow
     began = time.monotonic()
@@ -115,13 +115,29 @@ def test_it_waits_for_a_request_that_is_being_received_but_not_for_long(model):
     late.answer.result(20)
     assert time.monotonic() - began >= 0.3
     batcher.leave()
-    began = time.monotonic()
+    waits, wait = [], batcher._changed.wait
+    monkeypatch.setattr(batcher._changed, "wait", lambda seconds=None: (waits.append(seconds), wait(seconds))[1])
     batcher.arrive()
     soon = job(model, [ROW])
     batcher.submit(soon)
     soon.answer.result(20)
-    assert time.monotonic() - began < 0.3, "nobody else is being received"
+    assert set(waits) <= {None}, "nobody else is being received"
     batcher.close(20)
+
+
+def test_a_request_that_cannot_be_predicted_leaves_the_others_alone(model, monkeypatch):
+    predict = model.predict
+
+    def refusing(samples):
+        if len(samples) != 1:
+            raise ValueError("these rows together are a mistake of ours")
+        return predict(samples)
+
+    monkeypatch.setattr(model, "predict", refusing)
+    good, bad = model.read_rows([ROW])[0], model.read_rows([ROW, ROW])[0]
+    first, second, third = model.predict_together([good, bad, good])
+    assert isinstance(second, ValueError)
+    assert first.decided.tolist() == third.decided.tolist() == predict(good).decided.tolist()
 
 
 def test_a_request_that_nobody_waits_for_any_more_is_not_predicted(model):

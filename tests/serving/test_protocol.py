@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import consilience as cs
+from consilience.serving.tensors import read_tensor
 
 VIBRATION = {"name": "vibration", "shape": [2, 2], "datatype": "FP64", "data": [1.0, 2.0, 3.0, 4.0]}
 
@@ -233,3 +234,9 @@ def test_infinite_interval_ends_are_null(serve):
     json.loads(response.text, parse_constant=lambda name: pytest.fail(f"{name} in the answer"))
     if response.status_code == 200:
         assert by_name(response)["interval"]["data"] == [None, None]
+
+
+def test_whole_numbers_keep_their_values_up_to_the_ends_of_their_types():
+    for datatype, ends in (("UINT64", [2**64 - 1, 2**63 + 1, 0]), ("INT64", [-(2**63), 2**63 - 1, 2**53 + 1])):
+        tensor = {"name": "count", "datatype": datatype, "shape": [3], "data": ends}
+        assert read_tensor(tensor, None, 1000)[1].tolist() == ends

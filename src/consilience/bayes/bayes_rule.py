@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -175,11 +176,17 @@ class BayesRule(Learned):
             log_kappa=log_kappa,
         )
 
-    def calibrated(self, opinions: Tensor, present: Tensor) -> Tensor:
-        """Each expert's calibrated log-probabilities, finite everywhere; computed from zeros where missing."""
-        return in_pieces(self._calibrate, self._rows_of_a_piece, opinions, present)
+    def calibrated(self, opinions: Tensor, present: Tensor, plain_share: float | None = None) -> Tensor:
+        """Each expert's calibrated log-probabilities, finite everywhere; computed from zeros where missing.
 
-    def _calibrate(self, opinions: Tensor, present: Tensor) -> Tensor:
+        Args:
+            opinions, present: As for `forward`.
+            plain_share: Of the calibration without a reliability, with "auto". None: the learned share.
+        """
+        of_piece = partial(self._calibrate, plain_share=plain_share)
+        return in_pieces(of_piece, self._rows_of_a_piece, opinions, present)
+
+    def _calibrate(self, opinions: Tensor, present: Tensor, plain_share: float | None) -> Tensor:
         logits = opinions.to(precise_dtype(opinions))
         logits = torch.where(present[:, :, None], logits, 0.0)
         log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None]) + self.shift.to(logits)
@@ -189,7 +196,7 @@ class BayesRule(Learned):
         if self.calibration != "auto":
             return mixed
         plain = calibrate(log_p, self.plain_temperature.to(logits)).log_softmax(2)
-        share = self.plain_share.to(logits)
+        share = self.plain_share.to(logits) if plain_share is None else plain_share
         return ((1 - share) * mixed + share * plain).log_softmax(2)
 
     def expert_weights(self, present: Tensor) -> Tensor:

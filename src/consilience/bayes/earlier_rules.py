@@ -20,11 +20,14 @@ def translate_earlier(rule: nn.Module, state_dict: dict[str, Any], prefix: str) 
     if prefix + "prior" in state_dict and prefix + "shift" not in state_dict:
         state_dict[prefix + "shift"] = torch.zeros_like(rule.get_buffer("shift"))
         state_dict[prefix + "target"] = state_dict[prefix + "prior"].clone()
-    if prefix + "weights" in state_dict and prefix + "plain_temperature" not in state_dict:
+    saved = state_dict.get(prefix + "weights")
+    # Another shape is refused in loading; the table of a damaged file could be too large for the memory.
+    if saved is None or saved.shape != rule.get_buffer("temperature").shape:
+        return
+    if prefix + "plain_temperature" not in state_dict:
         state_dict[prefix + "plain_temperature"] = torch.ones_like(rule.get_buffer("temperature"))
         state_dict[prefix + "plain_share"] = torch.zeros_like(rule.get_buffer("plain_share"))
         alpha, beta = (state_dict.get(prefix + name, torch.zeros(())) for name in ("alpha", "beta"))
-        saved = state_dict[prefix + "weights"]
         table = interpolated(Coefficients(saved.double().cpu().numpy(), float(alpha), float(beta)), len(saved))
         for name, values in (("weights", table.weights), ("alpha", table.alpha), ("beta", table.beta)):
             if prefix + name in state_dict:

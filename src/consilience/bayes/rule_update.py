@@ -98,10 +98,8 @@ def _recalibrate(
     temperature, bias = rule.temperature.double().cpu().numpy().copy(), rule.bias.double().cpu().numpy().copy()
     sound, plain = rule.reliability.double().cpu().numpy().copy(), rule.plain_temperature.double().cpu().numpy().copy()
     # "auto" joins two calibrations, each of which has old evidence of its own.
-    share = float(rule.plain_share)
-    said = _said(rule, given, present, 0.0 if rule.calibration == "auto" else share)
+    said = _said(rule, given, present, 0.0)
     plainly = _said(rule, given, present, 1.0) if rule.calibration == "auto" else said
-    rule.learn(plain_share=share)
     for expert in range(rule.modalities):
         rows = np.flatnonzero(present[:, expert] & (importance > 0))
         if not len(rows):
@@ -130,9 +128,8 @@ def _recalibrate(
 
 def _said(rule: BayesRule, given: torch.Tensor, present: np.ndarray, plain_share: float) -> np.ndarray:
     """The calibrated probabilities of each expert `[n, modality, class]`, by the shares of a joined calibration."""
-    rule.learn(plain_share=plain_share)
     with torch.no_grad():
-        return rule.calibrated(given, torch.from_numpy(present)).softmax(2).double().cpu().numpy()
+        return rule.calibrated(given, torch.from_numpy(present), plain_share).softmax(2).double().cpu().numpy()
 
 
 def _shares(values: torch.Tensor) -> np.ndarray:

@@ -318,7 +318,7 @@ def encode(encoder: Encoder, batch: Batch, name: str) -> Encoded:
     if len(rows) == len(batch):
         return encoder(x, lengths)
     if len(rows) == 0:
-        like = next(encoder.parameters(), torch.empty(0))
+        like = next(encoder.parameters(), x if x.is_floating_point() else torch.empty(0))
         nothing = torch.zeros(len(batch), 1, encoder.width, dtype=like.dtype, device=x.device)
         return Encoded(nothing[:, 0], nothing, torch.zeros(len(batch), 1, dtype=torch.bool, device=x.device))
     some = encoder(x[rows], None if lengths is None else lengths[rows])

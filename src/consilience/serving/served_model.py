@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,12 +169,10 @@ class ServedModel:
     def predict_together(self, parts: Sequence[Samples]) -> list[Answer | Exception]:
         """Return the answers to several requests, predicted as one batch; an error is that of its own request."""
         if len(parts) > 1:
-            try:
+            with suppress(Exception):  # some rows cannot be predicted: find out below which requests they are of
                 joined = self.predict(join_samples(parts))
                 ends = np.cumsum([len(part) for part in parts]).tolist()
                 return [joined.rows(end - len(part), end) for part, end in zip(parts, ends)]
-            except (InputError, MemoryError, RuntimeError):
-                pass  # some rows cannot be predicted: find out which requests they are of
         answers: list[Answer | Exception] = []
         for part in parts:
             try:

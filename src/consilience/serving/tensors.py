@@ -159,11 +159,11 @@ def _from_list(name: str, data: Any, datatype: str, shape: tuple[int, ...]) -> n
         raise malformed(f"input {show(name)}: {datatype} must be {_WORDS[dtype.kind]}{null}, got {show(wrong)}")
     try:
         with np.errstate(over="raise"):
-            values = np.array(flat, dtype=np.float64 if dtype.kind == "f" else None)
             if dtype.kind in "iu" and len(flat):
                 limits = np.iinfo(dtype)
                 if min(flat) < limits.min or max(flat) > limits.max:
                     raise OverflowError
+            values = np.array(flat, dtype=np.float64 if dtype.kind == "f" else dtype)
             return values.astype(dtype.newbyteorder("=")).reshape(shape)
     except (OverflowError, FloatingPointError, ValueError, TypeError) as error:
         raise malformed(f"input {show(name)}: a value is outside the range of {datatype}") from error
