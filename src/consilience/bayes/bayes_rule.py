@@ -158,17 +158,17 @@ class BayesRule(Learned):
             log_kappa = log_kappa * torch.where(present, reliability.to(z.dtype), 1.0).amin(1, keepdim=True)
         prior = self.prior.to(z.dtype)
         target = self.target.to(z.dtype)
+        target = target / target.sum() if target_prior is None else target_prior.to(z)
         if is_traced():  # the same theorem without checks of values
-            assert target_prior is None
             assert reliability is None
             w = present.to(z) if weights is None else weights
             log_kappa = kappa_of_several(log_kappa, active_experts(w, None), self.modalities)
             evidence, excluded = expert_evidence(z, (prior / prior.sum()).log()[None], w)
-            return log_posterior(evidence.sum(1), excluded.any(1), (target / target.sum()).log(), log_kappa)[0]
+            return log_posterior(evidence.sum(1), excluded.any(1), target.log(), log_kappa)[0]
         return fuse(
             z,
             prior / prior.sum(),
-            target_prior=target / target.sum() if target_prior is None else target_prior.to(z),
+            target_prior=target,
             present=present,
             weights=weights,
             reliability=None if reliability is None else reliability.to(z.dtype),
