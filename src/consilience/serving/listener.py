@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -34,7 +35,9 @@ def bind(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except (OSError, OverflowError) as error:
-        raise InputError(f"serve: cannot listen at {host}:{port}: {error}") from error
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        advice = "; give another --port, or 0 for any that is free" if taken else ""
+        raise InputError(f"serve: cannot listen at {host}:{port}: {error}{advice}") from error
     return bound
 
 
