@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # The site needs more packages than the tests.
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: help compare test test-fast fuzz faults lint audit format tables docs bench clean
+.PHONY: help compare test test-fast fuzz faults lint audit format tables docs dist bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -70,6 +70,16 @@ docs: $(DOCS_STAMP)  ## build the site with its gallery into build/site; a warni
 	OMP_NUM_THREADS=1 $(BIN)/consilience demo --out docs/live/index.html
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going docs build/site
 	$(BIN)/python docs/_ext/check_links.py build/site
+
+dist: $(STAMP)  ## wheel and sdist in dist/, installed into an empty environment and tried there
+	rm -rf dist build/smoke
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling
+	$(BIN)/python -m hatchling build
+	$(PYTHON) -m venv build/smoke/env
+	build/smoke/env/bin/python -m pip install --quiet --constraint constraints.txt torch
+	build/smoke/env/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	mkdir -p build/smoke/work
+	build/smoke/env/bin/python .ci/smoke.py build/smoke/work
 
 bench: $(STAMP)  ## benchmarks, each printing a ratio measured in one run
 	@for race in benchmarks/bench_*.py; do echo "== $$race"; $(BIN)/python $$race || exit 1; done

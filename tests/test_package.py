@@ -99,6 +99,7 @@ def test_the_public_names_are_these():
         "FusionClassifier",
         "FusionRegressor",
         "FusionState",
+        "Monitor",
         "MultimodalVAE",
         "Samples",
         "__version__",

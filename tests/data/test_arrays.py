@@ -167,7 +167,7 @@ def test_truncated_and_foreign_files(tmp_path, arrays):
         load_data(path)
     folder = tmp_path / "folder"
     folder.mkdir()
-    with pytest.raises(InputError, match=r"holds no \.npy"):
+    with pytest.raises(InputError, match=r"a folder without tables and without \.npy files"):
         load_data(folder)
     save_folder(folder, arrays)
     (folder / "image.npy").write_bytes((folder / "image.npy").read_bytes()[:200])

@@ -10,7 +10,7 @@ from consilience.cli import main
 from consilience.core.errors import InputError, TableWarning
 from consilience.data import load_data
 
-N = 300
+N = 1200  # so that every category is in the train rows
 
 
 def frame(**further):

@@ -108,7 +108,15 @@ def test_folds_test_every_row_once_by_whole_groups(rows, folds, repeat):
     group, y = codes_of(np.array(rows)[:, 0]), np.zeros(len(rows))
     assume(len(set(group)) >= 2 * folds + 2)
     rule = SplitRule(group=group, column="g", labels=range(16), folds=folds)
-    drawn = [draw(rule, y, repeat * folds + fold, "regression") for fold in range(folds)]
+    try:
+        drawn = [draw(rule, y, repeat * folds + fold, "regression") for fold in range(folds)]
+    except InputError as error:
+        # One group that is as large as all others makes a fold of its own, and then nothing is left to validate with.
+        sizes = np.bincount(group)
+        assert "needs at least 2 groups, there are 1" in str(error)  # noqa: PT017
+        assert folds == 2
+        assert sizes.max() >= len(rows) - sizes.max() - sizes.min()
+        return
     assert (sum((parts == "test").astype(int) for parts in drawn) == 1).all()
     for parts in drawn:
         assert all(len(set(parts[group == each])) == 1 for each in set(group))

@@ -17,8 +17,8 @@ def stream(seed, n, shares=(0.5, 0.5), gain=1.0):
 
 def test_of_opinions_it_is_near_a_fit_on_all_rows():
     (X, y), (new, labels) = stream(0, 1000), stream(1, 1500)
-    model = cs.BayesFusion(kappa="none").fit(X, y)
-    pooled = cs.BayesFusion(kappa="none").fit(
+    model = cs.BayesFusion(kappa="none", calibration="temperature").fit(X, y)
+    pooled = cs.BayesFusion(kappa="none", calibration="temperature").fit(
         {name: np.concatenate([X[name], new[name]]) for name in X}, np.concatenate([y, labels])
     )
     old = model.rule_.temperature.numpy().copy()
@@ -33,6 +33,20 @@ def test_of_opinions_it_is_near_a_fit_on_all_rows():
         abs(model.rule_.temperature.numpy() - pooled.rule_.temperature.numpy()).max()
         < abs(old - pooled.rule_.temperature.numpy()).max()
     )
+
+
+def test_both_parts_of_the_default_calibration_follow():
+    (X, y), (new, labels), (test, _) = stream(0, 1000), stream(1, 1500, gain=3.0), stream(2, 500, gain=3.0)
+    model = cs.BayesFusion(kappa="none").fit(X, y)
+    assert model.rule_.calibration == "auto"
+    before = model.predict_proba(test)
+    pooled = cs.BayesFusion(kappa="none").fit(new, labels)
+    plain, robust = model.rule_.plain_temperature.clone(), model.rule_.temperature.clone()
+    model.partial_fit(new, labels, old_rows=0)
+    assert (model.rule_.plain_temperature > 2 * plain).all()
+    assert (model.rule_.temperature > 2 * robust).all()
+    after, wanted = model.predict_proba(test), pooled.predict_proba(test)
+    assert abs(after - wanted).max() < 0.02 < abs(before - wanted).max()
 
 
 def test_a_saved_fusion_goes_on_where_it_stopped(tmp_path):

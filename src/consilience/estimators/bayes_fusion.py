@@ -229,7 +229,8 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         return write_bayes(Path(path), self)
 
     def _labels(self, opinions: Any, present: Any) -> np.ndarray:
-        return self.classes_[self._log_posterior(opinions, present).argmax(axis=1)]
+        found = self._log_posterior(opinions, present).argmax(axis=1)  # checks first that this is fitted
+        return self.classes_[found]
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
         opinion_set = self._read(opinions, present)
