@@ -57,19 +57,25 @@ def draw_rows(
     rng = np.random.default_rng(seed)
     present = subsets(len(preparation.transforms), rows, rng)
     n = len(present)
-    drawn = {own.name: _draw(own, preparation, encodings.get(own.modality), n, rng) for own in inputs}
+    together = rng.random(n)  # how long the sequences of a row are, where they end together
+    drawn = {own.name: _draw(own, preparation, encodings.get(own.modality), n, rng, together) for own in inputs}
     return Rows(drawn, present)
 
 
 def _draw(
-    own: Input, preparation: Preparation, encoding: Encoding | None, n: int, rng: np.random.Generator
+    own: Input,
+    preparation: Preparation,
+    encoding: Encoding | None,
+    n: int,
+    rng: np.random.Generator,
+    together: np.ndarray,
 ) -> np.ndarray:
     transform = preparation.transforms[own.modality]
     output = transform.output
     gaps = encoding is not None and encoding.fills is not None
     if own.holds == IDS:
         steps, first = max(output.shape[0], 1), 1 if isinstance(transform, Words) else 0
-        lengths = rng.integers(1, steps, size=n, endpoint=True)
+        lengths = _lengths(steps, together, rng)
         ids = rng.integers(first, max(output.vocabulary or 2, first + 1), size=(n, steps))
         return np.where(np.arange(steps) < lengths[:, None], ids, PADDING)
     if own.holds == TIMES:
@@ -95,9 +101,15 @@ def _draw(
         filled = np.isfinite(np.asarray(encoding.fills)[:features])
         values[(rng.random(values.shape) < _EMPTY_SHARE) & filled] = np.nan
     if output.timed:
-        lengths = rng.integers(1, shape[0], size=n, endpoint=True)
+        lengths = _lengths(shape[0], together, rng)
         values[np.arange(shape[0]) >= lengths[:, None]] = np.nan
     return values
+
+
+def _lengths(steps: int, together: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of steps `[n]`, in every other row those of the other sequences: as methods that match steps expect."""
+    same = 1 + (together * steps).astype(np.int64)
+    return np.where(np.arange(len(together)) % 2 == 0, same, rng.integers(1, steps, size=len(together), endpoint=True))
 
 
 def _numpy_type(dtype: torch.dtype) -> type:

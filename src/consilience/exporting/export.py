@@ -186,20 +186,13 @@ def _write_onnx(
     content = model.SerializeToString()
     onnx.checker.check_model(content)
     session = open_session(content)
-    for start, feed in enumerate((_masked, _by_values, _left_out)):
-        run = _runner(session, feed, graph, opened)
-        if start < 2:
-            check(name, run, rows, expected, units, "onnxruntime")
-        else:  # a modality is left out for all rows at once
-            for one in range(2 * len(graph.names) + 2):
-                check(
-                    name,
-                    run,
-                    rows.part(one, one + 1),
-                    {k: v[one : one + 1] for k, v in expected.items()},
-                    units,
-                    "onnxruntime",
-                )
+    feeds = [_masked, _by_values, *([_padded] if any(None in own.shape for own in graph.inputs) else [])]
+    for feed in feeds:
+        check(name, _runner(session, feed, graph, opened), rows, expected, units, "onnxruntime")
+    run = _runner(session, _left_out, graph, opened)
+    for one in range(2 * len(graph.names) + 2):  # a modality is left out for all rows at once
+        alone = {output: values[one : one + 1] for output, values in expected.items()}
+        check(name, run, rows.part(one, one + 1), alone, units, "onnxruntime")
     with atomic_file(path) as file:
         file.write(content)
 
@@ -258,6 +251,19 @@ def _by_values(part: Rows, graph: Graph) -> dict[str, np.ndarray]:
         absent = ~part.present[:, graph.names.index(own.modality)]
         values[absent] = np.nan if values.dtype.kind == "f" else EMPTY
         given[own.name] = values
+    return given
+
+
+def _padded(part: Rows, graph: Graph) -> dict[str, np.ndarray]:
+    """Sequences of any number of steps with more padding, each with more than the one before."""
+    given, more = _by_values(part, graph), 0
+    for own in graph.inputs:
+        if None in own.shape:
+            more += 2
+            values = given[own.name]
+            missing = np.nan if values.dtype.kind == "f" else EMPTY
+            padding = np.full((len(values), more, *values.shape[2:]), missing, dtype=values.dtype)
+            given[own.name] = np.concatenate([values, padding], axis=1)
     return given
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,8 @@ from consilience.preparation.transforms import Standardise, Tokens, Words
 
 # What an input holds, which its metadata names.
 NUMBERS, CODES, TIMES, IDS = "numbers", "category codes", "seconds since 1970", "token ids"
+_SIZE = r"L\['inputs'\]\[(?:'[^']*'|\"[^\"]*\")\]\.size\(\)\[\d+\]"
+_EQUAL_SIZES = re.compile(f"{_SIZE} == {_SIZE}")
 
 
 @dataclass(frozen=True)
@@ -213,17 +216,38 @@ def example_of(inputs: Sequence[Input], preparation: Preparation, rows: int = 3)
 
 def shared_steps(inputs: Sequence[Input], program: Any) -> dict[str, str]:
     """Input → the symbol of its number of steps in a trace; those with the same one must have as many steps."""
-    shapes = [node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"][-len(inputs) - 1 : -1]
-    return {
-        own.name: str(sizes[0]) for own, (_, *sizes) in zip(inputs, shapes) if sizes and not isinstance(sizes[0], int)
-    }
+    return {own.name: str(_sizes(own, inputs, program)[0]) for own in inputs if None in own.shape}
 
 
 def as_traced(inputs: Sequence[Input], program: Any) -> list[Input]:
-    """The inputs with the number of steps that a trace has fixed; recurrent networks are unrolled over it."""
-    shapes = [node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"][-len(inputs) - 1 : -1]
+    """The inputs, those for which a trace holds for one number of steps with that number.
+
+    Recurrent networks are unrolled over the steps. A graph may also hold only while one sequence is longer than
+    another, or up to a number of steps. All of these take as many steps as in training.
+    """
+    bounded = {str(symbol) for symbol, bounds in program.range_constraints.items() if bounds.upper < 2**30}
+    # What the trace relies on, as conditions in Python; inputs with as many steps as one another share a symbol.
+    relations = [guard for guard in getattr(program, "_guards_code", ()) if not _EQUAL_SIZES.fullmatch(guard)]
     fixed = []
-    for own, (_, *sizes) in zip(inputs, shapes):
-        known = tuple(size if isinstance(size, int) else None for size in sizes)
-        fixed.append(replace(own, shape=known))
+    for own in inputs:
+        shape = list(own.shape)
+        for place, size in enumerate(_sizes(own, inputs, program)):
+            if shape[place] is not None:
+                continue
+            shape[place] = _number(size)
+            written = f"L['inputs'][{own.name!r}].size()[{place + 1}]"
+            if shape[place] is None and (str(size) in bounded or any(written in guard for guard in relations)):
+                shape[place] = size.node.hint  # of the example
+        fixed.append(replace(own, shape=tuple(shape)))
     return fixed
+
+
+def _sizes(own: Input, inputs: Sequence[Input], program: Any) -> Sequence[Any]:
+    """The shape of an input in a trace, without the rows: numbers and symbols."""
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    return placeholders[list(inputs).index(own) - len(inputs) - 1].meta["val"].shape[1:]  # the mask is the last
+
+
+def _number(size: Any) -> int | None:
+    """A size that is fixed, also one that began as a symbol."""
+    return size if isinstance(size, int) else size.node.maybe_as_int()

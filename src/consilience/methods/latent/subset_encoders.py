@@ -305,7 +305,7 @@ def _encode_each(encoders: PerModality, batch: Batch, layers: PerModality | None
     """
     if layers is None:
         return [encode(encoder, batch, name).pooled for name, encoder in encoders.items()]
-    looks = not torch.is_grad_enabled() and batch.device.type == "cpu"
+    looks = not is_traced() and not torch.is_grad_enabled() and batch.device.type == "cpu"
     features: list[Tensor] = []
     for name, encoder in encoders.items():
         layer = layers[name]
