@@ -33,6 +33,9 @@ from consilience.training import Trainer
 # Default encoders that drop features at random, which a posterior would take for its own uncertainty.
 _WITH_DROPOUT = ("mlp", "gru", "bag")
 
+# The share of known cells of a table that encoders do not see in training, of columns with empty cells.
+_HIDDEN = 0.2
+
 
 class LatentModel(Method):
     """A variational autoencoder of several modalities.
@@ -193,8 +196,11 @@ class LatentModel(Method):
         return None if lengths is None else length_mask(lengths, batch[name])
 
     def _encoder_batch(self, batch: Batch) -> Batch:
-        """Return the batch as encoders read it: counts in logarithms."""
-        values = {name: self.likelihoods[name].encoder_input(value) for name, value in batch.values.items()}
+        """Return the batch as encoders read it: counts in logarithms, in training some cells as if they were empty."""
+        values = dict(batch.values)
+        if self.training:
+            values = {name: self.likelihoods[name].hide_cells(value, _HIDDEN) for name, value in values.items()}
+        values = {name: self.likelihoods[name].encoder_input(value) for name, value in values.items()}
         if all(value is batch[name] for name, value in values.items()):
             return batch
         seen = copy.copy(batch)

@@ -84,6 +84,23 @@ class Likelihood(DeclaredSettings, nn.Module):
             hidden[:, list(features)] = (x[:, flag] > 0)[:, None]
         return hidden
 
+    def hide_cells(self, x: Tensor, share: float) -> Tensor:
+        """Return x `[batch, feature]` with a random share of the known cells of a table as if they were empty.
+
+        A decoder is trained on known cells only. Without this, nothing trains it for samples whose cell is empty, which
+        the encoder recognises by the flag. What an empty cell looks like is seen in the batch's own empty cells.
+        """
+        if not self.gaps:
+            return x
+        hidden = x.clone()
+        for flag, features in self.gaps:
+            cells = [flag, *features]
+            empty = x[:, flag] > 0
+            example = (x[:, cells] * empty[:, None]).sum(0) / empty.sum().clamp(min=1)
+            chosen = (torch.rand(len(x), device=x.device) < share) & ~empty & empty.any()
+            hidden[:, cells] = torch.where(chosen[:, None], example, x[:, cells])
+        return hidden
+
     def total(self, decoded: Tensor, x: Tensor) -> Tensor:
         """Return the log-density summed over all numbers of a sample: `[…]`."""
         each = self.each(decoded, x)
