@@ -130,13 +130,13 @@ class InteractionExperts(nn.Module):
             given = torch.cat([given, torch.randn_like(joint[:1])])
         parts = given.split(self.widths, dim=1)
         own = torch.stack([enter(part) for enter, part in zip(self.enter.values(), parts)], dim=1)
-        own, other = own[: len(joint)], own[len(joint) :]
+        own, other = own[: joint.shape[0]], own[joint.shape[0] :]
         hidden = own.sum(dim=1, keepdim=True)
         if replaced:
             hidden = torch.cat([hidden, hidden - own + other], dim=1)
         hidden = functional.relu(hidden).view(-1, self.experts, self.width).transpose(0, 1)
         outputs = torch.baddbmm(self.bias[:, None], hidden, self.leave).transpose(0, 1)
-        return outputs.unflatten(0, (len(joint), -1))
+        return outputs.unflatten(0, (joint.shape[0], -1))
 
 
 def interaction_losses(outputs: Tensor, present: Tensor, by_angle: bool = True) -> Tensor:

@@ -87,7 +87,7 @@ class TokenTransformer(nn.Module):
 
     def forward(self, features: Mapping[str, Encoded], batch: Batch) -> Tensor:
         """Join the features of the present modalities; where all are missing, the start token attends to itself."""
-        start = self.start.expand(len(batch), 1, -1)
+        start = self.start.expand(batch.n, 1, -1)
         if self.tokens == 1:
             hidden, real = self._one_token_each([one.pooled for one in features.values()]), batch.present
         else:
@@ -100,7 +100,7 @@ class TokenTransformer(nn.Module):
         hidden = torch.cat([start.to(hidden.dtype), hidden], dim=1)
         # Attention without a mask is faster; a mask is needed only where something is missing or padding.
         whole = self.tokens == 1 and batch.whole
-        mask = None if whole else torch.cat([real.new_ones(len(real), 1), real], dim=1)
+        mask = None if whole else torch.cat([real.new_ones(real.shape[0], 1), real], dim=1)
         for layer in self.layers[:-1]:
             hidden = layer(hidden, mask)
         return self.norm(first_state(self.layers[-1], hidden, mask))
