@@ -11,11 +11,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+from marked_places import filled
 from scipy.stats import t as student
 
 PAGE = Path(__file__).with_name("bayes.md")
 FILE = PAGE.with_suffix(".json")
-MARK = "<!-- measured: calibrations -->"
 WAYS = ("auto", "temperature", "robust", "stacking", "concat regression")
 
 
@@ -46,10 +46,7 @@ def table() -> str:
 
 def page() -> str:
     """The whole page with the table as it should be."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, found, rest = text.partition(MARK)
-    assert found, f"{PAGE.name} has no place for the table: {MARK}"
-    return f"{before}{MARK}\n{table()}\n<!-- end -->" + rest.partition("<!-- end -->")[2]
+    return filled(PAGE, {"calibrations": table()})
 
 
 if __name__ == "__main__":

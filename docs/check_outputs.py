@@ -11,20 +11,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from marked_places import filled
+
 PAGE = Path(__file__).with_name("what-can-go-wrong.md")
 OUTPUTS = PAGE.parent / "checks"
 
 
 def page() -> str:
     """The whole page with the outputs as they should be."""
-    text = PAGE.read_text(encoding="utf-8")
-    for path in sorted(OUTPUTS.glob("*.txt")):
-        mark = f"<!-- said: {path.stem} -->"
-        before, found, rest = text.partition(mark)
-        assert found, f"{PAGE.name} has no place for the output {path.name}: {mark}"
-        printed = path.read_text(encoding="utf-8").strip()
-        text = f"{before}{mark}\n```text\n{printed}\n```\n<!-- end -->" + rest.partition("<!-- end -->")[2]
-    return text
+    printed = {path.stem: path.read_text(encoding="utf-8").strip() for path in sorted(OUTPUTS.glob("*.txt"))}
+    return filled(PAGE, {name: f"```text\n{text}\n```" for name, text in printed.items()}, "said")
 
 
 if __name__ == "__main__":

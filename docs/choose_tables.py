@@ -6,14 +6,12 @@ The figures are those of docs/robust.json and docs/results/robustness.json; a te
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 import robust_tables
+from marked_places import filled
 
 PAGE = Path(__file__).with_name("choose.md")
 RANKS = PAGE.parent / "results" / "robustness.json"
@@ -59,13 +57,7 @@ def tables() -> dict[str, str]:
 
 def page() -> str:
     """The whole page with the tables as they should be."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, table in tables().items():
-        mark = f"<!-- measured: {name} -->"
-        before, found, rest = text.partition(mark)
-        assert found, f"{PAGE.name} has no place for the table {name!r}: {mark}"
-        text = f"{before}{mark}\n{table}\n<!-- end -->" + rest.partition("<!-- end -->")[2]
-    return text
+    return filled(PAGE, tables())
 
 
 # The chart: question → what to take if the answer is yes; the next question if not.

@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from marked_places import filled
+
 PAGE = Path(__file__).with_name("defaults.md")
 FILE = PAGE.with_suffix(".json")
 BENCH = PAGE.with_name("defaults_bench.json")
@@ -180,16 +182,10 @@ def _stopping(values: list[float]) -> str:
     return f"{_pair(values[:2])} → {_pair(values[2:])}"
 
 
-def written(text: str) -> str:
-    """The page with its tables made anew."""
-    for name, table in tables().items():
-        before, mark, rest = text.partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition("<!-- end -->")
-        if not mark or not end:
-            raise SystemExit(f"{PAGE} has no place for the table {name!r}")
-        text = f"{before}{mark}\n{table}\n\n{end}{after}"
-    return text
+def page() -> str:
+    """The whole page with the tables as they should be."""
+    return filled(PAGE, tables())
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

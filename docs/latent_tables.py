@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from marked_places import filled
 
 from consilience.report.wording import Scale
 from consilience.reproduction.study import load_script
@@ -199,13 +200,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def page() -> str:
     """The whole page with the tables as they should be."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, table in tables().items():
-        mark = f"<!-- measured: {name} -->"
-        before, found, rest = text.partition(mark)
-        assert found, f"{PAGE.name} has no place for the table {name!r}: {mark}"
-        text = f"{before}{mark}\n{table}\n<!-- end -->" + rest.partition("<!-- end -->")[2]
-    return text
+    return filled(PAGE, tables())
 
 
 if __name__ == "__main__":

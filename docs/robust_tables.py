@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from marked_places import filled
 
 PAGE = Path(__file__).with_name("robust.md")
 FILE = PAGE.with_suffix(".json")
@@ -108,13 +109,7 @@ def draw() -> None:
 
 def page() -> str:
     """The whole page with the tables as they should be."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, table in tables().items():
-        mark = f"<!-- measured: {name} -->"
-        before, found, rest = text.partition(mark)
-        assert found, f"{PAGE.name} has no place for the table {name!r}: {mark}"
-        text = f"{before}{mark}\n{table}\n<!-- end -->" + rest.partition("<!-- end -->")[2]
-    return text
+    return filled(PAGE, tables())
 
 
 if __name__ == "__main__":

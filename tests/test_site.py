@@ -22,7 +22,7 @@ def _extensions_can_be_imported(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS / "_ext"))
     monkeypatch.syspath_prepend(str(DOCS))
     yield
-    for name in [*(path.stem for path in (DOCS / "_ext").glob("*.py")), "conf", "robust_tables", "choose_tables"]:
+    for name in [*(path.stem for path in (DOCS / "_ext").glob("*.py")), "conf"]:
         sys.modules.pop(name, None)
 
 
@@ -113,11 +113,6 @@ def test_the_cheat_sheet_is_one_page(tmp_path):
     importlib.import_module("cheat_sheet").draw(DOCS / "cheat-sheet.md", out)
     assert out.read_bytes().startswith(b"%PDF")
     assert len(re.findall(rb"/Type /Page\b", out.read_bytes())) == 1
-
-
-def test_the_figures_for_choosing_are_those_that_were_measured():
-    chosen = importlib.import_module("choose_tables")
-    assert (DOCS / "choose.md").read_text(encoding="utf-8") == chosen.page(), "run python docs/choose_tables.py"
 
 
 def test_the_gallery_has_twelve_scripts():
