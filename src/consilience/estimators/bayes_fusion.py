@@ -12,15 +12,16 @@ from sklearn.metrics import accuracy_score
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.fuse import fuse
-from consilience.bayes.opinion_inputs import finite_logits, read_distribution, read_prior
+from consilience.bayes.opinion_inputs import finite_logits, read_distribution
 from consilience.bayes.opinion_trust import OpinionTrust, Trusted
-from consilience.bayes.priors import estimate_expert_priors, estimate_target_prior
+from consilience.bayes.priors import estimate_target_prior
 from consilience.bayes.reliability import OpinionReliability
 from consilience.core.errors import InputError, unknown_name
 from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import checked
 from consilience.core.targets import Task, check_labels
 from consilience.estimators.answer_types import like_input
+from consilience.estimators.expert_prior import expert_prior
 from consilience.estimators.explaining import Explains, MaskedModel
 from consilience.estimators.online import LabelledOpinions, LearnsOnline, evidence_of
 from consilience.estimators.opinion_sources import (
@@ -35,7 +36,7 @@ from consilience.estimators.opinion_sources import (
     read_opinion_set,
     read_rows,
 )
-from consilience.estimators.opinion_warnings import warn_if_perfect, warn_of_other_shares
+from consilience.estimators.opinion_warnings import warn_if_perfect
 from consilience.estimators.prediction_sets import PredictsSets
 from consilience.estimators.saving import write_bayes
 from consilience.estimators.sklearn_parameters import DeclaredParameters, check_fitted
@@ -126,7 +127,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
             opinion_set = opinion_set.select(rows)
             y_index, weight, group_of = y_index[rows], weight[rows], None if group_of is None else group_of[rows]
         modalities, classes = opinion_set.logits.shape[1:]
-        prior = self._expert_prior(opinion_set, y_index, weight)
+        prior = expert_prior(self.prior, opinion_set, y_index, weight, self.classes_)
         self._check_target_prior(classes)
         rho = None
         if self.reliability == "auto":
@@ -272,23 +273,6 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         spoken = opinion_set.present.any(1)  # samples without any opinion would only pull the estimate to the prior
         posterior, prior = self._fuse(opinion_set, None)[spoken], self.rule_.target.numpy()
         return estimate_target_prior(posterior, prior / prior.sum()) if spoken.any() else prior
-
-    def _expert_prior(self, opinion_set: OpinionSet, y: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
-        """The class prior of the experts, `[class]` or `[modality, class]`; None for the shares of y."""
-        if isinstance(self.prior, str):
-            if self.prior not in ("empirical", "experts"):
-                raise unknown_name("prior", self.prior, ["empirical", "experts"], "Or give the classes' shares [class]")
-            finite = finite_logits(np.where(opinion_set.present[:, :, None], opinion_set.logits, 0.0))
-            if self.prior == "experts":
-                return estimate_expert_priors(finite, y, opinion_set.present, weight=weight)
-            warn_of_other_shares(finite, opinion_set, y, np.ones(len(y)) if weight is None else weight)
-            return None
-        _, modalities, classes = opinion_set.logits.shape
-        priors = read_prior(self.prior, modalities, classes, opinion_set.names)
-        if (priors[:, y] == 0).any():
-            rows = np.flatnonzero((priors[:, y] == 0).any(axis=0))
-            raise InputError(f"prior: class {self.classes_[y[rows[0]]].item()!r} has share 0, but occurs in y")
-        return priors[0] if len(priors) == 1 else priors
 
     def _conformal_outputs(self, X: Any, present: Any) -> tuple[Outputs, np.ndarray]:
         opinion_set = self._read(X, present)
