@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from bench_reliability import SETS, read_named
-from joblib import Parallel, delayed
+from stored_runs import measure_all
 
 from consilience import FusionClassifier
 from consilience.core.errors import ConsilienceError
@@ -275,11 +275,12 @@ def main():
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="a JSON file for all figures, added to those in it")
+    parser.add_argument("--store", type=Path, help="a file for finished runs, from which a second call goes on")
     parser.add_argument("--jobs", type=int, default=1, help="processes; each computes on one core")
     asked = parser.parse_args()
     names = list(SETS) if "all" in asked.sets else asked.sets
     keys = [(name, method, seed) for name in names for method in asked.methods for seed in range(asked.seeds)]
-    table = dict(zip(keys, Parallel(n_jobs=asked.jobs, batch_size=1)(delayed(measure)(*key) for key in keys)))
+    table = measure_all(measure, keys, asked.jobs, asked.store)
     figures = {}
     if asked.keep is not None and asked.keep.exists():  # of sets and methods that are not measured now
         figures = json.loads(asked.keep.read_text(encoding="utf-8"))["figures"]
