@@ -89,6 +89,8 @@ class OwnStop(Callback):
             if loss < self.best[name][0]:
                 self.best[name] = loss, run.steps
                 self.weights[name] = {key: value.detach().clone() for key, value in parts.state_dict().items()}
+            elif len(self.stopped) + 1 == len(method.names):
+                return  # the last one ends with the training
             elif run.steps >= LEAST_STEPS and run.steps - self.best[name][1] >= PATIENCE_STEPS:
                 self.stopped.add(name)
                 parts.load_state_dict(self.weights[name])

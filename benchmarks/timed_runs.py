@@ -11,8 +11,8 @@ from joblib import Parallel, delayed
 from joblib.externals.loky import get_reusable_executor
 
 
-class TimeIsUp(Exception):
-    """The minutes are over."""
+class TimeIsUp(BaseException):
+    """The minutes are over; no error of a task, which may catch all of its own."""
 
 
 def results_within(
