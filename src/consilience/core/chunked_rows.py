@@ -85,7 +85,7 @@ class Chunks:
 
     def column(self, name: str) -> MappedRows:
         """Return all rows of a modality, for `Samples.of`."""
-        return MappedRows(ChunkedRows(self, name), np.arange(self.rows))  # type: ignore[arg-type]
+        return MappedRows(ChunkedRows(self, name), np.arange(self.rows))
 
     def samples(self) -> dict[str, MappedRows]:
         """Return every modality by name."""

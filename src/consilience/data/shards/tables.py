@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from consilience.data.dataset import DataSet, SplitFields
 from consilience.data.files.cell_fills import Fill
 from consilience.data.files.column_encoding import Encoding, depends_on_split
 from consilience.data.files.column_reading import Columns, read_columns, read_known_columns
+from consilience.data.files.column_warnings import warn_of_gaps, warn_of_left_out, warn_of_wide
 from consilience.data.files.file_options import FileOptions
 from consilience.data.files.split_columns import read_rule
 from consilience.data.files.tables import choose_columns, nearest, split_kinds
@@ -101,6 +103,12 @@ def load_table_shards(
     fill: Fill = options.fill or "indicator"
     make = partial(_make_samples, files, read, y, fill, target, buffer)
     made = make(drawn.parts)
+    encodings = {each: Encoding.from_json(entry) for each, entry in made.reading["modalities"].items()}
+    table = Path(name)
+    warn_of_left_out(table, read)
+    if options.fill is None:
+        warn_of_gaps(table, made.extra["filled"], "fill='none' (--fill none) refuses such rows")
+    warn_of_wide(table, encodings, {**kinds, **column_kinds})
     remake = make if any(depends_on_split(columns, fill) for columns in read.values()) else None
     return DataSet(name, made.samples, task, *drawn, extra=made.extra, remake=remake, reading=made.reading, rule=rule)
 
