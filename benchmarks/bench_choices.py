@@ -46,14 +46,14 @@ TRAINING: dict[str, dict[str, Any]] = {
     "rate=3e-3": {"lr": 3e-3},
     "rate=3e-4": {"lr": 3e-4},
     "batch=16": {"batch_size": 16},
-    "2000-steps": {"constants": {LOOP + "STEPS": 2000}},
-    "patience-200-steps": {"constants": {LOOP + "PATIENCE_STEPS": 200}},
-    "patience-1000-steps": {"constants": {LOOP + "PATIENCE_STEPS": 1000}},
-    "no-least-steps": {"constants": {LOOP + "LEAST_STEPS": 0}},
+    "2000 steps": {"constants": {LOOP + "STEPS": 2000}},
+    "patience 200 steps": {"constants": {LOOP + "PATIENCE_STEPS": 200}},
+    "patience 1000 steps": {"constants": {LOOP + "PATIENCE_STEPS": 1000}},
+    "no least steps": {"constants": {LOOP + "LEAST_STEPS": 0}},
 }
 # Schedules for each modality: callbacks, published ways of balancing, and hiding modalities at random.
 SCHEDULES: dict[str, dict[str, Any]] = {
-    "rate-by-width": {"callbacks": RateByWidth},
+    "rate by width": {"callbacks": RateByWidth},
     **{balance: {"balance": balance} for balance in ("ogm-ge", "agm", "pmr", "mmpareto")},
     "modality_dropout=0.25": {"modality_dropout": 0.25},
 }
@@ -67,14 +67,14 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "folds=10": {"settings": {"folds": 10}},
         "hidden=0": {"settings": {"hidden": 0.0}},
         "hidden=0.5": {"settings": {"hidden": 0.5}},
-        "rate=1e-3,-last-weights": {"lr": 1e-3},
+        "rate=1e-3, last weights": {"lr": 1e-3},
         "batch=64": {"batch_size": 64},
-        "stops-sooner": {"constants": {LOCKSTEP + "_LONGER": 0.3}},
-        "stops-later": {"constants": {LOCKSTEP + "_LONGER": 1.2}},
-        "30-trees": {"constants": {POOL + "_TREES": 30}},
-        "300-trees": {"constants": {POOL + "_TREES": 300}},
+        "stops sooner": {"constants": {LOCKSTEP + "_LONGER": 0.3}},
+        "stops later": {"constants": {LOCKSTEP + "_LONGER": 1.2}},
+        "30 trees": {"constants": {POOL + "_TREES": 30}},
+        "300 trees": {"constants": {POOL + "_TREES": 300}},
     },
-    "late": {DEFAULT: {}, **TRAINING, **SCHEDULES, "own-stop": {"callbacks": OwnStop}},
+    "late": {DEFAULT: {}, **TRAINING, **SCHEDULES, "own stop": {"callbacks": OwnStop}},
     "concat": {DEFAULT: {}, **TRAINING, **SCHEDULES},
 }
 
@@ -98,14 +98,16 @@ def measure(name: str, size: int | str, seed: int, method: str, variant: str) ->
         p = model.predict_proba(judged).astype(np.float64)
         right = model.classes_[p.argmax(axis=1)] == judged.y
         loss = log_loss(judged.y, p / p.sum(axis=1, keepdims=True), labels=model.classes_)
-    return f"{name} {size} {seed} {method} {variant}", np.round([100 * right.mean(), loss, seconds], 5).tolist()
+    return "|".join(map(str, (name, size, seed, method, variant))), np.round(
+        [100 * right.mean(), loss, seconds], 5
+    ).tolist()
 
 
 def in_sets(found: Mapping[str, list[float]], method: str) -> dict[str, dict[str, np.ndarray]]:
     """Set → variant → mean accuracy and log-loss over the seeds that have all variants."""
     runs: dict[str, dict[str, dict[str, list[float]]]] = {}
     for key, figures in found.items():
-        name, _, seed, own, variant = key.split()
+        name, _, seed, own, variant = key.split("|")
         if own == method:
             runs.setdefault(name, {}).setdefault(seed, {})[variant] = figures[:2]
     means = {}
@@ -174,7 +176,7 @@ def main() -> None:
         if name in asked.sets or "all" in asked.sets:
             size = asked.size if asked.size < len(default_sets.draw(name, default_sets.ALL, seed).train) else "all"
             tasks += [(name, size, seed, method, variant) for variant in VARIANTS[method]]
-    tasks = [task for task in tasks if " ".join(map(str, task)) not in found]
+    tasks = [task for task in tasks if "|".join(map(str, task)) not in found]
     for key, figures in results_within(measure, tasks, asked.jobs, asked.minutes):
         found[key] = figures
         print(key, figures, flush=True)
