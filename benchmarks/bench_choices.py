@@ -98,9 +98,8 @@ def measure(name: str, size: int | str, seed: int, method: str, variant: str) ->
         p = model.predict_proba(judged).astype(np.float64)
         right = model.classes_[p.argmax(axis=1)] == judged.y
         loss = log_loss(judged.y, p / p.sum(axis=1, keepdims=True), labels=model.classes_)
-    return "|".join(map(str, (name, size, seed, method, variant))), np.round(
-        [100 * right.mean(), loss, seconds], 5
-    ).tolist()
+    key = "|".join(map(str, (name, size, seed, method, variant)))
+    return key, np.round([100 * right.mean(), loss, seconds], 5).tolist()
 
 
 def in_sets(found: Mapping[str, list[float]], method: str) -> dict[str, dict[str, np.ndarray]]:
