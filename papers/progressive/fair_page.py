@@ -83,7 +83,8 @@ class Findings:
 
 def describe(title, paper, study, settings, found, command, plan):
     findings = Findings.of(settings, found)
-    words = study["words"]
+    words = {name: label for name, label in study["words"].items() if name in findings.variants}
+    study = study | {"words": words}
     sections = (
         Section(
             "when",
