@@ -10,7 +10,8 @@ from consilience.core.errors import InputError, UnknownNameError, UnsupportedErr
 from consilience.core.samples import Modality, Samples
 from consilience.core.targets import Task
 from consilience.encoders import build_encoder, own_transforms
-from consilience.encoders.pretrained import load_body, preprocess_images, standardise_waveform
+from consilience.encoders.pretrained import preprocess_images, standardise_waveform
+from consilience.encoders.pretrained_body import load_body
 from consilience.encoders.processors import (
     RawScale,
     Tokeniser,
