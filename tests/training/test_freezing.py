@@ -243,3 +243,16 @@ def test_an_epoch_in_which_something_thaws_is_not_recorded():
     freezing = Freezing(method, names, resolve(TrainingSettings(freeze={"a": "6steps"}), 64), IN_EPOCH)
     assert [freezing.changes(first + 1, first + IN_EPOCH - 1) for first in (0, 4, 8)] == [False, True, False]
     assert freezing.last == 6
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
+@pytest.mark.parametrize("freeze", [{"a": 1}, {"a": "6steps"}, {"a": "1..3", "b": 2}])
+def test_recorded_steps_freeze_as_steps_one_by_one(freeze):
+    found = []
+    for recorded in (False, True):
+        method = build(dropout=0.0)
+        given = settings(epochs=5, device="cuda", freeze=freeze, lr={"a": 1e-3, "head": 0.02}, layer_decay={"b": 0.5})
+        Trainer(PREPARATION, cuda_graphs=recorded, **given).run(method, SAMPLES, VALIDATION)
+        found.append({name: weight.cpu() for name, weight in weights(method).items()})
+    for name, weight in found[0].items():
+        torch.testing.assert_close(found[1][name], weight, atol=1e-5, rtol=1e-4)

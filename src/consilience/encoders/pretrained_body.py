@@ -128,12 +128,9 @@ def named_stages(body: Any) -> nn.ModuleDict:
 
 def layer_list(body: nn.Module) -> list[nn.Module]:
     """The repeated layers of a model: the list of modules with the most weights."""
-    lists = [module for module in body.modules() if isinstance(module, nn.ModuleList)]
-    return list(max(lists, key=_weights, default=nn.ModuleList()))
-
-
-def _weights(module: nn.Module) -> int:
-    return sum(map(torch.numel, module.parameters()))
+    lists: list[Any] = [module for module in body.modules() if isinstance(module, nn.ModuleList)]
+    largest: Any = max(lists, key=lambda found: sum(map(torch.numel, found.parameters())), default=())
+    return list(largest)
 
 
 def norms_after_layers(body: nn.Module) -> list[nn.Module]:

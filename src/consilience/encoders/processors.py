@@ -118,12 +118,13 @@ def words_of_tokens(text: str, encoding: Any) -> np.ndarray:
         text: The text; its words are what white space separates.
         encoding: Its tokens, as the library `tokenizers` returns them.
     """
-    starts = np.array([word.start() for word in _WORDS.finditer(text)], dtype=np.int64)
+    ends = np.array([word.end() for word in _WORDS.finditer(text)], dtype=np.int64)
     places = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-    # By its last character: the first one of a piece may be the space before its word.
+    # By its last character: the first one of a piece may be the space before its word, and so may all of it.
     last = np.maximum(places[:, 1] - 1, places[:, 0])
-    words = np.searchsorted(starts, last, side="right") - 1
-    return np.where(np.array(encoding.special_tokens_mask, dtype=bool), -1, np.maximum(words, -1))
+    words = np.searchsorted(ends, last, side="right")
+    words[words == len(ends)] = -1  # spaces after the last word
+    return np.where(np.array(encoding.special_tokens_mask, dtype=bool), -1, words)
 
 
 class RawScale(Standardise):

@@ -56,7 +56,7 @@ class Mag(StepMethod):
         layer: The gate comes after this many of the model's layers; 0 is right after the embeddings.
         beta: The longest shift allowed, in lengths of the vector that it shifts.
         dropout: Dropout rate after the gate.
-        steps: Whether words are shifted by their own steps of a sequence ("words"), or all by the mean of its steps
+        align: Whether words are shifted by their own steps of a sequence ("words"), or all by the mean of its steps
             ("pooled"), for sequences that have not one step for each word.
     """
 
@@ -70,7 +70,7 @@ class Mag(StepMethod):
         layer: NonNegativeInt = 0,
         beta: PositiveFloat = 1.0,
         dropout: Rate = 0.5,
-        steps: Literal["words", "pooled"] = "words",
+        align: Literal["words", "pooled"] = "words",
     ):
         name = choose_host(spec.modalities, host)
         super().__init__(spec.preferring({name: "transformer"}))
@@ -82,7 +82,7 @@ class Mag(StepMethod):
                 f"layer must be a whole number from 0 to {reader.gateable} with this encoder of {name!r}, got {layer!r}"
             )
         sides = {other: encoder.width for other, encoder in encoders.items() if other != name}
-        kinds = {other: spec.modalities[other].kind for other in sides if steps == "words"}
+        kinds = {other: spec.modalities[other].kind for other in sides if align == "words"}
         # Of a text beside a pretrained model, the pieces are not those of the host.
         by_step = ("sequence",) if reader.pieces else ("sequence", "tokens")
         timed = tuple(other for other, kind in kinds.items() if kind in by_step)
@@ -106,7 +106,7 @@ class Mag(StepMethod):
                     f"mag: {name!r} must have one step for each word of {host!r}; in {len(wrong)} of {len(both)} "
                     f"samples it has not, such as sample {both[first]} with {words[first]} words and "
                     f"{np.broadcast_to(steps, words.shape)[first]} steps. Give it word by word, or set "
-                    "steps='pooled' to use its mean at every word"
+                    "align='pooled' to use its mean at every word"
                 )
 
 
@@ -216,7 +216,7 @@ def beside_words(encoded: Encoded, number: Tensor, steps: int, name: str) -> tup
         parts = "no parts" if encoded.sequence is None else f"{encoded.sequence.shape[1]} parts"
         raise InputError(
             f"mag: the encoder of {name!r} makes {parts} of {steps} steps: choose one that keeps the steps, such as "
-            "gru or transformer, or set steps='pooled'"
+            "gru or transformer, or set align='pooled'"
         )
     count = encoded.sequence.shape[1]  # 1 where no sample of the batch has the sequence
     place = number.clamp(0, count - 1)
