@@ -152,6 +152,9 @@ class Objective(DeclaredSettings):
         A subset that did not occur in training has no encoder of its own. Its posterior is inferred from the unimodal
         ones, if these were trained.
         """
+        places = None if batch.stacked else members_of_all(subset)
+        if places is not None and model.subset_encoder.trained_on_set(places):
+            return model.encode_set(batch, places)
         trained = model.subset_encoder.trained_on(subset)
         q = model.encode(batch, subset[None])[0]
         if not is_traced() and trained.all():
@@ -171,6 +174,22 @@ class Objective(DeclaredSettings):
             torch.where(trained[:, None], q.mean, inferred.mean),
             torch.where(trained[:, None], q.log_variance, inferred.log_variance),
         )
+
+
+def members_of_all(subset: Tensor) -> list[int] | None:
+    """Return the places of the members of sets `[batch, modality]` that are the same for all samples, else None.
+
+    On other devices than the CPU, which would make it wait, and while a model is traced, always None.
+
+    >>> members_of_all(torch.tensor([[True, False, True]] * 2)), members_of_all(torch.eye(2, dtype=torch.bool))
+    ([0, 2], None)
+    """
+    if subset.device.type != "cpu" or is_traced() or not len(subset):
+        return None
+    first = subset[:1]
+    if len(subset) > 1 and not torch.equal(subset, first.expand_as(subset)):
+        return None
+    return [place for place, there in enumerate(first[0].tolist()) if there]
 
 
 def register_objective(name: str, *, paper: str) -> Callable[[type[Objective]], type[Objective]]:
