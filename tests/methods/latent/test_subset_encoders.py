@@ -53,6 +53,16 @@ def test_a_set_that_all_samples_have_is_encoded_as_by_masks(encoder, members):
             torch.testing.assert_close(getattr(found, values), getattr(wanted, values)[0])
 
 
+def test_sets_without_a_network_are_inferred_for_all_rows_at_once_as_for_each():
+    """JMVAE trains no network for two of three modalities; rows that differ go another way."""
+    model = model_of(3, "jmvae", encoder="own")
+    model.subset_encoder.met[:] = torch.tensor([True, True, True, False, True, False, False, True])
+    batch = batch_of(3, present=[[1, 0, 1], [1, 0, 1], [0, 1, 0]])
+    alike, mixed = model.posterior(batch.select(torch.arange(2))), model.posterior(batch)
+    torch.testing.assert_close(alike.mean, mixed.mean[:2])
+    torch.testing.assert_close(alike.log_variance, mixed.log_variance[:2])
+
+
 @pytest.mark.parametrize("encoder", ALL)
 def test_what_is_not_in_the_subset_has_no_influence(encoder):
     """Neither a modality outside the set, nor whatever lies in an absent slot."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # A generator, the global one if None, or the noise itself: standard normal numbers that broadcast.
 Noise = torch.Generator | Tensor | None
 
+_PARTS = ("mean", "log_variance")
+
 OBJECTIVES: Registry[type[Objective]] = Registry(
     "objective", packages=["consilience.methods.latent.objectives"], group="consilience.objectives"
 )
@@ -153,8 +155,14 @@ class Objective(DeclaredSettings):
         ones, if these were trained.
         """
         places = None if batch.stacked else members_of_all(subset)
-        if places is not None and model.subset_encoder.trained_on_set(places):
-            return model.encode_set(batch, places)
+        if places is not None:
+            trained_on = model.subset_encoder.trained_on_set
+            if trained_on(places):
+                return model.encode_set(batch, places)
+            if all(trained_on([place]) for place in places):
+                alone = [model.encode_set(batch, [place]) for place in places]
+                mean, log_variance = (torch.stack([getattr(q, part) for q in alone]) for part in _PARTS)
+                return bayes_product(mean, log_variance, torch.ones(mean.shape[:2], dtype=torch.bool))
         trained = model.subset_encoder.trained_on(subset)
         q = model.encode(batch, subset[None])[0]
         if not is_traced() and trained.all():
