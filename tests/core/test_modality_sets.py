@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from consilience.bayes.presence_coefficients import row_of
-from consilience.core.modality_sets import MOST_NUMBERED, all_sets, set_numbers
+from consilience.core.modality_sets import MOST_NUMBERED, all_sets, number_of_members, set_numbers
 from consilience.evaluation.contributions import all_masks
 from consilience.methods.latent.subsets import all_subsets
 
@@ -16,8 +16,9 @@ def test_a_set_is_found_at_its_number(modalities):
     assert sets.shape == (2**modalities, modalities)
     assert len(sets.unique(dim=0)) == 2**modalities
     assert set_numbers(sets).tolist() == list(range(2**modalities))
-    by_bits = [sum(2**m for m, there in enumerate(row) if there) for row in sets.tolist()]
+    by_bits = [int("".join("01"[there] for there in reversed(row)), base=2) for row in sets.tolist()]
     assert by_bits == list(range(2**modalities)), "bit m is modality m"
+    assert [number_of_members(row.nonzero()[:, 0].tolist()) for row in sets] == by_bits
 
 
 def test_every_table_has_its_rows_in_this_order():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -27,3 +29,12 @@ def set_numbers(present: Tensor) -> Tensor:
     """
     powers = [2**m for m in range(present.shape[-1])]  # a product: exported graphs cannot shift signed numbers
     return (present.long() * torch.tensor(powers, dtype=torch.int64, device=present.device)).sum(dim=-1)
+
+
+def number_of_members(members: Iterable[int]) -> int:
+    """Return the number of one set, given by the places of its members.
+
+    >>> number_of_members([0, 2])
+    5
+    """
+    return sum(2**m for m in members)
