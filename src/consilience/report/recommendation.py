@@ -57,8 +57,8 @@ def notes_beside(findings: Findings) -> list[str]:
 def _recommend(findings: Findings, choice: Choice, block: Block) -> Recommendation:
     points = [
         ("How sure", say_sure(choice, seeds_at_once(findings.sets))),
-        ("Each modality", _say_worth(findings, choice)),
-        ("Losing one", " ".join(cost_sentences(findings, choice.set)[:1])),
+        # What a modality is worth is what losing it costs; results of earlier versions have contributions alone.
+        ("Each modality", " ".join(cost_sentences(findings, choice.set)[:1]) or _say_worth(findings, choice)),
         ("Watch", _say_what_to_watch(findings, choice, block)),
         ("The file", say_published(findings, choice)),
     ]
@@ -145,7 +145,7 @@ def _say_worth(findings: Findings, choice: Choice) -> str:
             continue
         scale = Scale.of(block.metric, [std for each in block.rows for std in each.stds])
         order = sorted(range(len(block.modalities)), key=lambda place: -row.mean.values[place])
-        error = block.metric == "mse"
+        error = block.error
         none = scale.number(-row.mean.none if error else row.mean.none) + scale.unit
         verb, points = "lowers it by" if error else "adds", " points" if scale.unit else ""
         listed = say_list(
