@@ -1,4 +1,4 @@
-"""Five tasks as a new user has them, each with the commands that the guide gives: what they take, and whether they work.
+"""Five tasks as a new user has them, with the commands that the guide gives: what they take, and whether they work.
 
     python benchmarks/new_user_cases.py [CASE ...] [--keep FOLDER]
 
@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from PIL import Image
-from sklearn.metrics import roc_auc_score
 
 import consilience as cs
 

@@ -1,10 +1,10 @@
 """How long `consilience reproduce NAME` takes: runs protocols and scripts of `papers`, and stores what they took.
 
-    python benchmarks/paper_minutes.py NAME ... [--full] [--limit SECONDS]
+    python benchmarks/paper_minutes.py NAME ... [--full] [--limit SECONDS] [--keep FOLDER]
 
 Processor seconds of one process with one thread go to papers/timings.json, where `consilience reproduce --list` finds
 them. Without names all are run whose time is not stored yet. One that takes longer than the limit is ended, and stored
-as taking more than that.
+as taking more than that. With --keep the run folders stay, for `docs/results.py keep`.
 """
 
 import argparse
@@ -26,10 +26,12 @@ from consilience.version import __version__
 PAPERS = Path(__file__).parent.parent / "papers"
 
 
-def measure(name: str, quick: bool, limit: float) -> dict[str, object]:
+def measure(name: str, quick: bool, limit: float, keep: Path | None = None) -> dict[str, object]:
     """Run it in a process of its own; return the processor seconds, the jobs, and where and with what it ran."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "consilience", "reproduce", str(PAPERS / path_of(name)), "--out", folder]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "run" if keep is None else keep / name
+        paper = str(PAPERS / path_of(name))
+        command = [sys.executable, "-m", "consilience", "reproduce", paper, "--out", str(folder)]
         before = processor_seconds()
         began = time.perf_counter()
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -41,7 +43,7 @@ def measure(name: str, quick: bool, limit: float) -> dict[str, object]:
             took = {"more_than_seconds": round(processor_seconds() - before)}
         else:
             took = {"processor_seconds": round(processor_seconds() - before, 1)}
-        jobs = sum(len(json.loads(plan.read_text())["jobs"]) for plan in Path(folder).rglob("plan.json"))
+        jobs = sum(len(json.loads(plan.read_text())["jobs"]) for plan in folder.rglob("plan.json"))
         seconds = round(time.perf_counter() - began, 1)
     return {**took, "seconds": seconds, "jobs": jobs, "machine": machine(), "version": __version__}
 
@@ -72,11 +74,12 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="*")
     parser.add_argument("--full", action="store_true", help="the full size instead of the quick form")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds after which a run is ended")
+    parser.add_argument("--keep", type=Path, help="a folder in which the run folders stay")
     chosen = parser.parse_args()
     size = "full" if chosen.full else "quick"
     for name in chosen.names or [name for name in list_papers() if size not in read_timings(PAPERS).get(name, {})]:
         try:
-            found = measure(name, not chosen.full, chosen.limit)
+            found = measure(name, not chosen.full, chosen.limit, chosen.keep)
         except subprocess.CalledProcessError as error:
             print(f"{name}: {error.stderr.decode().strip().splitlines()[-1]}", file=sys.stderr)
             continue
