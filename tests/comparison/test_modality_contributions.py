@@ -102,7 +102,7 @@ def test_errors_of_a_regression_are_in_the_units_of_the_target(tmp_path):
     clean = next(each for each in result.about["conditions"] if each["part"] == "test")
     assert result.about["contributions"]["metric"] == "mse"
     assert -result.about["contributions"]["all"] == pytest.approx(clean["metrics"]["mse"], rel=1e-4)
-    assert "A positive contribution lowers the mean absolute error" in (tmp_path / "r" / "report.html").read_text()
+    assert "A positive contribution lowers the mean squared error" in (tmp_path / "r" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("modalities", [3, 10, 12])
@@ -188,7 +188,7 @@ def test_a_mean_over_samples_has_its_interval_over_samples(small, tmp_path):
 
 
 def test_with_too_few_samples_for_a_metric_the_page_says_so(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(measured, "LEAST_SAMPLES", 10_000)
+    monkeypatch.setattr(measured, "_MOST_SAMPLES", 20)
     done = run(small, tmp_path / "few", refit=False, metric="auroc")
     (block,) = measured.contributions_over_seeds(done.findings)
     assert block.metric == "accuracy"

@@ -17,7 +17,7 @@ from consilience.evaluation import Metric
 from consilience.evaluation.contributions import all_masks, shapley_interactions, shapley_values
 from consilience.evaluation.mean_interval import half_width
 
-# The AUROC of fewer samples says little.
+# The AUROC of fewer samples says little, unless these are all there are.
 LEAST_SAMPLES = 50
 
 

@@ -58,7 +58,8 @@ def measure_contributions(
     scale = np.ones(1) if task.scale is None else task.scale  # errors in the units of the targets
     broken = False
     present = chosen.present_among(names)
-    pooled = scores is not None and len(names) <= MOST_EXACT and len(chosen) >= LEAST_SAMPLES
+    enough = len(chosen) >= min(LEAST_SAMPLES, len(samples))
+    pooled = scores is not None and len(names) <= MOST_EXACT and enough
     kept = KeptOutputs(present) if pooled else None
 
     def evaluate(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ def say_time(timings: Mapping[str, Mapping[str, Any]]) -> str:
         'time not measured'
     """
     words = {"quick": "with --quick", "full": "in full"}
-    said = []
+    said: list[str] = []
     for size, where in words.items():
         if size not in timings:
             continue
