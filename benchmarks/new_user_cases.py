@@ -101,7 +101,7 @@ def write_sensors(path: Path, rows: int, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     machine = rng.integers(0, 60, size=rows)
     state = rng.choice(len(STATES), p=list(STATES.values()), size=rows)
-    effect, offset = rng.normal(scale=0.9, size=(len(STATES), 40)), rng.normal(scale=0.7, size=(60, 40))
+    effect, offset = rng.normal(scale=0.4, size=(len(STATES), 40)), rng.normal(scale=0.7, size=(60, 40))
     values = effect[state] + offset[machine] + rng.normal(size=(rows, 40))
     values[rng.random(values.shape) < 1 / 30] = np.nan
     for place in range(len(SENSORS)):
