@@ -69,7 +69,7 @@ def test_one_number_alone_is_said_to_cost_most(findings):
     (advice,) = recommend(findings)
     assert " ".join(advice.sentences).count("costs") == 1
     losing = dict(advice.points)["Each modality"]
-    assert losing == "On digits, losing top_left costs `qmf` most: 19.0 ± 0.0 points of accuracy (top_right 5.0)."
+    assert losing == "Losing top_left costs `qmf` most: 19.0 ± 0.0 points of accuracy (top_right 5.0)."
 
 
 def test_classes_that_are_rarely_found_are_named(findings):

@@ -13,7 +13,7 @@ from consilience.comparison.summary import summarise
 from consilience.report.choice_words import say_published, say_sure
 from consilience.report.confusion_section import say_rarely_found
 from consilience.report.cost_section import cost_sentences
-from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
+from consilience.report.wording import Scale, capital, one_line, say_list, say_metric, say_number
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _recommend(findings: Findings, choice: Choice, block: Block) -> Recommendati
     points = [
         ("How sure", say_sure(choice, seeds_at_once(findings.sets))),
         # What a modality is worth is what losing it costs; results of earlier versions have contributions alone.
-        ("Each modality", " ".join(cost_sentences(findings, choice.set)[:1]) or _say_worth(findings, choice)),
+        ("Each modality", _say_cost(findings, choice) or _say_worth(findings, choice)),
         ("Watch", _say_what_to_watch(findings, choice, block)),
         ("The file", say_published(findings, choice)),
     ]
@@ -135,6 +135,12 @@ def _cells(block: Block, method: str) -> list[tuple[Condition, Cell]]:
     if row is None:
         return []
     return [(condition, cell) for condition, cell in zip(block.conditions, row.cells) if cell is not None]
+
+
+def _say_cost(findings: Findings, choice: Choice) -> str:
+    """Which modality costs most if it is lost, without the set, which the first sentence names."""
+    sentences = cost_sentences(findings, choice.set)[:1]
+    return capital(sentences[0].removeprefix(f"On {one_line(choice.set)}, ")) if sentences else ""
 
 
 def _say_worth(findings: Findings, choice: Choice) -> str:
