@@ -25,8 +25,7 @@ QUICK = {
     "methods": ["late", "early"],
     "seeds": 2,
     "levels": [0],
-    "epochs": 2,
-    "device": "cpu",
+    "training": {"epochs": 2, "device": "cpu"},
     "verbose": 0,
 }
 
@@ -213,9 +212,13 @@ def test_a_comparison_on_two_machines_finds_what_one_process_finds_without_the_f
     alone = compare(table, out=tmp_path / "alone", **QUICK)
     loaded = ray_cluster._loaded
 
+    elsewhere = tmp_path / "elsewhere.csv"
+
     def load_and_remove(source):
+        if elsewhere.exists():
+            elsewhere.rename(table)
         found = loaded(source)
-        table.rename(tmp_path / "elsewhere.csv")  # what is read after this is not the file
+        table.rename(elsewhere)  # the machines do not have it
         return found
 
     monkeypatch.setattr(ray_cluster, "_loaded", load_and_remove)

@@ -57,9 +57,14 @@ class RayPool:
     """
 
     def __init__(self, measuring: Measure | None, plan: Any, store: Store):
-        self.store = store
-        self._ray = _connected()
+        self.store, self._measuring, self._plan = store, measuring, plan
         self._deaths: Counter[str] = Counter()
+        self._ray: Any = None
+
+    def _start(self) -> None:
+        """Connect to the cluster, and send it what all jobs need."""
+        measuring, plan = self._measuring, self._plan
+        self._ray = _connected()
         with ExitStack() as stack:
             for module in _own_modules(measuring):
                 cloudpickle.register_pickle_by_value(module)
@@ -79,6 +84,8 @@ class RayPool:
         A job whose process or machine is lost is run again after all others, at most twice; then it has failed.
         """
         waiting, running = deque(jobs), dict[Any, tuple[Job, ExitStack]]()
+        if waiting and self._ray is None:  # a finished comparison needs no cluster
+            self._start()
         try:
             while waiting or running:
                 while waiting and len(running) < self._places():
