@@ -40,7 +40,7 @@ def bind(host: str, port: int) -> socket.socket:
         advice = {
             errno.EADDRINUSE: "give another --port, or 0 for any that is free",
             errno.EACCES: "ports below 1024 may need an administrator: give a larger --port",
-        }.get(number, "give an address of this machine as --host: 127.0.0.1, or 0.0.0.0 for all that it has")
+        }.get(number or 0, "give an address of this machine as --host: 127.0.0.1, or 0.0.0.0 for all that it has")
         if isinstance(error, OverflowError):
             advice = "give a --port of at most 65535"
         raise InputError(f"serve: cannot listen at {host}:{port}: {error}; {advice}") from error
