@@ -32,6 +32,7 @@ FULL, QUICK = STUDY["settings"], STUDY["settings"] | STUDY["quick_settings"]
 NAME = "progressive-fair"
 fresh_pairs = load_script(HERE / "progressive" / "fresh_pairs.py")
 fair_search = load_script(HERE / "progressive" / "fair_search.py")
+fair_synthetic = load_script(HERE / "progressive" / "fair_synthetic.py")
 
 logger = logging.getLogger("consilience")
 
@@ -53,7 +54,8 @@ def write_page(settings, store, command):
     from consilience.report.document import write_document
 
     fair_page = load_script(HERE / "progressive" / "fair_page.py")
-    document = fair_page.describe(TITLE, PAPER, STUDY, settings, read(settings, store), command, store.read_plan())
+    found, synthetic = read(settings, store), read_synthetic(settings, store)
+    document = fair_page.describe(TITLE, PAPER, STUDY, settings, found, synthetic, command, store.read_plan())
     with writing(store.folder):
         return Reproduction(store.folder, document, write_document(document, store.folder))
 
@@ -66,7 +68,7 @@ def settle(settings, folder, command=""):
 
 
 def asked_of(settings):
-    identifying = {name: value for name, value in settings.items() if name not in ("seeds", "arrays")}
+    identifying = {name: value for name, value in settings.items() if name not in ("seeds", "arrays", "synthetic")}
     return json.loads(to_json({"experiment": NAME, **identifying, "version": __version__}))
 
 
@@ -83,6 +85,11 @@ def blocks_of(settings):
 
 def work(settings, store, until=float("inf")):
     """Measure whatever no other process has measured or is measuring; seeds outermost. until: begin nothing later."""
+    for variant in settings["variants"] if settings["synthetic"] else ():
+        job = synthetic_job(settings, variant)
+        with store.claim(job) as mine:
+            if mine and not store.done(job) and time.monotonic() < until:
+                store.write(job, measure_synthetic(settings["synthetic"], variant))
     # Base by base, so that a run that is stopped early has all variants of some; the slowest variant first.
     order = ["pro", "unimodal-feedback", "wide", "base"]
     pairs = [(base, variant) for base in settings["bases"] for variant in order if variant in settings["variants"]]
@@ -97,6 +104,16 @@ def work(settings, store, until=float("inf")):
                 arrays, about = fair_search.compare_seeds(base, variant, losses, seeds, data, settings)
                 store.write(final, Result({"chosen": about, "device": device_name()}, arrays))
                 logger.info("%s of %s: seeds %s to %s", variant, base, seeds[0], seeds[-1])
+
+
+def synthetic_job(settings, variant):
+    return Job(NAME, f"{variant} synthetic", 0, "", digest(["synthetic", settings["synthetic"], variant, __version__]))
+
+
+def measure_synthetic(settings, variant):
+    seeds, device = list(range(settings["draws"])), "cuda" if torch.cuda.is_available() else "cpu"
+    errors, chosen = fair_synthetic.measure(variant, fair_search, settings, seeds, device)
+    return Result({"chosen": chosen, "device": device_name()}, {"errors": errors})
 
 
 def tuned(settings, store, base, variant):
@@ -123,6 +140,12 @@ def read(settings, store):
         if trials is not None and finals:
             found[base, variant] = trials, finals
     return found
+
+
+def read_synthetic(settings, store):
+    """Variant → result on the synthetic regression; nothing before all variants have one."""
+    found = {name: store.read(synthetic_job(settings, name)) for name in settings["variants"] if settings["synthetic"]}
+    return {} if None in found.values() else found
 
 
 @cache
