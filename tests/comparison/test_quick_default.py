@@ -73,7 +73,8 @@ def test_named_methods_and_seeds_win_and_the_plan_is_said_first(tmp_path, capsys
 def test_the_quick_default_uses_the_cores_of_a_machine_without_a_gpu(monkeypatch):
     machine = {"cores": 2, "gib": 8.0, "gpu": False}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(machine["cores"])), raising=False)
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 2**12}.get(name, int(machine["gib"] * 2**18)))
+    limit = "consilience.comparison.quick_default.memory_limit"  # of the machine or of a container
+    monkeypatch.setattr(limit, lambda: int(machine["gib"] * 2**30))
     monkeypatch.setattr(os.path, "exists", lambda path: machine["gpu"])
     assert default_jobs(named=False) == 2
     assert default_jobs(named=True) == 1
