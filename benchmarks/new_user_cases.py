@@ -189,6 +189,8 @@ def groups(case: Case) -> str:
     holes = whole.copy()
     for place in range(3):
         holes[np.ix_(rng.random(1500) < 0.2, range(4 * place, 4 * place + 4))] = np.nan
+    some = ~np.isnan(holes).all(axis=1)  # a row without anything teaches nothing, and is refused
+    whole, holes = whole[some], holes[some]
     frame = pl.DataFrame(holes, schema=names).fill_nan(None)
     frame[:1200].write_csv(case.folder / "cohort.csv")
     columns = "--modality 'blood=blood_*' --modality 'urine=urine_*' --modality 'scan=scan_*'"
