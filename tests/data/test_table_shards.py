@@ -10,6 +10,7 @@ import torch
 
 from consilience import FusionClassifier
 from consilience.cli.main import main
+from consilience.comparison.sources import Source
 from consilience.core.errors import InputError, MissingDataError, TableWarning
 from consilience.data import load_data
 from consilience.data.shards import learning, tables
@@ -157,6 +158,16 @@ def test_train_on_the_command_line_and_predict(files, tmp_path, capsys):
     assert "accuracy" in capsys.readouterr().out
     main(["predict", str(tmp_path / "model"), str(files / "all.parquet"), "--out", str(tmp_path / "answers.csv")])
     assert len(pl.read_csv(tmp_path / "answers.csv")) == ROWS
+
+
+def test_a_comparison_notices_that_shards_behind_a_glob_have_changed(tmp_path):
+    for part in range(3):
+        pl.DataFrame({"a": [float(part), 1.5], "y": [0, 1]}).write_parquet(tmp_path / f"part-{part}.parquet")
+    source = Source.of(str(tmp_path / "part-*.parquet"), {"target": "y"})
+    before = source.fingerprint()
+    assert source.fingerprint() == before
+    pl.DataFrame({"a": [7.0, 1.5], "y": [0, 1]}).write_parquet(tmp_path / "part-2.parquet")
+    assert source.fingerprint() != before
 
 
 def test_what_cannot_be_read_is_said(files, tmp_path):

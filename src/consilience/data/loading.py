@@ -178,7 +178,8 @@ def _load_shards(place: Any, modalities: Any, options: FileOptions, buffer: int 
     if not is_url(place) and Path(place).is_file() and not Path(place).name.lower().endswith(TABLE_SHARDS):
         raise InputError(f"buffer is for shards, of {', '.join(TABLE_SHARDS)} or .npy; {str(place)!r} is read whole")
     found = find_shards(place)
-    name = str(place) if is_url(place) else Path(place).absolute().name
+    whole = Path(place).absolute()
+    name = str(place) if is_url(place) else whole.name if whole.exists() else whole.parent.name
     if found[0].lower().endswith(".npy"):
         return load_array_shards(found, name, _names(modalities), options, buffer)
     return load_table_shards(found, name, modalities, options, buffer)
