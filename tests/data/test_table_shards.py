@@ -179,6 +179,8 @@ def test_what_cannot_be_read_is_said(files, tmp_path):
         load_data(str(files / "nothing-*.parquet"), target="label")
     with pytest.raises(InputError, match="buffer is for shards: give a folder, a glob or a URL of them, got DataFrame"):
         load_data(make_table(), target="label", buffer=5)
+    with pytest.raises(InputError, match="buffer is for shards; data set 'digits' has none: leave buffer out"):
+        load_data("digits", buffer=5)
     with pytest.raises(InputError, match="modality 'b' has single empty cells, the first in column 'b1'"):
         load_data(files / "parts", target="label", modalities=MODALITIES, fill="none")
     with pytest.raises(InputError, match=r"of kind vector or text, got \{'a': 'sequence'\}"):

@@ -137,6 +137,8 @@ def load_data(
         own = DATA_SETS[name_or_path].options
         options = {**{name: value for name, value in ordering.items() if name in own}, **options}
         given |= {name: value for name, value in ordering.items() if name not in own}
+        if buffer is not None:
+            raise InputError(f"buffer is for shards; data set {name_or_path!r} has none: leave buffer out")
         if given:
             raise InputError(
                 f"data set {name_or_path!r} has its own target, kinds and split: {', '.join(given)} "
