@@ -58,7 +58,7 @@ class I2moe(JointMethod):
         self,
         spec: Spec,
         *,
-        width: PositiveInt = 32,
+        width: PositiveInt = 16,
         gate_width: PositiveInt = 64,
         dropout: Rate = 0.1,
         interaction: NonNegativeFloat = 0.1,
@@ -139,7 +139,7 @@ class InteractionExperts(nn.Module):
         return outputs.unflatten(1, (-1, joint.shape[0])).permute(2, 1, 0, 3)
 
     def _enter(self, given: Tensor) -> Tensor:
-        """Each modality's share of the first layers `[modality, batch, expert · width]`, of equal widths in one product."""
+        """Each modality's share of the first layers `[modality, batch, expert · width]`, if of equal widths at once."""
         maps = list(self.enter.values())
         if len(set(self.widths)) > 1:
             return torch.stack([enter(part) for enter, part in zip(maps, given.split(self.widths, dim=1))])
