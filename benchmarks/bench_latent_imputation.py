@@ -47,7 +47,7 @@ from consilience.core.errors import CollapseWarning
 from consilience.core.samples import Samples
 
 NEIGHBOURS, PENALTIES = 10, np.logspace(-2, 6, 17)
-ERRORS = ("averaged", "uncorrected")
+ERRORS = ("averaged", "alone")
 KNN, RIDGE = f"{NEIGHBOURS} nearest neighbours", "ridge regression"
 FEATURES, COUNT, WIDTH = "ridge regression on random features", 1000, 0.5  # of the median distance
 RIVALS = (KNN, RIDGE, FEATURES)
@@ -224,8 +224,8 @@ def latent(case: Case, name: str, seed: int, asked: argparse.Namespace) -> dict[
     collapsed = any(issubclass(each.category, CollapseWarning) for each in caught)
     found = {"seconds": seconds, "collapsed": collapsed}
     found["averaged"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
-    model.trained_.residuals = None  # the decoders' means alone
-    found["uncorrected"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
+    model.trained_.regression = None  # the decoders' means alone
+    found["alone"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
     names, some = list(case.train.names), case.test[:judged]
     for which, learned in (("model", False), ("generated", True)):
         for count in range(len(names) if draws else 0):
