@@ -77,9 +77,10 @@ def misses(found: dict[str, Any]) -> str:
                 if over > _BEYOND_CHANCE * error:
                     sure.append(f"{name} with {method} ({share:.3f} ± {error:.3f})")
     least = f"by more than {found['tolerance']}"
-    first = f"Of these {total} coverages of APS, {outside} differ from {found['coverage']} {least}. "
+    differ = "differs" if outside == 1 else "differ"
+    first = f"Of these {total} coverages of APS, {outside} {differ} from {found['coverage']} {least}. "
     if not sure:
-        return first + f"None does so by more than {_BEYOND_CHANCE:g} standard errors."
+        return first + f"None is more than {_BEYOND_CHANCE:g} standard errors beyond that."
     return first + f"More than {_BEYOND_CHANCE:g} standard errors beyond that are: {', '.join(sure)}."
 
 

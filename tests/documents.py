@@ -16,7 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Documents that have tables, prose, shell or YAML, and no Python.
 WITHOUT_PYTHON = {
     *("results.md", "protocols.md", "SECURITY.md", "guide.md", "reproduce.md", "opinions-in-files.md"),
-    *("contributing.md", "changelog.md", "security.md", "house.md", "data-sets.md"),
+    *("contributing.md", "changelog.md", "security.md", "house.md"),
 }
 
 _FENCE = re.compile(

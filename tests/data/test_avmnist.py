@@ -198,6 +198,28 @@ def test_noise_is_normal_and_every_pair_has_its_own():
     assert zlib.crc32(with_noise(grey, 30.0, seed=3).tobytes()) == 620040440  # on every machine
 
 
+def test_dependence_shares_a_style_and_changes_neither_modality_by_itself(public):
+    sets = {dial: load_data("av-mnist", data_dir=public, components=5, dependence=dial) for dial in (0.0, 0.5, 1.0)}
+    assert digest(sets[0.0]) == digest(load_data("av-mnist", data_dir=public, components=5))
+    for data in sets.values():
+        assert (data.samples["image"] == sets[0.0].samples["image"]).all()
+        ink = np.asarray(data.samples["image"]).reshape(len(data), -1).mean(axis=1)
+        loudness = np.asarray(data.samples["audio"]).reshape(len(data), -1).mean(axis=1)
+        assert np.allclose(data.extra["style"]["image"], ink)
+        assert np.allclose(data.extra["style"]["audio"], loudness)
+        for part in ("train", "validation", "test"):
+            here = data.split == part
+            rows = [np.sort(each.samples["audio"].rows[here]) for each in (data, sets[0.0])]
+            assert (rows[0] == rows[1]).all()
+    full = sets[1.0]
+    for digit in range(10):
+        here = (full.split == "test") & (full.y == digit)
+        order = np.argsort(full.extra["style"]["image"][here])
+        assert (np.diff(full.extra["style"]["audio"][here][order]) >= 0).all()
+    with pytest.raises(InputError, match="dependence must be a number ≥ 0 and ≤ 1"):
+        load_data("av-mnist", data_dir=public, dependence=1.5)
+
+
 def test_what_is_missing_is_said(public):
     (public / "fsdd" / "recordings.zip").unlink()
     with pytest.raises(MissingDataError, match=r"Free Spoken Digit.*CC BY-SA 4.0.*search the web for: .* download"):

@@ -121,6 +121,12 @@ def test_it_can_be_used(page, width, scheme):
         shows("[data-modality='vibration'] small").to_have_text("missing", timeout=WAIT)
         assert trust() == "–"
         assert tab.get_attribute("[data-modality='vibration'] button[data-key='missing']", "aria-pressed") == "true"
+        # The decisions stay in sight beside the controls of the last modality, in whatever form.
+        tab.locator("[data-modality]").last.scroll_into_view_if_needed()
+        in_sight = "#brief" if width < 400 else ".method[data-method='bayes-robust'] .says"
+        api.expect(tab.locator(in_sight)).to_be_in_viewport(timeout=WAIT)
+        decision, mark = says("bayes-robust").rsplit(" ", 1)
+        assert f"bayes-robust {decision.partition(',')[0]} {mark}" in tab.text_content("#brief")
         # Back to where it was.
         tab.get_by_role("button", name="all is well").click()
         shows("[data-modality='vibration'] small").not_to_have_text("missing", timeout=WAIT)

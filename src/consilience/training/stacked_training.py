@@ -28,7 +28,8 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.core.seeding import let_others_by
 from consilience.methods import Method, Prediction, Step, task_losses
 from consilience.training.augment_values import EpochNoise
-from consilience.training.batch_loader import CHANGED_BYTES, BatchPlan
+from consilience.training.batch_loader import CHANGED_BYTES
+from consilience.training.batch_plans import BatchPlan
 from consilience.training.devices import epoch_seed
 from consilience.training.modality_dropout import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
@@ -36,7 +37,14 @@ from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
 from consilience.training.stacked_mlp import Objective
 from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
-from consilience.training.training_settings import ResolvedSettings, TrainingSettings, resolve, steps_per_epoch
+from consilience.training.training_settings import (
+    ALL_PARTS_ALIKE,
+    ResolvedSettings,
+    TrainingSettings,
+    resolve,
+    steps_per_epoch,
+)
+from consilience.training.trial_optimizer import TrialAdamW, TrialRates
 from consilience.training.weight_averaging import update_means
 
 # Settings that stacked training does not have, with the values it accepts.
@@ -47,11 +55,14 @@ ACCEPTED: dict[str, tuple[Any, ...]] = {
     "nodes": (1,),
     "strategy": ("auto",),
     "balance": (None,),
+    **ALL_PARTS_ALIKE,
 }
 _ROWS = 2048  # samples of each trial that are evaluated at once
 
 # A function of a method and its prediction of a batch that returns a tensor, or tensors by name.
 Ask = Callable[[Method, Prediction, Batch], Any]
+# Returns an epoch's training samples: called with its number, the numbers of the models that still train, and the last.
+Renew = Callable[[int, list[int], Trials], Trials]
 Weights = dict[str, Tensor]
 
 
@@ -94,6 +105,9 @@ def train_side_by_side(
     seeds: Sequence[int] | None = None,
     rows: int = _ROWS,
     augmenter: StackedAugmenter | None = None,
+    rates: TrialRates | None = None,
+    renew: Renew | None = None,
+    keep_lost: bool = False,
 ) -> SideBySide:
     """Train methods that are built alike, each on its own trial; keep each at its lowest validation loss.
 
@@ -106,16 +120,21 @@ def train_side_by_side(
             order for all trials, drawn from `settings.seed`, and a learning rate that is constant within an epoch.
         rows: Samples of each trial that are evaluated at once.
         augmenter: What corrupts the training samples; required if `settings.augment` is set.
+        rates: Learning rate and weight decay of each trial, with the optimizer AdamW; those of the settings are then
+            ignored. None: those of the settings for all.
+        renew: Gives the training samples of each epoch, equally many in each. None: those of `train` in all epochs.
+        keep_lost: Whether a trial whose validation loss was never finite is kept, with an infinite loss and the weights
+            that it started with.
 
     Raises:
         InputError: If methods, trials and seeds do not match, or a setting is not supported.
         TrainingError: If the validation loss of a model was never finite.
     """
     settings = resolve(settings or TrainingSettings(), train.samples)
-    check_trials(methods, train, validation, settings, seeds)
+    check_trials(methods, train, validation, settings, seeds, rates)
     if settings.augment is not None and augmenter is None:
         raise InputError("side by side: augment needs an augmenter, StackedAugmenter.of(augment, sets, preparations)")
-    stack = Stack(methods, train, validation, settings, augmenter)
+    stack = Stack(methods, train, validation, settings, augmenter, rates)
     in_epoch = steps_per_epoch(train.samples, settings.batch_size, settings.accumulate)
     stopping = EarlyStopping(settings.patience, math.ceil(settings.least_steps / in_epoch), len(methods))
     rate = LearningRate.of(settings, settings.epochs, 1 if seeds is None else in_epoch)
@@ -125,6 +144,8 @@ def train_side_by_side(
     for epoch in range(settings.epochs):
         started = time.perf_counter()
         going = stack.going.tolist()
+        if renew is not None:
+            stack.train = renew(epoch, going, stack.train)
         plans: Iterable[BatchPlan]
         own = [settings.seed + trial for trial in going] if seeds is None else [seeds[trial] for trial in going]
         if seeds is None:
@@ -152,7 +173,8 @@ def train_side_by_side(
             break
         if not all(still):
             stack.keep(torch.tensor(still, device=stack.going.device))
-    if lost := [trial for trial, epoch in enumerate(stopping.best_epoch) if epoch is None]:
+    lost = [trial for trial, epoch in enumerate(stopping.best_epoch) if epoch is None]
+    if lost and not keep_lost:
         raise TrainingError(f"side by side: the loss of trials {lost} was never finite; lower lr, now {settings.lr:g}")
     for trial, log in enumerate(logs):
         log.take_best(stopping.best_epoch[trial], in_epoch)
@@ -167,6 +189,7 @@ def check_trials(
     validation: Trials,
     settings: TrainingSettings,
     seeds: Sequence[int] | None,
+    rates: TrialRates | None = None,
 ) -> None:
     """Raise an error for settings that stacked training does not have, and for trials that do not match the methods."""
     if reason := settings.outside(ACCEPTED):
@@ -178,6 +201,8 @@ def check_trials(
         )
     if seeds is not None and len(seeds) != len(methods):
         raise InputError(f"side by side: one seed for each of {len(methods)} trials, got {len(seeds)}")
+    if rates is not None and len(rates) != len(methods):
+        raise InputError(f"side by side: one learning rate for each of {len(methods)} trials, got {len(rates)}")
     if seeds is None and settings.accumulate > 1:
         raise InputError("side by side: accumulate needs a seed for each trial")
 
@@ -195,6 +220,7 @@ class Stack:
         validation: Trials,
         settings: ResolvedSettings,
         augmenter: StackedAugmenter | None = None,
+        rates: TrialRates | None = None,
     ):
         device = train.y.device
         self.objective: Objective | None = None  # a faster way to the objective than `torch.func`, if there is one
@@ -205,6 +231,8 @@ class Stack:
         self.statistics = {name: buffer.detach().to(device) for name, buffer in buffers.items()}
         self.going = torch.arange(len(methods), device=device)
         self.optimizer = build_optimizer(settings, self.learned.values())
+        if rates is not None:
+            self.optimizer = TrialAdamW(self.learned.values(), rates, settings.lr)
         self.steps = 0
         self.means: Weights = {}
         if settings.average is not None:
@@ -303,6 +331,8 @@ class Stack:
         self.augmenter = None if self.augmenter is None else self.augmenter.only(still)
         self.statistics = {name: buffer[still] for name, buffer in self.statistics.items()}
         self.means = {name: mean[still] for name, mean in self.means.items()}
+        if isinstance(self.optimizer, TrialAdamW):
+            self.optimizer.keep(still)
         for weight in self.learned.values():
             memory = self.optimizer.state[weight]
             for name, value in memory.items():

@@ -10,7 +10,8 @@ principal components that are kept of an image. This set is built as follows:
    validation, and every seventh training recording of each digit is kept for them, so that validation and training
    share no recording.
 4. Pairs: the images of a digit in one part get the recordings of that digit in turn, in an order that is drawn with
-   the seed again for every turn.
+   the seed again for every turn. With `dependence`, they are dealt out again by style: within a digit, images of much
+   ink get loud recordings.
 5. Noise, if any: every pair has its own, so that a recording that occurs in many pairs is not memorised.
 """
 
@@ -24,13 +25,14 @@ import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
-from consilience.core.settings import Interval, NonNegativeFloat, NonNegativeInt, PositiveInt, check_value
+from consilience.core.settings import Fraction, Interval, NonNegativeFloat, NonNegativeInt, PositiveInt, check_value
 from consilience.data.dataset import DataSet
 from consilience.data.named_sets import find_folder, register
 from consilience.data.sets.fsdd import FILES as SPOKEN
 from consilience.data.sets.fsdd import SIDE, spoken_digits
 from consilience.data.sets.mnist import FILES as WRITTEN
 from consilience.data.sets.mnist import read_parts
+from consilience.data.sets.shared_nuisances import share_style
 from consilience.data.splits import PARTS, Split, given_split, pick_stratified
 
 _FILES = replace(
@@ -49,6 +51,7 @@ def avmnist(
     components: PositiveInt | None = None,
     energy: NonNegativeFloat = ENERGY,
     noise: NonNegativeFloat = 0.0,
+    dependence: Fraction = 0.0,
     side: PositiveInt = SIDE,
     n: Annotated[int, Interval(100)] | None = None,
     seed: NonNegativeInt = 0,
@@ -60,9 +63,15 @@ def avmnist(
         components: The number of principal components kept of an image; None for as many as keep the share `energy`.
         energy: The share of the variance of the images that is kept.
         noise: The standard deviation, in bytes, of noise on the spectrograms.
+        dependence: How much the modalities share besides the digit, from 0 to 1: the correlation, within a digit and
+            part, between the ink of an image and the loudness of its recording, both as normal scores of their ranks.
+            At 0 the modalities are independent given the digit. Neither changes with it by itself: the images are
+            the same, and so is how often each recording is used.
         side: Of the spectrograms, a divisor of 112; smaller ones are means over blocks.
         n: The number of pairs, the same share of every part and digit; None for all 70 000.
         seed: Of the validation part, the pairs, the noise and the choice of n pairs.
+
+    `extra["style"]` has the ink and the loudness of each pair, mapping modality → `[n]`: means over pixels.
     """
     if SIDE % side:
         raise InputError(f"option side={side!r} must divide {SIDE}, the side of a spectrogram")
@@ -71,17 +80,21 @@ def avmnist(
     reduced, _ = reduce_images(images, part_of_row == "train", components, energy)
     parts = given_split(part_of_row, digits, "classification", seed=seed).parts
     part_of_recording = np.where(test, "test", hold_recordings(spoken, ~test))
+    ink, loudness = (values.reshape(len(values), -1).mean(axis=1) for values in (reduced, spectrograms))
     rows = np.empty(len(digits), dtype=np.int64)
     for part in PARTS:
         here = parts == part
-        rows[here] = pair(digits[here], spoken, np.flatnonzero(part_of_recording == part), seed)
+        drawn = pair(digits[here], spoken, np.flatnonzero(part_of_recording == part), seed)
+        rows[here] = share_style(drawn, digits[here], ink[here], loudness, dependence, seed)
     kept = np.arange(len(digits)) if n is None else some_pairs(digits, parts, n, seed)
     audio: Any = MappedRows(shrink(spectrograms, SIDE // side), rows[kept])
     if noise:
         audio = with_noise(audio.base[audio.rows], noise, seed)
     samples = Samples.of({"image": reduced[kept, None], "audio": audio}, digits[kept])
     # The pairs depend on the split, so that it cannot be drawn again.
-    return DataSet("av-mnist", samples, "classification", *Split(parts[kept], official=True, drawn_validation=False))
+    split = Split(parts[kept], official=True, drawn_validation=False)
+    extra = {"style": {"image": ink[kept], "audio": loudness[rows[kept]]}}
+    return DataSet("av-mnist", samples, "classification", *split, extra=extra)
 
 
 def hold_recordings(spoken: np.ndarray, training: np.ndarray) -> np.ndarray:

@@ -31,8 +31,9 @@ def gaussians(
     """Draw x | c ~ N(μ_c, Σ) for `n_modalities` vectors of `d` features.
 
     Within a class, feature k of one modality and feature k of any other have correlation `dependence` in [0, 1);
-    everything else is independent with variance 1. The means are normal with standard deviation `separation`.
-    `extra["truth"]` is the `GaussianTruth` the samples were drawn from.
+    everything else is independent with variance 1. What is shared is a noise, and the posterior stays linear in the
+    features of all modalities together, whatever the dependence. The means are normal with standard deviation
+    `separation`. `extra["truth"]` is the `GaussianTruth` the samples were drawn from.
     """
     share = np.full(n_classes, 1 / n_classes) if prior is None else np.asarray(prior, dtype=float)
     if share.shape != (n_classes,) or (share <= 0).any() or not np.isclose(share.sum(), 1):

@@ -126,11 +126,18 @@
       return;
     }
     const values = disturbed(scene.row, m);
-    const [low, high] = scene.ranges[scene.modalities[m].name];
+    const [usualLow, usualHigh] = scene.ranges[scene.modalities[m].name];
+    const room = 0.35 * (usualHigh - usualLow);
+    const low = Math.min(usualLow - room, ...values);
+    const high = Math.max(usualHigh + room, ...values);
     const style = getComputedStyle(document.documentElement);
-    const room = 0.35 * (high - low);
-    const y = (value) => canvas.height * (1 - (value - low + room) / (high - low + 2 * room));
+    const y = (value) => 6 + (canvas.height - 12) * (1 - (value - low) / (high - low));
     const x = (i) => 6 + (i * (canvas.width - 12)) / (values.length - 1);
+    // What training has seen, so that a curve that leaves it is seen to do so at any scale.
+    context.fillStyle = style.getPropertyValue("--line");
+    context.globalAlpha = 0.5;
+    context.fillRect(0, y(usualHigh), canvas.width, y(usualLow) - y(usualHigh));
+    context.globalAlpha = 1;
     context.strokeStyle = style.getPropertyValue("--accent");
     context.lineWidth = 3;
     context.beginPath();
@@ -161,9 +168,24 @@
     ];
   }
 
+  /* "a", "a and b", "a, b and c" */
+  const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
+
+  /* Whom the leader trusts, in a sentence. */
+  function whomItTrusts(trust, there) {
+    if (there.length < 2) return "";
+    const ranked = [...there].sort((a, b) => trust[b] - trust[a]);
+    const [most, least] = [ranked[0], ranked.at(-1)];
+    const named = (m) => `${scene.modalities[m].label} (${short(trust[m])})`;
+    const alike = trust[most] - trust[least] < 0.5 / there.length;
+    return alike ? ` It trusts ${listed(there.map((m) => scene.modalities[m].label))} about alike.` : ` It trusts ${named(most)} most and ${named(least)} least.`;
+  }
+
   /* The controls of a scene are made once; what they change is drawn by `show`. */
   function build() {
     $("words").textContent = scene.words;
+    $("legend").textContent = `Bars: the probability of each class, from left to right ${listed(scene.classes)}. Blue is the decision, the green line marks the truth.`;
+    $("modalities").className = scene.kind;
     $("modalities").replaceChildren(
       ...scene.modalities.map(({ label }, m) => {
         const settings = scene.settings[m];
@@ -229,18 +251,23 @@
       ...methods().map((name) => {
         const { probabilities } = answers[name];
         const top = best(probabilities);
-        const says = element("span", { class: `says ${top === y ? "right" : "wrong"}` }, `${scene.classes[top]} ${percent(probabilities[top])} ${top === y ? "✓" : "✗"}`);
+        const says = element("span", { class: `says ${top === y ? "right" : "wrong"}` }, `${scene.classes[top]}, ${percent(probabilities[top])} ${top === y ? "✓" : "✗"}`);
         return element("div", { class: "method", "data-method": name }, element("b", {}, name), bars(probabilities, y), says);
+      }),
+    );
+    // On a narrow screen the decisions are far from the sliders; these lines stay in sight.
+    $("brief").replaceChildren(
+      ...methods().map((name) => {
+        const top = best(answers[name].probabilities);
+        return element("span", { class: top === y ? "right" : "wrong" }, element("b", {}, name), ` ${scene.classes[top]} ${top === y ? "✓" : "✗"}`);
       }),
     );
     const leader = answers[LEADER].probabilities;
     const top = best(leader);
     const there = scene.modalities.map((_, m) => m).filter((m) => mask[m]);
-    const least = there.length > 1 ? there.reduce((a, b) => (whole.trust[a] <= whole.trust[b] ? a : b)) : null;
-    const believed = !there.length ? "Nothing is there: what the methods say now, they say of any sample."
-      : least !== null && whole.trust[least] < 0.6 / there.length ? ` It trusts ${scene.modalities[least].label} least (${short(whole.trust[least])} of ${there.length === count ? "all" : "what is there"}).`
-        : " It trusts all that is there about alike.";
-    $("said").textContent = there.length ? `${LEADER} says ${scene.classes[top]} (${percent(leader[top])}), which is ${top === y ? "right" : "wrong"}.${believed}` : believed;
+    $("said").textContent = there.length
+      ? `${LEADER} says ${scene.classes[top]} (${percent(leader[top])}), which is ${top === y ? "right" : "wrong"}.${whomItTrusts(whole.trust, there)}`
+      : "Nothing is there: what the methods say now, they say of any sample.";
   }
 
   /* The share of all samples that each method has right, a few at a time so that the page stays responsive. */
@@ -344,6 +371,7 @@
   $("live").removeAttribute("aria-busy");
   choose(0);
   addEventListener("resize", showControls);
+  new IntersectionObserver(([{ isIntersecting }]) => { $("brief").hidden = isIntersecting; }).observe($("methods"));
   $("theme").addEventListener("click", showControls);
   setTimeout(() => {
     const [number, largest] = largestDifference();
