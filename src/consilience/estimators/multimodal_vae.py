@@ -52,9 +52,9 @@ class MultimodalVAE(LatentLikelihoods):
         weights: Modality → factor of its log-likelihood.
         beta: Factor of every divergence.
         beta_warmup: Epochs over which the factor rises from 0 to `beta`.
-        regression_features: What `impute` fills in is a mean of the model's expectation and of a ridge regression on so
-            many random features of what is given, each with the share that has the least error on the samples held out;
-            0, or without such samples: the expectation alone.
+        regression_features: What `impute` fills in combines the model's expectation with ridge regressions on so many
+            random features of what is given, with the factors of least error on the samples held out; 0, or without
+            such samples: the expectation alone.
         columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
         kinds: Modality → kind, where the shape does not show it.
         fill: What single empty cells of a table become, as in `load_data`; "none": an error. Fill values and
@@ -197,7 +197,8 @@ class MultimodalVAE(LatentLikelihoods):
     def impute(self, X: Any, present: Any = None, *, draws: NonNegativeInt = 100) -> Samples:
         """Return the samples with what is missing filled in from what is there, by expected values.
 
-        Missing modalities are filled in, and single empty cells of a table, if `fill` is "indicator": the features
+        They are the model's expectations, combined with a regression by what held-out samples say; with
+        `regression_features=0` the model's alone, as in `generate`. Missing modalities are filled in, and single empty cells of a table, if `fill` is "indicator": the features
         "COLUMN is empty" say where they are, and stay 1. A column that had no empty cell in training has no such
         feature, and its empty cells in new rows keep the median.
 
