@@ -198,7 +198,9 @@ class MultimodalVAE(LatentLikelihoods):
         """Return the samples with what is missing filled in from what is there, by expected values.
 
         They are the model's expectations, combined with a regression by what held-out samples say; with
-        `regression_features=0` the model's alone, as in `generate`. Missing modalities are filled in, and single empty cells of a table, if `fill` is "indicator": the features
+        `regression_features=0` the model's alone, as in `generate`.
+
+        Missing modalities are filled in, and single empty cells of a table, if `fill` is "indicator": the features
         "COLUMN is empty" say where they are, and stay 1. A column that had no empty cell in training has no such
         feature, and its empty cells in new rows keep the median.
 
