@@ -54,6 +54,7 @@ def call(script, *arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_several_processes_share_the_jobs_and_the_page_is_written(script, tmp_path):
     out = str(tmp_path / "run")
     settings = {"count": 4, "pause": 0.5}
@@ -65,6 +66,7 @@ def test_several_processes_share_the_jobs_and_the_page_is_written(script, tmp_pa
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_nothing_is_begun_after_the_time(script, tmp_path):
     call(script, "--settings", json.dumps({"pause": 1.0}), "--out", str(tmp_path / "run"), "--seconds", "0.5")
     assert len(list((tmp_path / "run" / "jobs").glob("*.npz"))) == 1
