@@ -9,7 +9,8 @@ Seconds are those of the processor.
     python benchmarks/bench_defaults.py --show defaults.json --markdown
 
 A run can be cut off, by `--minutes` or Ctrl-C: every job is kept as it ends, and the same command goes on. Seeds are
-outermost, then sets from small to large, so that what there is compares all contenders.
+outermost, then sets from small to large, so that what there is compares all contenders. For a machine without the data
+and polars, `--keep-sets FOLDER` writes the sets as arrays here, and `--sets-from FOLDER` reads them there.
 
 With `--choose` a contender also learns from 80 % of its training rows and is judged by the rest, which are held out in
 blocks where the test rows are. What choosing by that log-loss loses to hindsight is then shown.
@@ -32,37 +33,52 @@ import default_tables
 import numpy as np
 import sklearn
 import torch
-from joblib import Parallel, delayed
 from sklearn.metrics import accuracy_score, log_loss
 from threadpoolctl import threadpool_limits
+from timed_runs import results_within
 
-from consilience import __version__, methods
+from consilience import __version__
+from consilience.comparison.job import import_training
 from consilience.core.errors import MissingDataError
+from consilience.training.shared_training import sharing
 
 # Seconds of one core that a training takes, for the order of the jobs: of a method for each row of each modality, of a
 # rival for each row, feature and class.
 OURS = {"auto": 1e-2, "bayes-robust": 5e-3, "bayes": 1.5e-3}
 OTHER = 1e-3
 RIVALS = {"logistic": 5e-7, "extra-trees": 1e-7, "svc": 5e-7, "voting": 1e-6, "stacking": 2e-6}
+# Contenders with experts in common, which one process trains once.
+TOGETHER = ("auto", "bayes-robust")
 WRITE_EVERY = 5  # seconds between two writings of the file
 SHOWN_EVERY = 20  # seconds between two lines of progress
 
 
-def measure(name, size, seed, contender, choose=False):
-    """Train one contender once and judge it: a job's figures, or why there are none."""
+def measure(name, size, seed, contenders, choose=False):
+    """Train contenders once and judge them: each one's figures, or why there are none."""
     torch.set_num_threads(1)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         parts = default_sets.draw(name, size, seed)
-        methods.available()  # imports them, which is no part of a training
-        begun, busy = time.perf_counter(), time.process_time()
-        try:
-            predict = default_contenders.fit(contender, parts.train, seed)
-            figures = {"seconds": round(time.process_time() - busy, 3), "wall": round(time.perf_counter() - begun, 3)}
-            figures |= judge(predict, parts, seed)
-            return figures | ({"validation": validate(name, size, seed, contender)} if choose else {})
-        except Exception as error:  # one failure must not end a run of hours; it is shown with the tables
-            return {"error": f"{type(error).__name__}: {error}"}
+        import_training("auto", {})  # which is no part of a training
+        found = {}
+        for contender in contenders:
+            try:
+                found[contender] = train_and_judge(contender, parts, seed, (name, size, seed))
+                if choose:
+                    found[contender]["validation"] = validate(name, size, seed, contender)
+            except Exception as error:  # one failure must not end a run of hours; it is shown with the tables
+                found[contender] = {"error": f"{type(error).__name__}: {error}"}
+        return found
+
+
+def train_and_judge(contender, parts, seed, scope):
+    """The figures of a contender; experts that one before it has trained are used again, as in a comparison."""
+    begun, busy = time.perf_counter(), time.process_time()
+    with sharing(scope) as shared:
+        predict = default_contenders.fit(contender, parts.train, seed)
+        saved = shared.saved_seconds  # which it would have taken alone
+    seconds, wall = time.process_time() - busy + saved, time.perf_counter() - begun + saved
+    return {"seconds": round(seconds, 3), "wall": round(wall, 3), **judge(predict, parts, seed)}
 
 
 def judge(predict, parts, seed):
@@ -86,7 +102,9 @@ def validate(name, size, seed, contender):
     learned, judged = default_sets.hold_out(name, size, seed)
     classes = np.unique(learned.y)
     known = np.isin(judged.y, classes)
-    p = default_contenders.fit(contender, learned, seed)(judged.without_targets()).astype(np.float64)
+    with sharing((name, size, seed)):
+        predict = default_contenders.fit(contender, learned, seed)
+    p = predict(judged.without_targets()).astype(np.float64)
     return round(float(log_loss(judged.y[known], p[known] / p[known].sum(axis=1, keepdims=True), labels=classes)), 5)
 
 
@@ -162,36 +180,40 @@ def compute(jobs, found, asked) -> Iterator[str]:
     todo = [job for job in jobs if job not in found or "error" in found[job] or not lacking <= found[job].keys()]
     yield f"{len(todo)} jobs to run, some {sum(jobs[job] for job in todo):.0f} s of one core"
     begun = written = told = time.monotonic()
-
-    def in_time():
-        for job in todo:
-            if asked.minutes is not None and time.monotonic() - begun > 60 * asked.minutes:
-                return
-            yield delayed(run)(job, asked.choose)
-
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-    parallel = Parallel(asked.jobs, batch_size=1, pre_dispatch="n_jobs", return_as="generator_unordered")
+    tasks = [(group, asked.choose) for group in grouped(todo)]
     done = 0
     try:
-        for job, figures in parallel(in_time()):
-            found[job] = figures
-            done += 1
+        for of_group in results_within(run, tasks, asked.jobs, asked.minutes):
+            found |= of_group
+            done += len(of_group)
             now = time.monotonic()
             if asked.keep is not None and now - written > WRITE_EVERY:
                 write_kept(asked.keep, found)
                 written = now
             if now - told > SHOWN_EVERY:
-                yield f"{done} of {len(todo)} jobs after {now - begun:.0f} s, the last: {' '.join(map(str, job))}"
+                last = " ".join(map(str, next(iter(of_group))))
+                yield f"{done} of {len(todo)} jobs after {now - begun:.0f} s, the last: {last}"
                 told = now
     finally:  # also after Ctrl-C
         if asked.keep is not None and done:
             write_kept(asked.keep, found)
     if done < len(todo):
-        yield f"{len(todo) - done} of {len(todo)} jobs were not begun within {asked.minutes:g} minutes"
+        yield f"{len(todo) - done} of {len(todo)} jobs did not end within {asked.minutes:g} minutes"
 
 
-def run(job, choose):
-    return job, measure(*job, choose)
+def grouped(jobs):
+    """Lists of jobs for one process each, in their order."""
+    groups = {}
+    for job in jobs:
+        key = job[:3] if job[3] in TOGETHER else job
+        groups.setdefault(key, []).append(job)
+    return list(groups.values())
+
+
+def run(jobs, choose):
+    """The figures of jobs of one set, size and seed."""
+    found = measure(*jobs[0][:3], [job[3] for job in jobs], choose)
+    return {job: found[job[3]] for job in jobs}
 
 
 def read_size(word):
@@ -212,7 +234,9 @@ def read_arguments():
     )
     parser.add_argument("--judged", default="auto", help="the contender whose regret is shown")
     parser.add_argument("--jobs", type=int, default=1, help="processes; each computes on one core")
-    parser.add_argument("--minutes", type=float, help="begin no further job after so many minutes")
+    parser.add_argument("--minutes", type=float, help="end after so many minutes; jobs under way are lost")
+    parser.add_argument("--keep-sets", type=Path, help="write the sets as arrays into a folder and compute nothing")
+    parser.add_argument("--sets-from", type=Path, help="read the sets from such a folder")
     parser.add_argument("--choose", action="store_true", help="measure also what choosing by log-loss would choose")
     parser.add_argument("--keep", type=Path, help="a JSON file for all figures; what it holds is not computed again")
     parser.add_argument("--again", nargs="+", default=[], help="contenders that are computed again nevertheless")
@@ -231,6 +255,11 @@ def main():
         found = read_kept(asked.show)
         default_tables.show(found, asked.judged, asked.markdown)
         return
+    if asked.keep_sets is not None:
+        print(f"{default_sets.keep(asked.sets, asked.keep_sets) / 1e6:.1f} MB in {asked.keep_sets}")
+        return
+    if asked.sets_from is not None:
+        os.environ[default_sets.KEPT] = str(asked.sets_from)
     found = read_kept([asked.keep]) if asked.keep is not None and asked.keep.is_file() else {}
     jobs, sentences = plan(asked.sets, asked.sizes, asked.seeds, asked.contenders)
     found = {job: figures for job, figures in found.items() if job not in jobs or job[3] not in asked.again}

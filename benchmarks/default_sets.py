@@ -1,15 +1,19 @@
 """The vector sets that defaults are judged on: readers, splits, training subsets and what is done to the test samples.
 
-The sets with files are read from the folder CONSILIENCE_DATA; the others come with scikit-learn.
+The sets with files are read from the folder CONSILIENCE_DATA; the others come with scikit-learn. All can be kept as
+arrays, one file for each set, for a machine that has neither: the variable KEPT_SETS then leads to their folder.
 """
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from consilience import load_data
+from consilience.core.errors import MissingDataError
 from consilience.core.samples import Samples
 from consilience.corruption import Corruptor
 from consilience.data.sets.hydraulic import BLOCK
@@ -19,6 +23,7 @@ TEST_SHARE = 0.3
 VALIDATION_SHARE = 0.2  # of the training rows
 FEWEST = 2  # training rows of a class
 WINDOWS = 10  # of a sequence of movements
+KEPT = "KEPT_SETS"  # the variable, since worker processes inherit it
 ALL = "all"
 
 # Title → corruption, level, probability that a modality of a sample is hit; None: nothing is done.
@@ -161,12 +166,43 @@ OFFICIAL = ("handwritten", "mvsa", "mosi", "breast-tcga-official", "utd-mhad")
 
 @cache
 def read(name: str) -> Source:
-    """Read a set once per process.
+    """Read a set once per process, from the folder KEPT_SETS if there is one.
 
     Raises:
-        MissingDataError: If CONSILIENCE_DATA does not lead to its files.
+        MissingDataError: If CONSILIENCE_DATA does not lead to its files, or the folder does not have the set.
     """
-    return SETS[name]()
+    folder = os.environ.get(KEPT)
+    return SETS[name]() if folder is None else read_kept(Path(folder) / f"{name}.npz")
+
+
+def keep(names: Iterable[str], folder: Path) -> int:
+    """Write the arrays of sets to files of a folder; return their bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    size = 0
+    for name in names:
+        source = SETS[name]()
+        arrays = {f"values {each}": np.asarray(source.samples[each]) for each in source.samples.names}
+        arrays |= {"y": source.samples.y, "present": source.samples.present}
+        arrays |= {} if source.test is None else {"test": source.test}
+        arrays |= {} if source.block is None else {"block": source.block}
+        path = folder / f"{name}.npz"
+        np.savez_compressed(path, **arrays)
+        size += path.stat().st_size
+    return size
+
+
+def read_kept(path: Path) -> Source:
+    """Read what `keep` has written.
+
+    Raises:
+        MissingDataError: If there is no such file.
+    """
+    if not path.is_file():
+        raise MissingDataError(f"{path.stem}: there is no {path}; write it with --keep-sets {path.parent}")
+    with np.load(path) as arrays:
+        values = {key.removeprefix("values "): arrays[key] for key in arrays.files if key.startswith("values ")}
+        samples = Samples.of(values, arrays["y"], present=arrays["present"])
+        return Source(samples, *(arrays[key] if key in arrays.files else None for key in ("test", "block")))
 
 
 def draw(name: str, size: int | str, seed: int) -> Parts:

@@ -9,18 +9,26 @@ fails where page and files disagree.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from marked_places import filled
+
+from consilience.comparison.significance import holm, paired_bootstrap
 
 PAGE = Path(__file__).with_name("defaults.md")
 FILE = PAGE.with_suffix(".json")
 BENCH = PAGE.with_name("defaults_bench.json")
 SIZES = {"all": "all rows", "300": "300 rows", "100": "100 rows"}
 OURS = ("auto", "bayes-robust", "late", "concat")
+# Sets whose test rows are the same for all seeds, and the level of significance.
+OFFICIAL = ("handwritten", "mvsa", "mosi", "breast-tcga-official", "utd-mhad")
+LEVEL = 0.05
 # Set → seed → contender → figures, of those seeds that every contender of the set has.
 Figures = Mapping[str, Mapping[int, Mapping[str, Mapping[str, Any]]]]
 
@@ -40,7 +48,9 @@ def tables() -> dict[str, str]:
         "breast": _plain(content["breast"]),
         "bench": bench_by_set(bench),
         "conditions": bench_by_condition(bench),
-        "regret": bench_regret(bench),
+        "sizes": bench_by_size(),
+        "verdicts": bench_verdicts(),
+        "regret": bench_regret(),
     }
 
 
@@ -67,11 +77,11 @@ def refits(measured: Mapping[str, Mapping[str, list[float]]]) -> str:
     return _lines(["method", "set", "rows", "seeds", "once", "refitted"], rows)
 
 
-def read_bench() -> Figures:
-    """The figures with all training rows, of seeds that all contenders of a set have."""
+def read_bench(size: str = "all") -> Figures:
+    """The figures with so many training rows, of seeds that all contenders of a set have."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for name, by_size in json.loads(BENCH.read_text(encoding="utf-8"))["figures"].items():
-        by_seed = {int(seed): own for seed, own in by_size.get("all", {}).items()}
+        by_seed = {int(seed): own for seed, own in by_size.get(size, {}).items()}
         whole = {who for own in by_seed.values() for who, figures in own.items() if "error" not in figures}
         kept = {seed: own for seed, own in by_seed.items() if whole <= own.keys() and not _failed(own)}
         if kept and whole >= set(OURS):
@@ -101,28 +111,84 @@ def bench_by_condition(bench: Figures) -> str:
     return _lines(["", *contenders], rows)
 
 
-def bench_regret(bench: Figures) -> str:
+def bench_by_size() -> str:
+    """Clean accuracy / log-loss, number of training rows × contender, the mean over sets."""
+    benches = {size: read_bench(size) for size in SIZES}
+    benches = {size: bench for size, bench in benches.items() if bench}
+    contenders = [
+        who for who in _contenders(benches["all"]) if all(who in _contenders(own) for own in benches.values())
+    ]
+    rows = []
+    for size, bench in benches.items():
+        runs = f"{len(bench)} sets, {sum(map(len, bench.values()))} runs"
+        rows.append([SIZES[size], runs, *_marked([_mean_over_sets(bench, who, "clean") for who in contenders])])
+    return _lines(["", "mean over", *contenders], rows)
+
+
+def bench_verdicts() -> str:
+    """How far `auto` is behind the most accurate contender of each set and size, and whether that may be chance."""
+    rows = []
+    for size, title in SIZES.items():
+        behind, counts = [], Counter[str]()
+        for name, by_seed in read_bench(size).items():
+            others = [who for who in next(iter(by_seed.values())) if who != "auto"]
+            tests = {who: _ahead(name, by_seed, who) for who in others}
+            first = max(tests, key=lambda who: tests[who][0])
+            corrected = dict(zip(tests, holm(np.array([p for _, p in tests.values()]))))
+            lead = 100 * tests[first][0]
+            verdict = "first" if lead <= 0 else "behind" if corrected[first] < LEVEL else "not significantly behind"
+            if lead > 0 and len(by_seed) == 1:
+                verdict = "one seed"
+            behind.append(max(lead, 0.0))
+            counts[verdict] += 1
+            cells = [title, name, str(len(by_seed)), "auto" if lead <= 0 else first, f"{lead:+.2f}"]
+            rows.append([*cells, "" if lead <= 0 or len(by_seed) == 1 else f"{corrected[first]:.3f}", verdict])
+        if behind:
+            summary = ", ".join(f"{verdict}: {count}" for verdict, count in counts.most_common())
+            lost = f"{fmean(behind):.2f} in the mean, at most {max(behind):.2f}"
+            rows.append([title, f"{len(behind)} sets", "", "", lost, "", summary])
+    return _lines(["", "", "seeds", "most accurate", "points ahead of auto", "p", "auto is"], rows)
+
+
+def _ahead(name: str, by_seed: Mapping[int, Mapping[str, Any]], who: str) -> tuple[float, float]:
+    """How far a contender's share of right test rows is above that of `auto`, and p of a bootstrap."""
+    differences = [_right(own[who]) - _right(own["auto"]) for own in by_seed.values()]
+    same = [np.arange(len(one)) for one in differences] if name in OFFICIAL else None
+    found = paired_bootstrap(differences, same)
+    return found.difference, found.p
+
+
+def _right(figures: Mapping[str, Any]) -> np.ndarray:
+    """Which test rows a contender had right `[n]`."""
+    bits = np.frombuffer(bytes.fromhex(figures["right"]), dtype=np.uint8)
+    return np.unpackbits(bits, count=figures["tested"]).astype(float)
+
+
+def bench_regret() -> str:
     """What the contender with the lowest log-loss on held-out training rows loses to the best one in hindsight."""
     rows, losses = [], []
-    for name, by_seed in bench.items():
-        for title, among in (("ours", OURS), ("all", _contenders(bench))):
-            there = [who for who in among if all("validation" in own.get(who, {}) for own in by_seed.values())]
-            if len(there) < 2:
-                continue
-            held_out = {who: fmean(own[who]["validation"] for own in by_seed.values()) for who in there}
-            chosen = min(held_out, key=held_out.__getitem__)
-            pairs = {who: _mean_pair(by_seed, who, "clean") for who in there}
-            best = max(pair[0] for pair in pairs.values()), min(pair[1] for pair in pairs.values())
-            lost = best[0] - pairs[chosen][0], pairs[chosen][1] - best[1]
-            losses.append((title, *lost))
-            rows.append([name, title, chosen, f"{lost[0]:.2f}", f"{lost[1]:.3f}"])
-    for title in ("ours", "all"):
-        own = [lost[1:] for lost in losses if lost[0] == title]
+    for size, words in SIZES.items():
+        for name, by_seed in read_bench(size).items():
+            for title, among in (("ours", OURS), ("all", tuple(next(iter(by_seed.values()))))):
+                judged = {
+                    seed: own for seed, own in by_seed.items() if all("validation" in own.get(who, {}) for who in among)
+                }
+                if not judged:
+                    continue
+                held_out = {who: fmean(own[who]["validation"] for own in judged.values()) for who in among}
+                chosen = min(held_out, key=held_out.__getitem__)
+                pairs = {who: _mean_pair(judged, who, "clean") for who in among}
+                best = max(pair[0] for pair in pairs.values()), min(pair[1] for pair in pairs.values())
+                lost = best[0] - pairs[chosen][0], pairs[chosen][1] - best[1]
+                losses.append((words, title, *lost))
+                rows.append([words, name, str(len(judged)), title, chosen, f"{lost[0]:.2f}", f"{lost[1]:.3f}"])
+    for words, title in product(SIZES.values(), ("ours", "all")):
+        own = [lost[2:] for lost in losses if lost[:2] == (words, title)]
         if own:
             points, logs = zip(*own)
             mean = f"{fmean(points):.2f}, at most {max(points):.2f}", f"{fmean(logs):.3f}, at most {max(logs):.3f}"
-            rows.append(["mean", title, "", *mean])
-    return _lines(["", "among", "chosen", "points lost", "log-loss lost"], rows)
+            rows.append([words, f"{len(own)} sets", "", title, "", *mean])
+    return _lines(["", "", "seeds", "among", "chosen", "points lost", "log-loss lost"], rows)
 
 
 def _failed(by_contender: Mapping[str, Any]) -> bool:

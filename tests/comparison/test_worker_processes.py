@@ -19,7 +19,7 @@ from consilience.comparison.engine import run_jobs
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store, StoreError, store_error
 from consilience.comparison.time_left import TimeLeft
-from consilience.comparison.worker_processes import WorkerPool, _Shared
+from consilience.comparison.worker_processes import WorkerPool
 from consilience.core.errors import TrainingError
 
 JOBS = [Job(source="digits", method="late", seed=seed, data="", key=f"key{seed}") for seed in range(4)]
@@ -216,20 +216,3 @@ def lives(process):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_large_arrays_are_shared_and_mapped_ones_named(tmp_path):
-    large, mapped = np.arange(100_000.0), tmp_path / "mapped.npy"
-    np.save(mapped, np.arange(60.0).reshape(20, 3))
-    content = {"large": large, "mapped": np.load(mapped, mmap_mode="r"), "part": np.load(mapped, mmap_mode="r")[5:7]}
-    shared = _Shared(content)
-    start, end = shared.parts[0]
-    assert end - start < 2000, "the pickle names the arrays, and does not hold them"
-    found = _Shared.read(shared.file.fileno(), shared.parts)
-    for name, array in content.items():
-        np.testing.assert_array_equal(found[name], array)
-    assert isinstance(found["mapped"], np.memmap)
-    assert found["mapped"].filename == str(mapped)
-    found["large"][:] = 0  # stays in the process
-    np.testing.assert_array_equal(_Shared.read(shared.file.fileno(), shared.parts)["large"], large)
-    shared.file.close()

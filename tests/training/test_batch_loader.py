@@ -10,7 +10,9 @@ from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
 from consilience.methods.opinions.late import Late
 from consilience.training import batch_loader as loader_module
-from consilience.training.batch_loader import BatchLoader, cut, fits, free_memory, plan_epoch, steps_per_epoch
+from consilience.training.batch_loader import BatchLoader, fits, free_memory
+from consilience.training.batch_plans import cut, plan_epoch
+from consilience.training.training_settings import steps_per_epoch
 from training.toys import Straight, make, make_samples, prepare, same, trainer, weights
 
 CPU = torch.device("cpu")

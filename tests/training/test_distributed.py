@@ -11,6 +11,8 @@ import torch
 
 from consilience.core.errors import TrainingError
 from consilience.core.samples import Samples
+from consilience.core.shared_objects import SharedObjects
+from consilience.data import load_data
 from consilience.methods.fusion.concat import Concat
 from consilience.training import Model, Phase, Trainer
 from consilience.training.devices import _call
@@ -89,6 +91,26 @@ def test_the_loss_history_is_gathered_also_of_a_set_on_disk_and_callbacks_are_ca
     assert written[1] == [*written[0], "process 1 epoch 0", "process 1 epoch 1"], "where they want every one"
 
 
+@pytest.mark.parametrize("buffer", [300, 64])
+def test_two_processes_on_shards(tmp_path, buffer):
+    samples = make_samples(300)
+    for number, rows in enumerate(np.split(np.arange(300), 10)):
+        np.save(tmp_path / f"y-{number}.npy", samples.y[rows])
+        for name in samples:
+            np.save(tmp_path / f"{name}-{number}.npy", samples[name][rows])
+    shards = load_data(tmp_path, buffer=buffer).samples
+    preparation = prepare(samples)
+    resident, streamed = make(Concat, preparation, dropout=0.0), make(Concat, preparation, dropout=0.0)
+    first, second = (
+        trainer(preparation, batch_size=32, devices=2, epochs=6).run(module, data, make_samples(60, seed=7))
+        for module, data in ((resident, samples), (streamed, shards))
+    )
+    if buffer == 300:  # the same order
+        close(resident, streamed)
+    assert second.rows[-1]["steps"] == first.rows[-1]["steps"]
+    assert second.rows[-1]["validation_loss"] == pytest.approx(first.rows[-1]["validation_loss"], rel=0.1)
+
+
 def test_an_error_in_a_process_comes_back():
     samples = make_samples(30)
     preparation = prepare(samples)
@@ -105,7 +127,7 @@ def test_a_process_of_ours_leaves_before_the_interpreter_is_taken_apart(work, st
         try:
             atexit.register(os._exit, 7)  # stands for all that would follow
             with contextlib.suppress(ZeroDivisionError):
-                _call(SimpleNamespace(is_global_zero=True), work, os.getppid(), handover)
+                _call(SimpleNamespace(is_global_zero=True), work, os.getppid(), handover, SharedObjects(()))
             atexit._run_exitfuncs()
         finally:
             os._exit(8)

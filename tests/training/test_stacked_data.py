@@ -6,7 +6,7 @@ import torch
 from consilience.core.samples import MappedRows, Samples
 from consilience.core.targets import Task
 from consilience.preparation import Preparation
-from consilience.training.batch_loader import plan_epoch
+from consilience.training.batch_plans import plan_epoch
 from consilience.training.devices import epoch_seed
 from consilience.training.stacked_data import Trials, plan_own_orders
 

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from training.test_stacked_training import TRAIN, TRIALS, VALIDATION, made
 
 from consilience.core.errors import InputError, TrainingError
 from consilience.training.stacked_data import Trials
 from consilience.training.stacked_training import train_side_by_side
 from consilience.training.training_settings import TrainingSettings
 from consilience.training.trial_optimizer import TrialAdamW, TrialRates
+from training.test_stacked_training import TRAIN, TRIALS, VALIDATION, made
 
 RATES = TrialRates([0.3, 0.02, 0.004], [0.0, 0.2, 0.05])
 

@@ -121,6 +121,7 @@ def add_loading(parser: ArgumentParser) -> None:
     media = f"{declared['media'].help}; repeatable"
     group.add_argument("--media", **_REPEATABLE, metavar="NAME.SETTING=VALUE", help=media)
     group.add_argument("--broken", type=str, metavar="HOW", help=declared["broken"].help)
+    add_option(group, "buffer", declared["buffer"].annotation, declared["buffer"].help, metavar="ROWS")
     group.add_argument("--option", **_REPEATABLE, metavar="NAME=VALUE", help="option of a named data set; repeatable")
 
 
@@ -235,6 +236,7 @@ def loading(chosen: Namespace) -> dict[str, Any]:
         "folds": chosen.folds,
         "media": named_settings("media", chosen.media) or None,
         "broken": chosen.broken,
+        "buffer": chosen.buffer,
         "data_dir": chosen.data_dir,
         **{name: value_of(text) for name, text in each_pair("option", chosen.option)},
     }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
-import mmap
 import os
 import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -20,15 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import IO, Any
-
-import cloudpickle
-import numpy as np
+from typing import Any
 
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result, Store
 from consilience.core.errors import TrainingError, WriteError
 from consilience.core.files import remove_leftovers
+from consilience.core.shared_objects import SharedObjects
 
 logger = logging.getLogger("consilience")
 
@@ -81,7 +76,7 @@ class WorkerPool:
         self._places = {job.key: place for place, job in enumerate(jobs)}
         self._threads = max(1, (os.cpu_count() or 1) // size)  # the processes share the cores
         self._content = (do, list(jobs), plan, store, self._threads)
-        self._shared: _Shared | None = None
+        self._shared: SharedObjects | None = None
         self._workers: list[_Worker] = []
         self._deaths: Counter[str] = Counter()
         self._unready = 0
@@ -97,7 +92,7 @@ class WorkerPool:
             for worker in self._workers:
                 worker.wait(deadline - time.monotonic())
             if self._shared is not None:
-                self._shared.file.close()
+                self._shared.close()
         if kind is not None:
             self._tidy(worker.job for worker in self._workers if worker.job is not None)
 
@@ -149,7 +144,7 @@ class WorkerPool:
         starting = sum(not worker.ready for worker in self._workers)
         for _ in range(min(self.size - len(self._workers), len(waiting) - starting)):
             if self._shared is None:
-                self._shared = _Shared(self._content)
+                self._shared = SharedObjects(self._content)
             with _ctrl_c_later():
                 self._workers.append(_Worker(self._shared, self._threads))
 
@@ -210,7 +205,7 @@ class _Worker:
     `last` is what its latest job may have in common with others.
     """
 
-    def __init__(self, shared: _Shared, threads: int):
+    def __init__(self, shared: SharedObjects, threads: int):
         self.job: Job | None = None
         self.last: tuple[str, int] | None = None
         self.ready, self.began = False, 0.0
@@ -250,41 +245,6 @@ class _Worker:
         return f"was killed by {signal.Signals(-code).name}{memory}"
 
 
-class _Shared:
-    """Objects in a file in memory that all processes map, so that large arrays are there once for all of them."""
-
-    def __init__(self, content: Any):
-        buffers: list[pickle.PickleBuffer] = []
-        pickled = io.BytesIO()
-        _Pickler(pickled, protocol=5, buffer_callback=buffers.append).dump(content)
-        in_memory = hasattr(os, "memfd_create")
-        self.file: IO[bytes] = os.fdopen(os.memfd_create("jobs"), "w+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
-        self.parts: list[tuple[int, int]] = []  # where each part begins and ends
-        for part in (pickled.getbuffer(), *(buffer.raw() for buffer in buffers)):
-            self.file.seek(-self.file.tell() % 64, os.SEEK_CUR)  # aligned, as arrays should be
-            start = self.file.tell()
-            self.file.write(part)
-            self.parts.append((start, self.file.tell()))
-        self.file.flush()
-
-    @staticmethod
-    def read(descriptor: int, parts: list[tuple[int, int]]) -> Any:
-        """Return the objects; arrays are writable, and what is written stays in this process."""
-        view = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY))
-        pickled, *buffers = (view[start:end] for start, end in parts)
-        return pickle.loads(pickled, buffers=buffers)
-
-
-class _Pickler(cloudpickle.Pickler):
-    """Pickles functions and classes of a script by value, and a memory-mapped array by the name of its file."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, np.memmap) and isinstance(value.base, mmap.mmap) and value.mode == "r":
-            order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
-            return np.memmap, (str(value.filename), value.dtype, "r", value.offset, value.shape, order)
-        return super().reducer_override(value)
-
-
 def serve(connection: int, content: int, parent: int) -> None:
     """Run jobs in this process, until its parent has no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes; the parent handles it
@@ -292,7 +252,7 @@ def serve(connection: int, content: int, parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     channel: Connection = Connection(connection)
     try:
-        do, jobs, plan, store, threads = _Shared.read(content, channel.recv())
+        do, jobs, plan, store, threads = SharedObjects.read(content, channel.recv())
         answer: Any = "ready"
         while True:
             channel.send(answer)

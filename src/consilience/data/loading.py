@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from consilience.core.errors import InputError, SavedModelError, SplitWarning, listed, unknown_name
 from consilience.core.samples import Modality, Samples
-from consilience.core.settings import Interval, NonNegativeInt, checked
+from consilience.core.settings import Interval, NonNegativeInt, PositiveInt, checked
 from consilience.core.targets import TaskKind
 from consilience.data.dataset import RECIPE_VERSION, DataSet
 from consilience.data.files.cell_fills import Fill, restore_fills, restore_flagged
@@ -23,10 +23,11 @@ from consilience.data.files.table_reading import TABLES, format_of, is_frame, no
 from consilience.data.media.columns import TableKind
 from consilience.data.media.reading import Broken, FileColumn
 from consilience.data.named_sets import DATA_SETS
+from consilience.data.shards.locations import TABLE_SHARDS, names_shards
 
 _FILE_OPTIONS = (
     *("target", "modalities", "kinds", "split", "fill", "task", "media", "broken", "seed"),
-    *("group", "time", "folds"),
+    *("group", "time", "folds", "buffer"),
 )
 
 
@@ -65,6 +66,9 @@ def load_data(
         Annotated[int, Interval(2)] | None,
         "number of folds; seed s tests on fold s mod K of repeat s // K, with --time on expanding folds",
     ] = None,
+    buffer: Annotated[
+        PositiveInt | None, "rows of shards that are in memory at once, half of them shuffled together; default 256 MiB"
+    ] = None,
     **options: Any,
 ) -> DataSet:
     """Load a data set by name (`data_names()` lists them), from a file, or from a DataFrame.
@@ -77,6 +81,9 @@ def load_data(
       set serves models that are trained without one.
     - `.npz`, or a folder of `.npy` files, which stay on disk: one array per modality with the samples first, `y`,
       optionally `split` and `<modality>_lengths`.
+    - Shards, which are read in chunks while a model is trained: a folder or glob of `.parquet` or Arrow files
+      (`.arrow`, `.feather`, `.ipc`) with the same columns, or of `NAME-NUMBER.npy`; also a URL that fsspec opens, such
+      as `s3://bucket/folder`.
     - `.mat`, as multi-view sets are published: `x1_train`, `x1_test`, …, `gt_train`, `gt_test`.
 
     Args:
@@ -103,6 +110,9 @@ def load_data(
             latest 15 % are the test part, the 15 % before them validation. Cross-fitting holds out successive rows.
         folds: K: the test part is fold `seed` mod K of repeat `seed` // K, stratified by class, by whole groups with
             `group`. With `time` fold 0 is the latest and each is tested by a model of the rows before it.
+        buffer: Of shards, and of one `.parquet` that is to be read like them, the rows that are in memory at once. If
+            all of them fit, an epoch is in the order that it has in memory; otherwise it takes shards in random order,
+            and shuffles the rows of half the buffer together.
         options: Those of the named set.
 
     Returns:
@@ -136,6 +146,12 @@ def load_data(
         data = data if folds is None else data.with_folds(folds)
         return _keep(data, modalities)
     given |= ordering | ({} if folds is None else {"folds": folds})
+    if buffer is not None or names_shards(name_or_path, target):
+        if options:
+            raise unknown_name("option", next(iter(options)), _FILE_OPTIONS, f"It was given for {name_or_path!r}")
+        data = _load_shards(name_or_path, modalities, FileOptions(**given, seed=0 if seed is None else seed), buffer)
+        _warn_of_split(data)
+        return data
     if is_frame(name_or_path):
         source, name = name_or_path, "the DataFrame"
     elif isinstance(name_or_path, str | os.PathLike):
@@ -150,6 +166,22 @@ def load_data(
     data = _load(source, modalities, FileOptions(**given, seed=0 if seed is None else seed), given)
     _warn_of_split(data)
     return data
+
+
+def _load_shards(place: Any, modalities: Any, options: FileOptions, buffer: int | None) -> DataSet:
+    from consilience.data.shards.arrays import load_array_shards
+    from consilience.data.shards.locations import find_shards, is_url
+    from consilience.data.shards.tables import load_table_shards
+
+    if not isinstance(place, str | os.PathLike):
+        raise InputError(f"buffer is for shards: give a folder, a glob or a URL of them, got {type(place).__name__}")
+    if not is_url(place) and Path(place).is_file() and not Path(place).name.lower().endswith(TABLE_SHARDS):
+        raise InputError(f"buffer is for shards, of {', '.join(TABLE_SHARDS)} or .npy; {str(place)!r} is read whole")
+    found = find_shards(place)
+    name = str(place) if is_url(place) else Path(place).absolute().name
+    if found[0].lower().endswith(".npy"):
+        return load_array_shards(found, name, _names(modalities), options, buffer)
+    return load_table_shards(found, name, modalities, options, buffer)
 
 
 def _warn_of_split(data: DataSet) -> None:

@@ -20,6 +20,7 @@ from consilience.core.registry import Registry
 from consilience.core.samples import Samples
 from consilience.corruption import Statistics
 
+_TEXTS_AT_ONCE = 10_000
 FARTHEST = 1e6  # standard deviations; larger values are clipped, so that they can still be squared
 
 
@@ -159,11 +160,14 @@ class Words:
         counts: Counter[str] = Counter()
         different: set[tuple[str, ...]] = set()
         steps = 1
-        for text in samples[name][samples.present_in(name)]:
-            words = cls.split(text)
-            counts.update(words)
-            different.add(tuple(words))
-            steps = max(steps, len(words))
+        present = np.flatnonzero(samples.present_in(name))
+        for start in range(0, len(present), _TEXTS_AT_ONCE):  # which may have to be read
+            for text in samples[name][present[start : start + _TEXTS_AT_ONCE]]:
+                words = cls.split(text)
+                counts.update(words)
+                if len(different) < 2:
+                    different.add(tuple(words))
+                steps = max(steps, len(words))
         if not different:
             raise _missing(name)
         if len(different) < 2 and len(samples) > 1:

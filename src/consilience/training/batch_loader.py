@@ -1,14 +1,13 @@
-"""The batches of an epoch: which samples each holds, and the values of a set on the device or read from disk."""
+"""The batches of a set: its values are on the device, or read from disk or from shards while the device computes."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.errors import InputError
+from consilience.core.chunked_rows import chunks_of
 from consilience.core.samples import Samples
 from consilience.core.seeding import stepped_aside
 from consilience.preparation import Preparation
-from consilience.training.training_settings import steps_per_epoch
+from consilience.training.epoch_order import base_rows
 
 # Sets beyond this share of the device's free memory are streamed.
 RESIDENT_SHARE = 0.4
@@ -35,7 +34,8 @@ class BatchLoader:
     """Prepared batches of one set.
 
     A set that fits in memory is kept on the device, and a batch is an index selection. A memory-mapped set, or one
-    that does not fit, is read, prepared and moved batch by batch, one batch ahead, in a thread of its own.
+    that does not fit, is read, prepared and moved batch by batch, one batch ahead, in a thread of its own. Further
+    threads read the chunks of shards ahead of it.
     `batch.index` counts from 0 within this set.
 
     Args:
@@ -110,10 +110,10 @@ class BatchLoader:
             for chosen in rows:
                 yield self._all.select(chosen.to(self.device, non_blocking=True))
             return
-        with ThreadPoolExecutor(1, thread_name_prefix="consilience-loader") as reader:
+        with self._reading_ahead(rows) as read, ThreadPoolExecutor(1, "consilience-loader") as reader:
             coming: Future[Batch] | None = None
-            for chosen in rows:
-                ahead = reader.submit(self._read, chosen)
+            for position, chosen in enumerate(rows):
+                ahead = reader.submit(read, position, chosen)
                 if coming is not None:
                     yield _wait_for(coming).to(self.device)
                 coming = ahead
@@ -140,6 +140,22 @@ class BatchLoader:
                 for name, value in batch.values.items()
             }
         return batch
+
+    @contextmanager
+    def _reading_ahead(self, rows: Sequence[Tensor]) -> Iterator[Callable[[int, Tensor], Batch]]:
+        """Yield what reads a batch, given its position among all and its rows; chunks of shards are read ahead."""
+        chunks = chunks_of(self.samples.values)
+        if chunks is None:
+            yield lambda _, chosen: self._read(chosen)
+            return
+        base = base_rows(self.samples)
+        with chunks.reading_ahead([base[chosen.numpy()] for chosen in rows], self.samples.names) as ahead:
+
+            def read(position: int, chosen: Tensor) -> Batch:
+                ahead.advance(position)
+                return self._read(chosen)
+
+            yield read
 
     def _read(self, rows: Tensor) -> Batch:
         batch = self._prepare(rows.numpy())
@@ -201,80 +217,3 @@ def free_memory(device: torch.device) -> float:
         return 1024 * int(re.search(r"MemAvailable:\s+(\d+) kB", described)[1])  # type: ignore[index]
     except (OSError, TypeError):  # unknown on this system: what is in memory once is assumed to fit twice
         return math.inf
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """One batch of one process, or of every trial of a stack of models.
-
-    Attributes:
-        rows: Its samples, as row numbers `[k]`, or `[trial, k]` if each trial has its own.
-        share: Multiplies its mean loss, so that the gradient of a step is that of all samples of the step together.
-            A number, or `[trial]`.
-        of_epoch: Its share of the epoch's total weight, a number or `[trial]`.
-        ends_step: Whether the optimizer takes a step after it.
-    """
-
-    rows: Tensor
-    share: float | Tensor
-    of_epoch: float | Tensor
-    ends_step: bool
-
-
-def plan_epoch(
-    order: Tensor, weight: Tensor, batch_size: int, accumulate: int = 1, processes: int = 1, rank: int = 0
-) -> list[BatchPlan]:
-    """Divide an epoch's samples into steps, each step into batches, each batch among the processes.
-
-    All parts have nearly equal size, so that no last batch of a few samples counts as much as a full one, and the
-    samples of a step depend on `batch_size × accumulate` alone. A process's loss is a mean over its own samples; the
-    mean over processes of `share` × loss, summed over the batches of a step, is the mean over all its samples.
-
-    Args:
-        order: Row numbers in the order of this epoch `[n]`.
-        weight: Sample weights by row `[n]`.
-        batch_size: Samples per batch, of all processes together.
-        accumulate: Batches per step.
-        processes: Number of processes.
-        rank: Number of this process, from 0.
-
-    Returns:
-        The batches of this process.
-
-    Example:
-        >>> [plan.rows.tolist() for plan in plan_epoch(torch.arange(5), torch.ones(5), batch_size=2)]
-        [[0, 1], [2, 3], [4]]
-    """
-    running = torch.cat([torch.zeros(1, dtype=torch.float64), weight[order].double().cumsum(0)]).numpy()
-
-    def weigh(start: int, stop: int) -> float:
-        return float(running[stop] - running[start])
-
-    total = weigh(0, len(order))
-    plans = []
-    for step in cut(0, len(order), steps_per_epoch(len(order), batch_size, accumulate)):
-        whole = weigh(*step)
-        batches = cut(*step, parts=math.ceil((step[1] - step[0]) / batch_size))
-        for batch in batches:
-            if batch[1] - batch[0] < processes:
-                raise InputError(
-                    f"training: a batch of {batch[1] - batch[0]} samples cannot be shared among {processes} processes; "
-                    f"use a batch_size of at least {2 * processes} and more samples than processes, or fewer processes"
-                )
-            start, stop = cut(*batch, parts=processes)[rank]
-            mine = weigh(start, stop)
-            share = processes * mine / whole if whole > 0 else 0.0
-            of_epoch = mine / total if total > 0 else 0.0
-            plans.append(BatchPlan(order[start:stop], share, of_epoch, ends_step=batch is batches[-1]))
-    return plans
-
-
-def cut(start: int, stop: int, parts: int) -> list[tuple[int, int]]:
-    """Cut a range into parts of nearly equal size, the larger ones first.
-
-    >>> cut(0, 7, parts=3)
-    [(0, 3), (3, 5), (5, 7)]
-    """
-    size, larger = divmod(stop - start, parts)
-    edges = [start + part * size + min(part, larger) for part in range(parts + 1)]
-    return list(itertools.pairwise(edges))

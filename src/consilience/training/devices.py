@@ -21,6 +21,7 @@ from torch import nn
 from consilience.core.errors import InputError, TrainingError
 from consilience.core.files import write_atomically
 from consilience.core.seeding import seeded
+from consilience.core.shared_objects import SharedObjects
 from consilience.encoders.conv import Conv
 from consilience.training.one_device import OneDevice
 from consilience.training.training_settings import ResolvedSettings, TrainingSettings
@@ -128,29 +129,33 @@ def build_fabric(settings: TrainingSettings) -> Fabric | OneDevice:
 def launch(fabric: Fabric | OneDevice, work: Callable[..., Any], *arguments: Any) -> Any:
     """Call work(fabric, *arguments) in every process and return the result of the first one.
 
-    A spawned process returns its result in a file, so it may only hold tensors and plain values: a queue would block
-    for ever on results larger than a pipe while the parent waits for its children.
+    Spawned processes map the arrays of the arguments, which are in memory once. A spawned process returns its result in
+    a file, so it may only hold tensors and plain values: a queue would block for ever on results larger than a pipe
+    while the parent waits for its children.
     """
     port = os.environ.get("MASTER_PORT")
     with tempfile.TemporaryDirectory(prefix="consilience-") as folder:
-        handover = Path(folder) / "result.pt"
+        handover, shared = Path(folder) / "result.pt", SharedObjects(arguments)
         try:
-            result = fabric.launch(_call, work, os.getpid(), handover, *arguments)  # type: ignore[arg-type]
+            result = fabric.launch(_call, work, os.getpid(), handover, shared)  # type: ignore[arg-type]
         except (torch.multiprocessing.ProcessRaisedException, torch.multiprocessing.ProcessExitedException) as error:
             last = str(error).strip().splitlines()[-1]
             raise TrainingError(f"training on {fabric.world_size} processes failed: {last}") from error
         finally:
+            shared.close()
             if port is None:  # chosen for this launch only
                 os.environ.pop("MASTER_PORT", None)
         return torch.load(handover, map_location="cpu", weights_only=True) if handover.exists() else result
 
 
-def _call(fabric: Fabric | OneDevice, work: Callable[..., Any], parent: int, handover: Path, *arguments: Any) -> Any:
+def _call(
+    fabric: Fabric | OneDevice, work: Callable[..., Any], parent: int, handover: Path, shared: SharedObjects
+) -> Any:
     if os.getpid() == parent:
-        return work(fabric, *arguments)
+        return work(fabric, *shared.content)
     leave = _Leave()
     atexit.register(leave)  # the last one registered is the first to run
-    result = work(fabric, *arguments)
+    result = work(fabric, *shared.content)
     if fabric.is_global_zero:
         write_atomically(handover, lambda file: torch.save(result, file))
     leave.status = 0

@@ -27,7 +27,7 @@ from consilience.corruption.augmentation import choose_augmentations
 from consilience.encoders import Encoder
 from consilience.methods import Method, Prediction
 from consilience.training.augment_values import EpochNoise
-from consilience.training.batch_loader import BatchPlan
+from consilience.training.batch_plans import BatchPlan
 from consilience.training.devices import epoch_seed, resolve_device, training_context
 from consilience.training.lockstep_data import endless_batches, held_out_trials, repeat
 from consilience.training.loggers import Progress

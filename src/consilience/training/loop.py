@@ -16,10 +16,12 @@ from consilience.core.seeding import let_others_by, seed_device
 from consilience.methods import Method, Step
 from consilience.training.augment_batch import Augmenter
 from consilience.training.balancing import Balancer
-from consilience.training.batch_loader import BatchLoader, BatchPlan, plan_epoch
+from consilience.training.batch_loader import BatchLoader
+from consilience.training.batch_plans import BatchPlan
 from consilience.training.callbacks import Callback, ending_with, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out
+from consilience.training.epoch_order import plan_samples
 from consilience.training.modality_dropout import hide_some
 from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
 from consilience.training.time_limit import Deadline
@@ -282,11 +284,12 @@ class TrainingRun:
         """Train on all batches of an epoch; return the mean of each loss term."""
         settings, fabric = self.settings, self.fabric
         seed = epoch_seed(settings.seed, self._phase_number, self.epoch)
-        order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(seed))
+        drawing = torch.Generator().manual_seed(seed)
         # Every process draws its own dropout, all of them the same order.
         seed_device(seed + fabric.global_rank * 2**40, fabric.device)
-        plans = plan_epoch(
-            order, self.train.weight, settings.batch_size, settings.accumulate, fabric.world_size, fabric.global_rank
+        samples, weight, accumulate = self.train.samples, self.train.weight, settings.accumulate
+        plans = plan_samples(
+            samples, weight, drawing, settings.batch_size, accumulate, fabric.world_size, fabric.global_rank
         )
         self._forward.train()
         self._rate.set(self._optimizer)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from consilience.core.batches import Batch
 from consilience.core.samples import MappedRows, Samples
 from consilience.preparation import Preparation
-from consilience.training.batch_loader import BatchPlan, plan_epoch
+from consilience.training.batch_plans import BatchPlan, plan_epoch
 from consilience.training.devices import epoch_seed
 
 

@@ -28,7 +28,8 @@ from consilience.core.errors import InputError, TrainingError
 from consilience.core.seeding import let_others_by
 from consilience.methods import Method, Prediction, Step, task_losses
 from consilience.training.augment_values import EpochNoise
-from consilience.training.batch_loader import CHANGED_BYTES, BatchPlan
+from consilience.training.batch_loader import CHANGED_BYTES
+from consilience.training.batch_plans import BatchPlan
 from consilience.training.devices import epoch_seed
 from consilience.training.modality_dropout import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer

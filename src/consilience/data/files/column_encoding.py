@@ -97,7 +97,7 @@ class Encoding:
         """
         if self.text is not None:
             return columns.strings[self.text]
-        gaps, missing = self._find_gaps(columns)
+        gaps, missing = self.find_gaps(columns)
         if self.fills is None and gaps.any():
             first = self.columns[np.flatnonzero(gaps.any(axis=0))[0]]
             raise InputError(
@@ -128,8 +128,8 @@ class Encoding:
             return numbers
         return np.concatenate([numbers, *(columns.times[column] for column in self.calendars)], axis=1)
 
-    def _find_gaps(self, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-        """Which single cells are empty `[n, column]`, and which rows lack the modality `[n]`; their cells are none."""
+    def find_gaps(self, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+        """Return which single cells are empty `[n, column]`, and which rows lack the modality `[n]`; they have none."""
         numbers = np.isnan(columns.numbers)
         if list(columns.number_names) != list(self.numbers):
             numbers = numbers[:, [columns.number_names.index(column) for column in self.numbers]]
@@ -144,7 +144,7 @@ class Encoding:
         """Column → its number of single empty cells, where there are any; rows that lack the modality do not count."""
         if self.text is not None:
             return {}
-        counts = self._find_gaps(columns)[0].sum(axis=0).tolist()
+        counts = self.find_gaps(columns)[0].sum(axis=0).tolist()
         return {column: count for column, count in zip(self.columns, counts) if count}
 
     def unseen(self, columns: Columns) -> dict[str, np.ndarray]:
@@ -215,7 +215,7 @@ def learn_encoding(columns: Columns, train: np.ndarray, fill: Fill) -> Encoding:
     learned = Encoding(None, numbers, None, known, wide, calendars)
     if fill == "none":
         return learned
-    gaps = learned._find_gaps(columns)[0][train].any(axis=0) if fill == "indicator" else ()
+    gaps = learned.find_gaps(columns)[0][train].any(axis=0) if fill == "indicator" else ()
     return Encoding(
         None,
         numbers,

@@ -1,0 +1,243 @@
+"""The page of progressive-fair: gains of the loop and of its controls over the base models, by degree of dependence."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+from consilience.comparison.significance import holm
+from consilience.report.document import Document, Section, TextTable
+from consilience.report.drawing import INK, Drawing, drawing_style, looks_of
+from consilience.report.wording import Scale, say_count, say_level, say_list, say_number, say_p, say_versions
+
+POINTS = Scale(100.0, 2)
+CONDITIONS = {"clean": "clean test pairs", "noise": "noisy test pairs"}
+LOOP = "pro"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A mean over seeds with its 95 % interval (Student's t over seeds) and p; one seed has neither."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+
+    @classmethod
+    def of(cls, values):
+        values = np.asarray(values, dtype=float)
+        if len(values) < 2 or not values.std():
+            return cls(values.mean(), np.nan, np.nan, np.nan)
+        half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+        return cls(values.mean(), values.mean() - half, values.mean() + half, stats.ttest_1samp(values, 0).pvalue)
+
+    def say(self):
+        interval = "" if np.isnan(self.low) else f" ({POINTS.number(self.low)} … {POINTS.number(self.high)})"
+        return f"{POINTS.signed(self.mean)}{interval}"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Accuracies on test pairs: (base, variant, condition) → `[dependence, seed]`; seeds are the same for all."""
+
+    bases: list
+    variants: list
+    degrees: list
+    accuracy: dict
+    chosen: dict
+    losses: dict
+    devices: set
+
+    @classmethod
+    def of(cls, settings, found):
+        """Of the bases that have every variant; with the seeds that all of these have."""
+        variants = settings["variants"]
+        bases = [base for base in settings["bases"] if all((base, variant) in found for variant in variants)]
+        blocks = min((len(found[base, variant][1]) for base in bases for variant in variants), default=0)
+        accuracy, chosen, losses, devices = {}, {}, {}, set()
+        for base in bases:
+            for variant in variants:
+                trials, finals = found[base, variant]
+                losses[base, variant], chosen[base, variant] = trials.arrays["losses"], finals[0].about["chosen"]
+                devices |= {final.about["device"] for final in finals}
+                for condition in CONDITIONS:
+                    parts = [final.arrays[f"accuracy/{condition}"] for final in finals[:blocks]]
+                    accuracy[base, variant, condition] = np.concatenate(parts, axis=1)
+        return cls(bases, variants, settings["dependence"], accuracy, chosen, losses, devices)
+
+    @property
+    def seeds(self):
+        return next(iter(self.accuracy.values())).shape[1]
+
+    def gains(self, variant, condition, degree, over="base", bases=None):
+        """What a variant gains over another: the mean over base models, `[seed]`."""
+        place = self.degrees.index(degree)
+        differences = [
+            self.accuracy[base, variant, condition][place] - self.accuracy[base, over, condition][place]
+            for base in bases or self.bases
+        ]
+        return np.mean(differences, axis=0)
+
+
+def describe(title, paper, study, settings, found, command, plan):
+    findings = Findings.of(settings, found)
+    words = {name: label for name, label in study["words"].items() if name in findings.variants}
+    study = study | {"words": words}
+    sections = (
+        Section(
+            "when",
+            "When does a loop help?",
+            (study["reading"],),
+            (pooled_table(findings, words),),
+            (figure(findings, words),),
+        ),
+        *(model_section(findings, condition, study) for condition in CONDITIONS),
+        Section("chosen", "What was chosen", (study["choosing"],), (chosen_table(findings, study),)),
+        Section("method", "How it was measured", how(findings, settings, study, plan)),
+    )
+    return Document(title, answer(findings, study), sections, command=command, paper=paper)
+
+
+def answer(findings, study):
+    """One sentence for each condition and degree, and one on all."""
+    sentences, helps, excluded = [], [], []
+    for condition, words in CONDITIONS.items():
+        for degree in findings.degrees:
+            loop = Gain.of(findings.gains(LOOP, condition, degree))
+            controls = {
+                name: Gain.of(findings.gains(LOOP, condition, degree, over=name))
+                for name in findings.variants
+                if name not in ("base", LOOP)
+            }
+            where = f"dependence {say_level(degree)}, {words}"
+            if loop.low > 0 and all(gain.low > 0 for gain in controls.values()):
+                helps.append(where)
+            if loop.high < study["smallest"] / 100:
+                excluded.append(where)
+            beyond = say_list(f"{gain.say()} over {study['words'][name]}" for name, gain in controls.items())
+            sentences.append(
+                f"At {where}: the loop gains {loop.say()} percentage points over the base models, {say_p(loop.p)}, and "
+                f"{beyond}."
+            )
+    count = f"{say_number(len(findings.bases), 'model')} together, {say_number(findings.seeds, 'seed')}"
+    if helps:
+        verdict = f"A loop helps, beyond its controls, at {say_list(helps)}"
+    else:
+        verdict = "A gain of the loop beyond that of its controls is found nowhere"
+    smallest = f"{study['smallest']:g} percentage points"
+    bound = (
+        f"A gain of {smallest}, the smallest that would matter, is excluded at {say_list(excluded)}."
+        if excluded
+        else f"A gain of {smallest}, the smallest that would matter, is excluded nowhere."
+    )
+    return (f"{verdict} ({count}; 95 % intervals over seeds).", bound, *sentences)
+
+
+def pooled_table(findings, words):
+    rows = []
+    for condition in CONDITIONS:
+        for degree in findings.degrees:
+            gains = [Gain.of(findings.gains(name, condition, degree)) for name in words]
+            base = np.mean(
+                [findings.accuracy[base, "base", condition][findings.degrees.index(degree)] for base in findings.bases]
+            )
+            rows.append((condition, say_level(degree), POINTS.number(base), *(gain.say() for gain in gains)))
+    header = ("test pairs", "dependence", "base models, %", *words.values())
+    return TextTable(
+        "Accuracy gained over the base models, percentage points, all models together", header, tuple(rows)
+    )
+
+
+def model_section(findings, condition, study):
+    rows, p = [], []
+    for base in findings.bases:
+        for degree in findings.degrees:
+            gains = [Gain.of(findings.gains(name, condition, degree, bases=[base])) for name in study["words"]]
+            values = findings.accuracy[base, "base", condition][findings.degrees.index(degree)]
+            p.append(gains[0].p)
+            rows.append([study["names"][base], say_level(degree), POINTS.over_seeds(values), *(g.say() for g in gains)])
+    known = np.isfinite(p)
+    corrected = np.full(len(p), np.nan)
+    corrected[known] = holm(np.array(p)[known])
+    rows = [(*row, say_p(value) if np.isfinite(value) else "–") for row, value in zip(rows, corrected)]
+    header = ("model", "dependence", "base, %", *study["words"].values(), "p of the loop, corrected")
+    caption = f"Accuracy gained over the base model on {CONDITIONS[condition]}, percentage points"
+    return Section(
+        f"models-{condition}", f"Each model: {CONDITIONS[condition]}", (), (TextTable(caption, header, tuple(rows)),)
+    )
+
+
+def chosen_table(findings, study):
+    rows = []
+    for (base, variant), chosen in findings.chosen.items():
+        for degree, trial in zip(findings.degrees, chosen):
+            form = trial["form"]
+            place = f"{form['into'] or 'input'}, {form['mode']}, R = {form['steps']}" if form else "–"
+            rows.append(
+                (
+                    study["names"][base],
+                    study["words"].get(variant, "base"),
+                    say_level(degree),
+                    f"{trial['lr']:.1e}",
+                    f"{trial['weight_decay']:.0e}",
+                    place,
+                    say_count(trial["parameters"]),
+                )
+            )
+    header = ("model", "variant", "dependence", "learning rate", "weight decay", "loop", "parameters")
+    return TextTable("The trial with the lowest validation loss", header, tuple(rows))
+
+
+def figure(findings, words):
+    """Gains against dependence, one panel for each condition."""
+    looks, width, height = looks_of(list(words)), 7.2, 3.1
+    alt = []
+    with drawing_style():
+        drawn = Figure(figsize=(width, height), facecolor="none")
+        panels = drawn.subplots(1, len(CONDITIONS), sharey=True)
+        for axes, (condition, title) in zip(panels, CONDITIONS.items()):
+            axes.patch.set_visible(False)
+            for number, (name, label) in enumerate(words.items()):
+                gains = [Gain.of(findings.gains(name, condition, degree)) for degree in findings.degrees]
+                means = [100 * gain.mean for gain in gains]
+                errors = np.nan_to_num(
+                    [[100 * (g.mean - g.low) for g in gains], [100 * (g.high - g.mean) for g in gains]]
+                )
+                shifted = [degree + 0.012 * (number - 1) for degree in findings.degrees]
+                look = looks[name]
+                axes.errorbar(
+                    shifted, means, errors, color=look.colour, marker=look.marker, label=label, linewidth=1.4, capsize=2
+                )
+                alt.append(f"{condition}, {label}: {', '.join(POINTS.signed(gain.mean) for gain in gains)}")
+            axes.axhline(0, color=INK, linewidth=0.8, alpha=0.7)
+            axes.set_title(title, loc="left")
+            axes.set_xticks(findings.degrees, [say_level(degree) for degree in findings.degrees])
+            axes.set_xlabel("dependence given the digit")
+            axes.grid(axis="y")
+        panels[0].set_ylabel("gain over the base, points")
+        panels[-1].legend(frameon=False, fontsize=8)
+        drawn.tight_layout()
+    caption = (
+        "Accuracy gained over the base models by the loop and by its two controls, against the dependence between the "
+        "modalities given the class. Bars: 95 % intervals over seeds."
+    )
+    return Drawing("gain-dependence", caption, "; ".join(alt), drawn)
+
+
+def how(findings, settings, study, plan):
+    build = ", ".join(f"{name} = {value}" for name, value in settings["build"].items())
+    numbers = {
+        **{name: settings[name] for name in ("trials", "forms", "epochs", "batch_size", "noise", "test_noise")},
+        "pairs": settings["steps"] * settings["batch_size"],
+        "build": build,
+        "seeds": say_number(findings.seeds, "seed"),
+        "devices": say_list(sorted(findings.devices)),
+        "low": f"{settings['lr'][0]:g}",
+        "high": f"{settings['lr'][1]:g}",
+        "least": f"{settings['weight_decay'][0]:g}",
+        "most": f"{settings['weight_decay'][1]:g}",
+    }
+    versions = (plan or {}).get("versions")
+    return (*(words.format(**numbers) for words in study["how"]), *([say_versions(versions)] if versions else []))
