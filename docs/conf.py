@@ -110,7 +110,10 @@ toctrees = {
             toctree("start", "choose", "gallery/index", "faq", "cheat-sheet", caption="Start", depth=2),
             toctree(
                 "guide",
-                *(f"guide/{page}" for page in ("own-data", "images-and-text", "missing", "splits", "training")),
+                *(
+                    f"guide/{page}"
+                    for page in ("own-data", "images-and-text", "missing", "splits", "training", "fine-tuning")
+                ),
                 "guide/encoders",
                 "compare",
                 "robust",

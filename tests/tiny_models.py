@@ -10,11 +10,11 @@ import torch
 WORDS = ["a", "red", "green", "blue", "square", "circle", "small", "large", "mark", "thing", "on", "the", "left"]
 
 
-def tiny_bert(folder: Path) -> str:
-    """A BERT of two layers with a tokeniser over a few words."""
+def tiny_bert(folder: Path, pieces: bool = False) -> str:
+    """A BERT of two layers with a tokeniser over a few words, or of letters as pieces of words."""
     from transformers import BertConfig, BertModel
 
-    words = tiny_tokeniser(folder)
+    words = letter_tokeniser(folder, sentences=False) if pieces else tiny_tokeniser(folder)
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=words,
@@ -22,18 +22,18 @@ def tiny_bert(folder: Path) -> str:
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=24,
-        max_position_embeddings=24,
+        max_position_embeddings=32,
         pad_token_id=0,
     )
     BertModel(config).save_pretrained(folder)
     return str(folder)
 
 
-def tiny_xlnet(folder: Path) -> str:
-    """An XLNet of two layers with the same tokeniser."""
+def tiny_xlnet(folder: Path, pieces: bool = False) -> str:
+    """An XLNet of two layers with the same tokeniser, or with one of letters as XLNet's own cuts words."""
     from transformers import XLNetConfig, XLNetModel
 
-    words = tiny_tokeniser(folder)
+    words = letter_tokeniser(folder, sentences=True) if pieces else tiny_tokeniser(folder)
     torch.manual_seed(0)
     config = XLNetConfig(vocab_size=words, d_model=16, n_layer=2, n_head=2, d_inner=24, pad_token_id=0)
     XLNetModel(config).save_pretrained(folder)
@@ -58,6 +58,35 @@ def tiny_tokeniser(folder: Path) -> int:
         model_max_length=12,
     ).save_pretrained(folder)
     return len(vocabulary)
+
+
+def letter_tokeniser(folder: Path, sentences: bool) -> int:
+    """A tokeniser that cuts words into letters, and how many pieces it knows.
+
+    sentences: as XLNet's, a unigram model in which a mark stands for the space before a word and special tokens come
+    last; otherwise as BERT's, in which punctuation is cut off and later pieces begin with ##.
+    """
+    from string import ascii_lowercase as letters
+
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    first, last = ("<cls>", "<sep>") if sentences else ("[CLS]", "[SEP]")
+    special = ["[PAD]", "[UNK]", first, last]
+    if sentences:
+        pieces = [*special, "▁", *letters, "'", "▁the", "▁red", "th"]
+        made = Tokenizer(models.Unigram([(piece, -1.0 / len(piece)) for piece in pieces], unk_id=1))
+        made.pre_tokenizer = pre_tokenizers.Metaspace()
+        template = "$A <sep> <cls>"
+    else:
+        pieces = [*special, *letters, *(f"##{letter}" for letter in letters), "'", "the", "##ing"]
+        made = Tokenizer(models.WordPiece({piece: place for place, piece in enumerate(pieces)}, unk_token=special[1]))
+        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        template = "[CLS] $A [SEP]"
+    made.post_processor = processors.TemplateProcessing(template, special_tokens=[(first, 2), (last, 3)])
+    names = {"pad_token": special[0], "unk_token": special[1], "cls_token": first, "sep_token": last}
+    PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=30, **names).save_pretrained(folder)
+    return len(pieces)
 
 
 def tiny_resnet(folder: Path) -> str:

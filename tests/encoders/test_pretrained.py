@@ -10,7 +10,8 @@ from consilience.core.errors import InputError, UnknownNameError, UnsupportedErr
 from consilience.core.samples import Modality, Samples
 from consilience.core.targets import Task
 from consilience.encoders import build_encoder, own_transforms
-from consilience.encoders.pretrained import load_body, preprocess_images, standardise_waveform
+from consilience.encoders.pretrained import preprocess_images, standardise_waveform
+from consilience.encoders.pretrained_body import load_body
 from consilience.encoders.processors import (
     RawScale,
     Tokeniser,
@@ -18,6 +19,7 @@ from consilience.encoders.processors import (
     load_pretrained,
     make_processor,
     read_tokeniser,
+    token_ids,
 )
 from consilience.methods import Spec, build
 from consilience.preparation import Preparation
@@ -182,11 +184,11 @@ class TestProcessors:
         ids, lengths = transform(np.array(TEXTS[:2], dtype=object), None)
         expected = AutoTokenizer.from_pretrained(folders["bert"])(TEXTS[:2])["input_ids"]
         for row, want in enumerate(expected):
-            assert (ids[row, : lengths[row]] - 1).tolist() == want
+            assert (token_ids(ids[row, : lengths[row]]) - 1).tolist() == want
         assert transform.output.vocabulary == 19
         long = transform(np.array(["red " * 50], dtype=object), None)
         assert long[1].tolist() == [12]
-        assert long[0][0, -1] == 3 + 1  # still ends as a text does
+        assert token_ids(long[0][0, -1]) == 3 + 1  # still ends as a text does
 
     def test_the_tokeniser_is_saved_whole(self, folders, tmp_path):
         folder = shutil.copytree(folders["bert"], tmp_path / "gone")
@@ -278,7 +280,7 @@ class TestInModels:
             method.fusion.segments.zero_()
         alone = method(batch.hiding(torch.tensor([[False, True]] * 8)))
         body = load_body(folders["bert"]).eval()
-        ids = batch["text"][0, : batch.lengths["text"][0]] - 1
+        ids = token_ids(batch["text"][0, : batch.lengths["text"][0]]) - 1
         content = torch.cat([start[None], body.embeddings.word_embeddings(ids)])[None]
         positions = torch.tensor([[0, *range(len(ids))]])
         expected = body(inputs_embeds=content, position_ids=positions).last_hidden_state[0, 0]

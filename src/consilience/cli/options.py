@@ -49,6 +49,8 @@ def _reader(option: str, annotation: Any) -> Callable[[Any], Any]:
         for reading in _readings(value):
             if accepts(annotation, reading):
                 return check_value(option, reading, annotation)
+        if isinstance(value, str) and "=" in value and accepts(annotation, {}):
+            value = _read_parts(option, value, annotation)
         try:
             return check_value(option, value_of(value) if isinstance(value, str) else value, annotation)
         except InputError as error:
@@ -56,6 +58,24 @@ def _reader(option: str, annotation: Any) -> Callable[[Any], Any]:
             raise ArgumentTypeError(str(error).replace("unknown --", "unknown ") + hint) from error
 
     return read
+
+
+def _read_parts(option: str, value: str, annotation: Any) -> dict[str, Any]:
+    """The mapping of a text of the form NAME=VALUE[,NAME=VALUE…].
+
+    >>> from collections.abc import Mapping
+    >>> _read_parts("--lr", "text=2e-5,head=1e-3", float | Mapping[str, float])
+    {'text': 2e-05, 'head': 0.001}
+    """
+    found: dict[str, Any] = {}
+    for pair in value.split(","):
+        name, equals, text = pair.partition("=")
+        if not (name and equals and text):
+            raise ArgumentTypeError(f"{option} must have the form NAME=VALUE[,NAME=VALUE…], got {value!r}")
+        if name in found:
+            raise ArgumentTypeError(f"{option} names {name} twice: {value!r}")
+        found[name] = next((each for each in _readings(text) if accepts(annotation, {name: each})), text)
+    return found
 
 
 def _say_commas(option: str, value: Any, annotation: Any) -> str:
@@ -134,6 +154,8 @@ def training_settings() -> dict[str, Setting]:
 
 def add_training(parser: ArgumentParser) -> None:
     """Add the options of encoders, of methods, and every setting of training."""
+    from consilience.training.part_names import BY_PART
+
     group = parser.add_argument_group("training")
     encoder = "encoder of a modality: name, name:value or JSON; repeatable"
     group.add_argument("--encoder", **_REPEATABLE, metavar="MODALITY=ENCODER", help=encoder)
@@ -147,6 +169,8 @@ def add_training(parser: ArgumentParser) -> None:
         default = "none" if setting.default is None else str(setting.default).lower()
         help = setting.help.replace("None:", "none:")  # as it is written here
         several: dict[str, Any] = {"nargs": "+", "metavar": "WHAT"} if accepts(setting.annotation, ["", ""]) else {}
+        if name in BY_PART:
+            several["metavar"] = f"{'' if name == 'freeze' else 'N|'}PART={'WHEN' if name == 'freeze' else 'N'}[,…]"
         add_option(group, name, setting.annotation, f"{help} (default: {default})", **several)
 
 

@@ -22,6 +22,7 @@ from consilience.core.settings import settings_of
 from consilience.corruption.augmentation import choose_augmentations, read_augment, within_modalities
 from consilience.data import DataSet
 from consilience.evaluation import find_metric
+from consilience.training import part_names
 from consilience.version import __version__
 
 if TYPE_CHECKING:
@@ -99,11 +100,11 @@ class Plan:
         return split_settings(method, self.settings.get(method, {}))[0]
 
     def training_of(self, method: str, modalities: Collection[str]) -> dict[str, Any]:
-        """Return the settings of `Trainer` for a method, without augmentations of modalities that a set lacks."""
+        """Return the settings of `Trainer` for a method, without what is said of modalities that a set lacks."""
         training = {**self.training, **split_settings(method, self.settings.get(method, {}))[1]}
         if "augment" in training:
             training["augment"] = within_modalities(training["augment"], modalities)
-        return training
+        return part_names.within_modalities(training, modalities)
 
     def class_weight_of(self, labels: np.ndarray) -> Mapping[Any, float] | str | None:
         """Return the class weights by the labels of a set, as `Model.fit` takes them."""
@@ -315,6 +316,7 @@ def check_protocol(plan: Plan, loaded: Mapping[str, DataSet]) -> None:
         for modality in read_augment(given.get("augment")):
             if modality is not None and modality not in modalities:
                 raise unknown_name("modality", modality, modalities, "An augmentation was given for it")
+        part_names.check_part_names(given, modalities, tuned=bool(plan.tune))
     for name in plan.chosen_encoders:
         if name not in modalities:
             raise unknown_name("modality", name, modalities, "It was given in encoders")

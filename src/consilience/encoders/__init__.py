@@ -24,6 +24,7 @@ from consilience.encoders.custom_module import CustomModule
 from consilience.encoders.encoder import Encoded, Encoder, blank_padding, length_mask, mask_lengths, masked_mean
 from consilience.encoders.foreign_files import only_passed_files
 from consilience.encoders.frozen import Frozen, features
+from consilience.encoders.layers import encoder_layers, recomputable_layers
 from consilience.encoders.mlp import Mlp, dense_block
 from consilience.encoders.pretrained import Bert, Pretrained, ResNet
 from consilience.encoders.recurrent import Gru, Lstm
@@ -55,6 +56,7 @@ __all__ = [
     "dense_block",
     "describe_choice",
     "describe_encoders",
+    "encoder_layers",
     "encoder_names",
     "expert_kind",
     "features",
@@ -66,6 +68,7 @@ __all__ = [
     "only_passed_files",
     "own_transforms",
     "passed_again",
+    "recomputable_layers",
     "register_encoder",
     "seen_by_encoder",
     "settings_of_choices",

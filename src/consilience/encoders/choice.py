@@ -89,9 +89,9 @@ def build_encoder(modality: Modality, choice: EncoderChoice = None, *, needs_fea
     if isinstance(choice, Encoder):
         _check_kind(type(choice), type(choice).__name__, modality)
         _check_features(type(choice), modality, needs_features)
-        return copy.deepcopy(choice)
+        return _named(copy.deepcopy(choice), modality)
     if isinstance(choice, nn.Module):
-        return CustomModule(copy.deepcopy(choice), modality)
+        return _named(CustomModule(copy.deepcopy(choice), modality), modality)
     cls, settings = read_choice(modality, choice)
     settings = check_settings(f"encoder {cls.name!r} of modality {modality.describe()}", cls, settings)
     _check_kind(cls, cls.name, modality)
@@ -101,8 +101,13 @@ def build_encoder(modality: Modality, choice: EncoderChoice = None, *, needs_fea
     except (InputError, TypeError) as error:
         raised = type(error) if isinstance(error, InputError) else InputError
         raise raised(f"encoder {cls.name!r} of modality {modality.describe()}: {error}") from error
-    built.modality_name = modality.name
-    return built
+    return _named(built, modality)
+
+
+def _named(encoder: Encoder, modality: Modality) -> Encoder:
+    """The encoder, which knows whose it is."""
+    encoder.modality_name = modality.name
+    return encoder
 
 
 def read_choice(modality: Modality, choice: str | Mapping[str, Any] | None) -> tuple[type[Encoder], dict[str, Any]]:

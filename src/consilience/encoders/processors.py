@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,14 +27,46 @@ MAX_TOKENS = 512
 _FULL_SCALE = {"image": 255.0, "sequence": 32768.0, "vector": 32768.0}
 
 
+_WORDS = re.compile(r"\S+")
+# A token's id and the number of its word in one integer: the id has the lower 32 bits.
+_WORD = 2**32
+
+
+def with_words(ids: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Token ids with the number of the word that each belongs to, from 0; −1 for a token of no word.
+
+    >>> packed = with_words(np.array([7, 9]), np.array([-1, 3]))
+    >>> token_ids(torch.from_numpy(packed)).tolist(), token_words(torch.from_numpy(packed)).tolist()
+    ([7, 9], [-1, 3])
+    """
+    return ids + (words + 1) * _WORD
+
+
+def token_ids(x: Tensor) -> Tensor:
+    """The ids of a tokeniser's output, without the numbers of words."""
+    return x % _WORD
+
+
+def token_words(x: Tensor) -> Tensor:
+    """The number of the word that each token of a tokeniser's output belongs to; −1 where it is of none, or padding."""
+    return x.div(_WORD, rounding_mode="floor") - 1
+
+
 class Tokeniser:
-    """Text → a pretrained model's own token ids plus 1, since 0 is padding here; cut to what the model can read."""
+    """Text → a pretrained model's own token ids plus 1, since 0 is padding here; cut to what the model can read.
+
+    Each id comes with the number of the word that the token is a piece of, see `token_words`. Words are what white
+    space separates; special tokens such as [CLS] are pieces of none.
+    """
 
     name: ClassVar[str] = "tokeniser"
 
-    def __init__(self, output: Modality, described: str, longest: int):
-        """described: the tokeniser as JSON of the library `tokenizers`. longest: the most tokens of a text."""
-        self._described, self.longest = described, longest
+    def __init__(self, output: Modality, described: str, longest: int, words: bool = True):
+        """described: the tokeniser as JSON of the library `tokenizers`. longest: the most tokens of a text.
+
+        words: whether ids come with numbers of words, as they did not before version 0.2.
+        """
+        self._described, self.longest, self.words = described, longest, words
         with _tokenising(output):
             self._tokeniser = _from_json(described)
             self._tokeniser.no_padding()
@@ -46,12 +79,12 @@ class Tokeniser:
     ) -> tuple[Tensor, np.ndarray | None]:
         """Ids `[rows, time]` with the model's special tokens, and their lengths."""
         with _tokenising(self.output):
-            rows = [encoding.ids for encoding in self._tokeniser.encode_batch(values.tolist())]
-        lengths = np.array([max(1, len(row)) for row in rows], dtype=np.int64)
-        ids = np.zeros((len(rows), int(lengths.max(initial=1))), dtype=np.int64)
-        for row, tokens in zip(ids, rows):
-            row[: len(tokens)] = tokens
-            row[: len(tokens)] += 1
+            encodings = self._tokeniser.encode_batch(values.tolist())
+        lengths = np.array([max(1, len(encoding)) for encoding in encodings], dtype=np.int64)
+        ids = np.zeros((len(encodings), int(lengths.max(initial=1))), dtype=np.int64)
+        for row, text, encoding in zip(ids, values.tolist(), encodings):
+            found = np.array(encoding.ids, dtype=np.int64) + 1
+            row[: len(found)] = with_words(found, words_of_tokens(text, encoding)) if self.words else found
         return torch.from_numpy(ids), lengths
 
     def statistics(self) -> Statistics:
@@ -60,13 +93,38 @@ class Tokeniser:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The tokeniser itself, so that a saved model needs no other file."""
-        return {}, {"tokeniser": self._described, "longest": self.longest}
+        return {}, {"tokeniser": self._described, "longest": self.longest, "words": self.words}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"output": self.output, "described": self._described, "longest": self.longest}
+        return {"output": self.output, "described": self._described, "longest": self.longest, "words": self.words}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["output"], state["described"], state["longest"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def count_words(text: str) -> int:
+    """The number of words of a text, which white space separates.
+
+    >>> count_words(" it's so good ")
+    3
+    """
+    return sum(1 for _ in _WORDS.finditer(text))
+
+
+def words_of_tokens(text: str, encoding: Any) -> np.ndarray:
+    """The number of the word that each token lies in `[token]`, −1 for special tokens.
+
+    Args:
+        text: The text; its words are what white space separates.
+        encoding: Its tokens, as the library `tokenizers` returns them.
+    """
+    ends = np.array([word.end() for word in _WORDS.finditer(text)], dtype=np.int64)
+    places = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    # By its last character: the first one of a piece may be the space before its word, and so may all of it.
+    last = np.maximum(places[:, 1] - 1, places[:, 0])
+    words = np.searchsorted(ends, last, side="right")
+    words[words == len(ends)] = -1  # spaces after the last word
+    return np.where(np.array(encoding.special_tokens_mask, dtype=bool), -1, words)
 
 
 class RawScale(Standardise):
@@ -115,7 +173,7 @@ def full_scale(modality: Modality, low: float, high: float, dtype: np.dtype) -> 
 
 @register_transform("tokeniser")
 def _load_tokeniser(output: Modality, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Transform:
-    return Tokeniser(output, entry["tokeniser"], entry["longest"])
+    return Tokeniser(output, entry["tokeniser"], entry["longest"], bool(entry.get("words", False)))
 
 
 @register_transform("raw")

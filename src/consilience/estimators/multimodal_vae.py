@@ -50,6 +50,8 @@ class MultimodalVAE(LatentLikelihoods):
         weights: Modality → factor of its log-likelihood.
         beta: Factor of every divergence.
         beta_warmup: Epochs over which the factor rises from 0 to `beta`.
+        residual_features: What `impute` fills in is corrected by a ridge regression of the model's residuals on so many
+            random features of what is given, if that lowers the error on the samples held out; 0: it is not.
         columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
         kinds: Modality → kind, where the shape does not show it.
         fill: What single empty cells of a table become, as in `load_data`; "none": an error. Fill values and
@@ -87,6 +89,7 @@ class MultimodalVAE(LatentLikelihoods):
     weights: Mapping[str, float] | None = None
     beta: float = 1.0
     beta_warmup: float = 0
+    residual_features: NonNegativeInt = 1000
     validation: Any = 0.1
 
     @checked
@@ -121,6 +124,7 @@ class MultimodalVAE(LatentLikelihoods):
             beta=self.beta,
             warmup=self.beta_warmup,
             gaps=gaps or None,
+            residual_features=self.residual_features,
         )
         self.modalities_ = self.trained_.names
         self.n_iter_ = max(1, sum(len(log.rows) for log in self.trained_.logs))

@@ -23,6 +23,7 @@ from consilience.data.files.column_encoding import Encoding
 from consilience.data.loading import recipe_columns
 from consilience.encoders import Encoder
 from consilience.encoders.custom_module import CustomModule
+from consilience.encoders.lora import merge_lora
 from consilience.exporting.check import check, our_outputs
 from consilience.exporting.example_rows import Rows, as_samples, draw_rows
 from consilience.exporting.graph import Graph, Input, as_traced, example_of, inputs_of_all, shared_steps
@@ -72,6 +73,7 @@ def export_model(
     known = dict(_encodings_of(model)) if encodings is None else dict(encodings)
     known = {name: encoding for name, encoding in known.items() if encoding.text is None}
     method = copy.deepcopy(model.method).cpu().eval()
+    merge_lora(method)
     if any(value.dtype is torch.float64 for value in method.parameters()):
         raise UnsupportedError(
             f"export: method {model.name!r} was trained in 64 bits (precision='64'), and graphs compute networks in 32"

@@ -122,6 +122,12 @@ class Method(DeclaredSettings, nn.Module):
         """Train on samples. By default one run of the training loop."""
         trainer.run(self, train, validation)
 
+    def check_samples(self, samples: Samples) -> None:
+        """Raise an error for training or validation samples that the method must not be trained with; by default none.
+
+        Called before every run of the training loop.
+        """
+
     def needs_validation(self, train: Samples, trainer: Trainer) -> bool:
         """Return whether training on these samples is stopped by validation samples, if there are any."""
         return True

@@ -22,10 +22,21 @@ from consilience.training.callbacks import Callback, ending_with, overridden_hoo
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out
 from consilience.training.epoch_order import plan_samples
+from consilience.training.freezing import Freezing
 from consilience.training.modality_dropout import hide_some
 from consilience.training.optimizers import LearningRate, Phase, build_optimizer, restore_optimizer, training_only
+from consilience.training.parts import parameter_groups
+from consilience.training.recomputing import recomputed
 from consilience.training.time_limit import Deadline
-from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
+from consilience.training.training_log import (
+    EarlyStopping,
+    Log,
+    check_weights,
+    diverged,
+    epoch_means,
+    first_broken,
+    validate,
+)
 from consilience.training.training_settings import ResolvedSettings, steps_per_epoch
 
 logger = logging.getLogger("consilience")
@@ -96,6 +107,7 @@ class TrainingRun:
         self._forward: Any = module  # as it is called
         self._optimizer: Any = None
         self._rate: LearningRate
+        self._freezing: Freezing
         self._stopping: EarlyStopping
         self._stream: torch.cuda.Stream | None = None  # of recorded steps
 
@@ -147,7 +159,8 @@ class TrainingRun:
         """
         started = time.perf_counter()
         self.phases, self.phase_parameters = phases, phase_parameters
-        with ending_with(self._started, "on_train_end", self):
+        twice = recomputed(self.module, self.settings.gradient_checkpointing)
+        with twice, ending_with(self._started, "on_train_end", self):
             try:
                 self._train_phases()
                 check_weights(self.module, self.settings.lr)
@@ -222,18 +235,21 @@ class TrainingRun:
         logger.warning("training of %s was interrupted: keeping %s", type(self.module).__name__, kept)
 
     def _train_phase(self, number: int) -> None:
-        phase, settings = self.phases[number], self.settings
+        phase, names, settings = self.phases[number], self.phase_parameters[number], self.settings
         epochs = settings.epochs if phase.epochs is None else phase.epochs
         self._phase_number = number
         self._rate = LearningRate.of(settings, epochs, self._steps_per_epoch, phase.lr)
-        self._stopping = EarlyStopping(settings.patience, math.ceil(settings.least_steps / self._steps_per_epoch))
         self.best_weights, self.weights_kept, start = None, _LAST, 0
         self.step = Step(0, epochs, phase.name)
-        with training_only(self.module, self.phase_parameters[number]) as self.parameters:
+        resumed = 0 if self._saved is None else self._saved["epoch"] + 1  # epochs of this phase
+        before = (len(self.log.rows) - resumed) * self._steps_per_epoch
+        freezing = Freezing(self.module, names, settings, self._steps_per_epoch, before)
+        self._stopping = EarlyStopping.of(settings, self._steps_per_epoch, freezing.last)
+        with training_only(self.module, names) as self.parameters, freezing as self._freezing:
             self._optimizer = self.fabric.setup_optimizers(
                 build_optimizer(
                     settings,
-                    self.parameters,
+                    parameter_groups(self.module, names, settings, phase.lr) or self.parameters,
                     self._rate.base,
                     # A fused update unscales 16-bit gradients itself, too late for clipping.
                     fused=settings.clip is None or not settings.precision.startswith("16"),
@@ -292,6 +308,7 @@ class TrainingRun:
             samples, weight, drawing, settings.batch_size, accumulate, fabric.world_size, fabric.global_rank
         )
         self._forward.train()
+        self._freezing.at(self.steps)
         self._rate.set(self._optimizer)
         terms: dict[str, dict[int, Tensor]] = {}
 
@@ -307,6 +324,8 @@ class TrainingRun:
                 batch = batch.hiding(hide_some(batch.present, settings.modality_dropout))
             if self._rate.moves:
                 self._rate.set(self._optimizer)
+            if self._freezing.changes(self.steps, self.steps):
+                self._freezing.at(self.steps)
             losses = learn(batch, position) if recorder is None else recorder(batch)
             if self._hooks["observe"]:
                 observed = [name for name in losses if name.startswith(_OBSERVED)]
@@ -321,7 +340,10 @@ class TrainingRun:
                 for call in after_step:
                     call(self)
         self.batch = None  # whose memory may be that of the whole epoch
-        return self._means(terms, plans)
+        means, broken = epoch_means(terms, [plan.of_epoch for plan in plans], fabric)  # waits for the device
+        if broken is not None:
+            raise self._diverged(*broken)
+        return means
 
     def _learn(self, batch: Batch, plan: BatchPlan, position: int) -> dict[str, Tensor]:
         """Learn from one batch; return every term of the objective, and what callbacks observe of the prediction."""
@@ -355,27 +377,10 @@ class TrainingRun:
         device, alike = self.fabric.device, all(plan.share == 1 and plan.ends_step for plan in plans)
         if not self.settings.cuda_graphs or device.type != "cuda" or self._rate.moves or not alike:
             return None
+        if self._freezing.changes(self.steps + 1, self.steps + len(plans) - 1):  # a replayed step trains what it did
+            return None
         self._stream = self._stream or torch.cuda.Stream(device)
         return Recorder(work, type(self.module).__name__, self._stream)
-
-    def _means(self, terms: dict[str, dict[int, Tensor]], plans: list[BatchPlan]) -> dict[str, float]:
-        """Return each loss term's mean over the epoch; only here training waits for the device."""
-        means: dict[str, float] = {}
-        broken: dict[str, tuple[int, float]] = {}
-        for name, by_position in terms.items():
-            values = torch.stack(list(by_position.values())).float()
-            mean = (values * values.new_tensor([plans[position].of_epoch for position in by_position])).sum()
-            if self.fabric.world_size > 1:
-                mean = self.fabric.all_reduce(mean, reduce_op="sum")
-            means[name] = float(mean)
-            if not math.isfinite(means[name]):
-                pairs = zip(by_position, values.tolist())
-                bad = next(((position, value) for position, value in pairs if not math.isfinite(value)), None)
-                broken[name] = bad or (len(plans) - 1, means[name])
-        if broken:  # once the weights are broken every term follows: the error names the first
-            name, (position, value) = min(broken.items(), key=lambda item: item[1][0])
-            raise self._diverged(name, value, position)
-        return means
 
     def _diverged(self, term: str, value: float, batch: int | None = None) -> Exception:
         title = type(self.module).__name__

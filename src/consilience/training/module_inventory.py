@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from operator import is_
+from itertools import chain
+from operator import attrgetter, is_, methodcaller
 
 import torch
 from torch import nn
@@ -19,8 +20,10 @@ class ModuleInventory:
         self.module = module
         self.modules = list(module.modules())
         held = [part for each in self.modules for part in (each._modules, each._parameters, each._buffers)]
-        self._parts = [(part, list(part.values())) for part in held if part]
+        self._full = [part for part in held if part]
         self._empty = [part for part in held if not part]
+        self._sizes = list(map(len, self._full))
+        self._parts = self._held()
         self._tensors = [*module.parameters(), *module.buffers()]
         self._parameters = list(module.parameters())
 
@@ -29,26 +32,30 @@ class ModuleInventory:
         return (
             module is self.module
             and not any(self._empty)
-            and all(len(part) == len(known) and all(map(is_, part.values(), known)) for part, known in self._parts)
+            and list(map(len, self._full)) == self._sizes
+            and all(map(is_, self._held(), self._parts))
         )
+
+    def _held(self) -> list[object]:
+        """Return all that the dictionaries hold, one after the other."""
+        return list(chain.from_iterable(map(methodcaller("values"), self._full)))
 
     @property
     def training(self) -> bool:
         """Whether any part is in training mode."""
-        return any(module.training for module in self.modules)
+        return any(map(attrgetter("training"), self.modules))
 
     @property
     def input_type(self) -> torch.dtype:
         """The type of numbers that the module reads: float64 if any parameter is, else float32."""
-        return torch.float64 if any(tensor.dtype is torch.float64 for tensor in self._parameters) else torch.float32
+        return torch.float64 if torch.float64 in map(attrgetter("dtype"), self._parameters) else torch.float32
 
     def is_on(self, device: torch.device) -> bool:
         """Whether every tensor is on a device; one without a number means any of its kind."""
-        for tensor in self._tensors:
-            place = tensor.device
-            if place.type != device.type or (device.index is not None and place.index != device.index):
-                return False
-        return True
+        places = set(map(attrgetter("device"), self._tensors))
+        return all(
+            place.type == device.type and (device.index is None or place.index == device.index) for place in places
+        )
 
 
 def ready_to_predict(module: nn.Module, known: ModuleInventory | None, device: torch.device) -> ModuleInventory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +77,7 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 
 def build_optimizer(
     settings: ResolvedSettings,
-    parameters: Iterable[nn.Parameter],
+    parameters: Iterable[nn.Parameter] | Sequence[dict[str, Any]],
     lr: float | None = None,
     *,
     fused: bool = True,
@@ -87,7 +87,7 @@ def build_optimizer(
 
     Args:
         settings: Optimizer, learning rate, weight decay and momentum.
-        parameters: What it trains.
+        parameters: What it trains, or groups of it as `parameter_groups` returns them.
         lr: Learning rate, if not that of the settings.
         fused: Whether the update may be fused; it is where torch can.
         recorded: Whether its updates become part of a CUDA graph.
@@ -97,7 +97,8 @@ def build_optimizer(
         >>> build_optimizer(resolve(TrainingSettings(), 100), [nn.Parameter(torch.zeros(2))]).defaults["fused"]
         True
     """
-    name, weights = settings.optimizer, list(parameters)
+    name, trained = settings.optimizer, list[Any](parameters)
+    weights = [weight for each in trained for weight in (each["params"] if isinstance(each, dict) else [each])]
     options: dict[str, Any] = {"lr": settings.lr if lr is None else lr, "weight_decay": settings.weight_decay}
     if name in WITH_MOMENTUM:
         options["momentum"] = settings.momentum
@@ -108,7 +109,7 @@ def build_optimizer(
         options["fused"] = True
     if recorded and name != "sgd":  # which counts no steps
         options["capturable"] = True
-    return OPTIMIZERS[name](weights, **options)
+    return OPTIMIZERS[name](trained, **options)
 
 
 def restore_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
@@ -163,9 +164,10 @@ class LearningRate:
         return warm * self.reduction
 
     def set(self, optimizer: Any) -> None:
-        """Give an optimizer the rate of the next step."""
-        for group in optimizer.param_groups:
-            group["lr"] = self.base * self.factor()
+        """Give every group of an optimizer's parameters the rate of the next step."""
+        factor = self.factor()
+        for group in optimizer.param_groups:  # a group of its own rate has it as `rate`
+            group["lr"] = group.get("rate", self.base) * factor
 
     def end_epoch(self, score: float) -> None:
         """Take note of an epoch's score (lower is better)."""

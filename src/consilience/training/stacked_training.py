@@ -37,7 +37,13 @@ from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
 from consilience.training.stacked_mlp import Objective
 from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
-from consilience.training.training_settings import ResolvedSettings, TrainingSettings, resolve, steps_per_epoch
+from consilience.training.training_settings import (
+    ALL_PARTS_ALIKE,
+    ResolvedSettings,
+    TrainingSettings,
+    resolve,
+    steps_per_epoch,
+)
 from consilience.training.trial_optimizer import TrialAdamW, TrialRates
 from consilience.training.weight_averaging import update_means
 
@@ -49,6 +55,7 @@ ACCEPTED: dict[str, tuple[Any, ...]] = {
     "nodes": (1,),
     "strategy": ("auto",),
     "balance": (None,),
+    **ALL_PARTS_ALIKE,
 }
 _ROWS = 2048  # samples of each trial that are evaluated at once
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from consilience.training.loggers import Progress
 from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
+from consilience.training.part_names import check_part_names
 from consilience.training.shared_training import train_once
 from consilience.training.step_counts import phases_of_steps
 from consilience.training.time_limit import Deadline
@@ -115,9 +116,12 @@ class Trainer(TrainingSettings):
         if self.interrupted:
             return Log(interrupted=True)
         check_set("training", train, module.needs_targets)
+        module.check_samples(train)
         if validation is not None:
             check_set("validation", validation, module.needs_targets)
+            module.check_samples(validation)
         choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
+        check_part_names(vars(self), self._prepared().raw)
         check_balance(self, module)
         if self.deadline is not None:
             self.deadline.start()
@@ -169,7 +173,8 @@ class Trainer(TrainingSettings):
         """
         found = resolve(self, samples)
         # Its epochs are the limit: some of the runs must not have fewer than others.
-        same = replace(self, batch_size=found.batch_size, lr=found.lr, time_limit=None, deadline=None)
+        rate = self.lr if isinstance(self.lr, Mapping) else found.lr
+        same = replace(self, batch_size=found.batch_size, lr=rate, time_limit=None, deadline=None)
         best = len(log.rows) - 1 if log.best_epoch is None and log.out_of_time else log.best_epoch
         return same if best is None else replace(same, epochs=best + 1, steps=None)
 

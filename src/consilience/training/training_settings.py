@@ -10,18 +10,21 @@ does not: a hundred epochs in batches of 64 are two hundred steps on 100 samples
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from consilience.core.errors import InputError
-from consilience.core.settings import Interval, check_fields
+from consilience.core.settings import Interval, NonNegativeFloat, PositiveFloat, PositiveInt, check_fields
 from consilience.corruption.augmentation import Augment, read_augment
+from consilience.training.part_names import BY_PART, REST
 
 Optimizer = Literal["adam", "adamw", "sgd", "adagrad", "rmsprop"]
 Schedule = Literal["constant", "plateau", "cosine"]
 Precision = Literal["32", "bf16", "bf16-true", "16", "64", "bf16-mixed", "16-mixed"]
 Balance = Literal["ogm-ge", "mmpareto", "pmr", "agm"]
+Decay = Annotated[float, Interval(0, 1, above=True)]
 Average = Literal["mean"] | Annotated[float, Interval(0, 1, above=True, below=True)]
 
 # What `resolve` decides by. The budget in steps of the optimizer, where neither steps nor epochs are given:
@@ -43,6 +46,14 @@ def _say(rates: Mapping[Optimizer, float]) -> str:
     return ", ".join([f"{rates['adam']:g}", *others])
 
 
+# What trainings of several models at once must be trained with; a float stands for any number.
+ALL_PARTS_ALIKE: dict[str, tuple[Any, ...]] = {
+    "lr": (None, float),
+    "weight_decay": (float,),
+    "layer_decay": (None,),
+    "freeze": (None,),
+    "gradient_checkpointing": (False,),
+}
 # Optimizers that take momentum.
 WITH_MOMENTUM = ("sgd", "rmsprop")
 # What a step that is recorded as a CUDA graph must be trained with.
@@ -53,7 +64,10 @@ RECORDED = {
     "devices": (1,),
     "nodes": (1,),
     "strategy": ("auto",),
+    "gradient_checkpointing": (False,),  # which saves and restores the device's random state in every step
 }
+# What a training that freezes parts must be trained with: several processes would wait for gradients that never come.
+FROZEN = {"devices": (1,), "nodes": (1,), "strategy": ("auto",)}
 # What a training that balances modalities must be trained with.
 BALANCED = {
     "precision": ("32", "bf16", "bf16-mixed", "64"),
@@ -66,7 +80,10 @@ BALANCED = {
 BALANCE_STRENGTHS: dict[Balance, float] = {"ogm-ge": 0.3, "mmpareto": 1.5, "pmr": 1.0, "agm": 1.0}
 # Settings that change how fast or where a model is trained, but not the numbers that come out.
 WITHOUT_EFFECT_ON_NUMBERS = frozenset(
-    {"checkpoint_seconds", "verbose", "on_interrupt", "resident", "cuda_graphs", "keep_memory"}
+    {
+        *("checkpoint_seconds", "verbose", "on_interrupt", "resident", "cuda_graphs", "keep_memory"),
+        "gradient_checkpointing",
+    }
 )
 
 
@@ -91,11 +108,25 @@ class TrainingSettings:
         f"samples per batch; None: the power of two nearest to a share of {BATCH_SHARE:g} of the training samples, "
         f"{SMALLEST_BATCH} to {LARGEST_BATCH}",
     ] = None
-    lr: Annotated[Annotated[float, Interval(0, above=True)] | None, f"learning rate; None: {_say(LEARNING_RATES)}"] = (
-        None
-    )
+    lr: Annotated[
+        PositiveFloat | Mapping[str, PositiveFloat] | None,
+        f"learning rate, or one for each part, such as text=2e-5,head=1e-3; None: {_say(LEARNING_RATES)}",
+    ] = None
     optimizer: Annotated[Optimizer, "adam, adamw, sgd, adagrad or rmsprop"] = "adam"
-    weight_decay: Annotated[float, Interval(0), "strength of the pull of the weights towards 0"] = 0.0
+    weight_decay: Annotated[
+        NonNegativeFloat | Mapping[str, NonNegativeFloat],
+        "strength of the pull of the weights towards 0, or one for each part",
+    ] = 0.0
+    layer_decay: Annotated[
+        Decay | Mapping[str, Decay] | None,
+        "the learning rate of each layer of a pretrained encoder is that of the next layer times this; by modality for "
+        "some encoders, of any kind; None: all layers have the same",
+    ] = None
+    freeze: Annotated[
+        Mapping[str, PositiveInt | str] | None,
+        "parts that are frozen for the first epochs: text=3; text=100steps; text=3..6 unfreezes layer by layer; "
+        "None: none",
+    ] = None
     momentum: Annotated[float, Interval(0, 1, below=True), "momentum of sgd and rmsprop"] = 0.0
     schedule: Annotated[Schedule, "of the learning rate after the warm-up: constant, plateau or cosine"] = "constant"
     warmup: Annotated[float, Interval(0), "epochs over which the learning rate rises"] = 0.0
@@ -136,6 +167,9 @@ class TrainingSettings:
     strategy: Annotated[str, "how several devices share the work, as Lightning Fabric has it: ddp, fsdp, …"] = "auto"
     resident: Annotated[bool | None, "keep a whole set on the device; None: if it fits"] = None
     cuda_graphs: Annotated[bool, "on a CUDA device replay the steps of an epoch from a recorded one"] = False
+    gradient_checkpointing: Annotated[
+        bool, "compute the layers of pretrained encoders and transformers twice, which takes less memory"
+    ] = False
     keep_memory: Annotated[bool, "on a CPU keep the memory that a step frees for the next step"] = True
     seed: Annotated[int, Interval(0), "of initial weights, the order of samples and dropout"] = 0
     checkpoint_seconds: Annotated[float, Interval(0), "seconds between two checkpoints"] = 10.0
@@ -145,6 +179,13 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         check_fields(self, "training", TrainingSettings)
         read_augment(self.augment)
+        for name in BY_PART:
+            if getattr(self, name) == {}:
+                raise InputError(f"training: {name} is a mapping without entries: name a part, or give None")
+        for part, when in (self.freeze or {}).items():
+            read_freeze(part, when)
+        if self.freeze is not None and (refusal := self.outside(FROZEN)):
+            raise InputError(f"training: with freeze={self.freeze!r} {refusal}")
         if self.cuda_graphs and (refusal := self.outside(RECORDED)):
             raise InputError(f"training: with cuda_graphs=True {refusal}")
         if self.balance is not None and (refusal := self.outside(BALANCED)):
@@ -167,8 +208,10 @@ class TrainingSettings:
     def outside(self, accepted: Mapping[str, Sequence[Any]]) -> str | None:
         """Return which setting has none of its accepted values, as a message; None if there is no such setting."""
         for name, allowed in accepted.items():
-            if (value := getattr(self, name)) not in allowed:
-                return f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}"
+            value = getattr(self, name)
+            if value not in allowed and not (type(value) is float and float in allowed):
+                words = ["one number for all parts" if each is float else repr(each) for each in allowed]
+                return f"{name} must be {' or '.join(words)}, got {value!r}"
         return None
 
     @property
@@ -187,13 +230,25 @@ class TrainingSettings:
 
 @dataclass(kw_only=True)
 class ResolvedSettings(TrainingSettings):
-    """Settings of one run, none of them open. `steps` is None: `epochs` are as many as it takes."""
+    """Settings of one run, none of them open. `steps` is None: `epochs` are as many as it takes.
+
+    `lr` and `weight_decay` are those of the parts that `lr_by_part` and `weight_decay_by_part` do not name.
+    """
 
     epochs: int
     batch_size: int
     lr: float
+    weight_decay: float = 0.0
     patience: int | None
     least_steps: int
+    lr_by_part: Mapping[str, float] = field(default_factory=dict)
+    weight_decay_by_part: Mapping[str, float] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that decide the numbers of a training, with those by part as they were given."""
+        by_part = {"lr": self.lr_by_part, "weight_decay": self.weight_decay_by_part}
+        given = {name: {**parts, REST: getattr(self, name)} for name, parts in by_part.items() if parts}
+        return super().settings() | given
 
 
 def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
@@ -213,7 +268,12 @@ def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
     chosen: dict[str, Any] = {field.name: getattr(settings, field.name) for field in fields(TrainingSettings)}
     if settings.batch_size is None:
         chosen["batch_size"] = default_batch(samples)
-    if settings.lr is None:
+    by_part = {name: getattr(settings, f"{name}_by_part", {}) for name in ("lr", "weight_decay")}
+    for name in by_part:
+        if isinstance(chosen[name], Mapping):
+            by_part[name] = {part: value for part, value in chosen[name].items() if part != REST}
+            chosen[name] = chosen[name].get(REST, None if name == "lr" else 0.0)
+    if chosen["lr"] is None:
         chosen["lr"] = LEARNING_RATES[settings.optimizer]
     in_epoch = steps_per_epoch(samples, chosen["batch_size"], settings.accumulate)
     budget = STEPS if settings.steps is None else settings.steps
@@ -223,7 +283,33 @@ def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
         chosen["least_steps"] = min(LEAST_STEPS, budget) if settings.patience == "auto" else 0
     if settings.patience == "auto":
         chosen["patience"] = max(PATIENCE_EPOCHS, math.ceil(PATIENCE_STEPS / in_epoch))
+    chosen |= {f"{name}_by_part": values for name, values in by_part.items()}
     return ResolvedSettings(**{**chosen, "steps": None})
+
+
+def read_freeze(part: str, when: int | str) -> tuple[int, int, bool]:
+    """Return after how many epochs the last layer of a part is trained, and the first one, and whether these are steps.
+
+    Args:
+        part: Its name, for messages.
+        when: A number of epochs, or a text such as "3", "3..6", "100steps" or "0..100 steps".
+
+    Raises:
+        InputError: If the text has another form.
+
+    Example:
+        >>> read_freeze("text", 3), read_freeze("text", "0..100 steps")
+        ((3, 3, False), (0, 100, True))
+    """
+    found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?\s*(steps?|epochs?)?", str(when).strip())
+    if found is not None:
+        first, last = int(found[1]), int(found[2] or found[1])
+        if first <= last and last > 0:
+            return first, last, (found[3] or "").startswith("step")
+    raise InputError(
+        f"training: freeze of {part!r} must be a number of epochs ≥ 1, or have the form FIRST[..LAST][steps] such as "
+        f"'3', '3..6' or '100steps', got {when!r}"
+    )
 
 
 def default_batch(samples: int, smallest: int = SMALLEST_BATCH) -> int:

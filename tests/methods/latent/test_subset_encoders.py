@@ -33,6 +33,36 @@ def test_nothing_at_all_is_the_prior(encoder):
         assert made.mean.abs().max() == made.log_variance.abs().max() == 0
 
 
+@pytest.mark.parametrize("encoder", [*ALL, "no prior"])
+@pytest.mark.parametrize("members", [(), (1,), (0, 2), (0, 1, 2)])
+def test_a_set_that_all_samples_have_is_encoded_as_by_masks(encoder, members):
+    """And the posterior of a sample does not depend on whether others have the same modalities."""
+    objective = {"concat": "vae", "no prior": "mopoe"}.get(encoder, "joint")
+    model = model_of(3, objective, encoder=None if encoder == "no prior" else encoder)
+    batch = batch_of(3, present=[[1, 1, 1], [1, 1, 1], [1, 0, 0]])
+    if hasattr(model.subset_encoder, "met"):
+        model.subset_encoder.met.fill_(True)
+    mask = torch.tensor([[place in members for place in range(3)]])
+    complete = batch.select(torch.arange(2))
+    wanted = model.encode(complete, mask)
+    made = model.encode_set(complete, members)
+    names = [name for place, name in enumerate("abc") if place in members]
+    alike, mixed = model.posterior(complete, names), model.posterior(batch, names)
+    for values in ("mean", "log_variance"):
+        for found in (made, alike, mixed[:2]):
+            torch.testing.assert_close(getattr(found, values), getattr(wanted, values)[0])
+
+
+def test_sets_without_a_network_are_inferred_for_all_rows_at_once_as_for_each():
+    """JMVAE trains no network for two of three modalities; rows that differ go another way."""
+    model = model_of(3, "jmvae", encoder="own")
+    model.subset_encoder.met[:] = torch.tensor([True, True, True, False, True, False, False, True])
+    batch = batch_of(3, present=[[1, 0, 1], [1, 0, 1], [0, 1, 0]])
+    alike, mixed = model.posterior(batch.select(torch.arange(2))), model.posterior(batch)
+    torch.testing.assert_close(alike.mean, mixed.mean[:2])
+    torch.testing.assert_close(alike.log_variance, mixed.log_variance[:2])
+
+
 @pytest.mark.parametrize("encoder", ALL)
 def test_what_is_not_in_the_subset_has_no_influence(encoder):
     """Neither a modality outside the set, nor whatever lies in an absent slot."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, unknown_name
-from consilience.core.samples import Modality
+from consilience.core.samples import Modality, Samples
 from consilience.core.settings import NonNegativeInt, PositiveFloat, Rate
 from consilience.encoders import Encoded, Encoder, Pretrained, Transformer, masked_mean
 from consilience.encoders.pretrained import without_empty_rows
+from consilience.encoders.processors import count_words, token_words
 from consilience.methods import PerModality, Spec, register
 from consilience.methods.fusion.bitransformer import BertWords, is_bert, split_bert
 from consilience.methods.fusion.parts import StepMethod, Steps, Words, as_parts
@@ -38,17 +40,27 @@ class Mag(StepMethod):
     words; any other modality is pooled and the same at every word. A sample without its host is read as one empty word,
     whose shift is not scaled.
 
+    A pretrained model reads pieces of words between special tokens. There a sequence must have one step for each word
+    of the text, as white space separates words, and training samples that have not are refused. Every piece of a word
+    is shifted by the word's step; [CLS], [SEP] and words beyond the last step of a damaged sample are not shifted by
+    sequences. Another text is pooled.
+
     The model T is the host's encoder. Unless another is chosen it is a small `transformer`, trained from scratch. The
     paper's are pretrained, `encoders={"text": {"name": "bert", "freeze": False}}` or `{"name": "pretrained", "model":
     "xlnet/xlnet-base-cased", "freeze": False}`, and need a learning rate of about 1e-5. The gate can come after any
-    layer of a `transformer` or a BERT, and before the layers of any other pretrained model; after any other encoder.
+    layer of a `transformer`, a BERT or an XLNet, and before the layers of any other pretrained model; after any other
+    encoder.
 
     Args:
         host: The modality whose parts are shifted. None: the first text, else the first sequence.
         layer: The gate comes after this many of the model's layers; 0 is right after the embeddings.
         beta: The longest shift allowed, in lengths of the vector that it shifts.
         dropout: Dropout rate after the gate.
+        align: Whether words are shifted by their own steps of a sequence ("words"), or all by the mean of its steps
+            ("pooled"), for sequences that have not one step for each word.
     """
+
+    fusion: GatedReader
 
     def __init__(
         self,
@@ -58,6 +70,7 @@ class Mag(StepMethod):
         layer: NonNegativeInt = 0,
         beta: PositiveFloat = 1.0,
         dropout: Rate = 0.5,
+        align: Literal["words", "pooled"] = "words",
     ):
         name = choose_host(spec.modalities, host)
         super().__init__(spec.preferring({name: "transformer"}))
@@ -69,11 +82,32 @@ class Mag(StepMethod):
                 f"layer must be a whole number from 0 to {reader.gateable} with this encoder of {name!r}, got {layer!r}"
             )
         sides = {other: encoder.width for other, encoder in encoders.items() if other != name}
-        timed = tuple(other for other in sides if spec.modalities[other].timed)
+        kinds = {other: spec.modalities[other].kind for other in sides if align == "words"}
+        # Of a text beside a pretrained model, the pieces are not those of the host.
+        by_step = ("sequence",) if reader.pieces else ("sequence", "tokens")
+        timed = tuple(other for other, kind in kinds.items() if kind in by_step)
         width = encoders[name].width if layer == 0 else reader.width
         gate = AdaptationGate(width, sides, beta, dropout)
         self.fusion = GatedReader(name, reader, gate, layer, timed)
         self.head = nn.Linear(reader.width, spec.task.outputs)
+
+    def check_samples(self, samples: Samples) -> None:
+        """Raise an error for a sample whose sequence has not one step for each word that a pretrained model reads."""
+        host = self.fusion.host
+        if not self.fusion.reader.pieces or samples.modalities[host].kind != "text":
+            return
+        for name in self.fusion.timed:
+            both = np.flatnonzero(samples.present_in(host) & samples.present_in(name))
+            words = np.array([count_words(text) for text in samples[host][both]], dtype=np.int64)
+            steps = samples.lengths[name][both] if name in samples.lengths else samples.modalities[name].shape[0]
+            if len(wrong := np.flatnonzero(words != steps)):
+                first = int(wrong[0])
+                raise InputError(
+                    f"mag: {name!r} must have one step for each word of {host!r}; in {len(wrong)} of {len(both)} "
+                    f"samples it has not, such as sample {both[first]} with {words[first]} words and "
+                    f"{np.broadcast_to(steps, words.shape)[first]} steps. Give it word by word, or set "
+                    "align='pooled' to use its mean at every word"
+                )
 
 
 class AdaptationGate(nn.Module):
@@ -94,13 +128,13 @@ class AdaptationGate(nn.Module):
         Args:
             words: `[batch, part, width]`.
             sides: Name → features at every part, `[batch, part, width_m]`.
-            present: Name → `[batch]`.
+            present: Name → at which parts it shifts, `[batch, part]` or `[batch, 1]`.
             own: `[batch]`, which samples have words; the shift of the others is not scaled.
         """
         total = torch.zeros_like(words)
         for name, gate in self.gates.items():
             fits = gate(torch.cat([sides[name].to(words.dtype), words], dim=2)).relu()
-            total = total + present[name][:, None, None] * fits * self.shifts[name](sides[name])
+            total = total + present[name][:, :, None] * fits * self.shifts[name](sides[name])
         scale = torch.where(own[:, None, None], shift_scale(words, total, self.beta), 1.0)
         return self.dropout(self.norm(words + scale * total))
 
@@ -128,16 +162,22 @@ class GatedReader(nn.Module):
         """Read the host; a sample without words is one empty word, which the others shift."""
         own = batch.present_in(self.host)
         words, mask = as_parts(features[self.host], own, None)
-        sides = {name: beside(features[name], mask, name in self.timed) for name in features if name != self.host}
-        present = {name: batch.present_in(name) for name in sides}
-        real = without_empty_rows(mask)
-        hidden = self.reader.embed(words)
-        for place in range(len(self.reader.layers) + 1):
-            if place == self.layer:
-                hidden = self.gate(hidden, sides, present, own)
-            if place < len(self.reader.layers):
-                hidden = self.reader.advance(place, hidden, real)
-        return self.reader.finish(hidden, real)
+        number = token_words(batch[self.host])[:, : mask.shape[1]] if self.reader.pieces else None
+        sides: dict[str, Tensor] = {}
+        present: dict[str, Tensor] = {}
+        for name, encoded in features.items():
+            if name == self.host:
+                continue
+            there = batch.present_in(name)[:, None]
+            if number is not None and name in self.timed:
+                steps = batch[name].shape[1]
+                sides[name], at_word = beside_words(encoded, number, steps, name)
+                present[name] = there & at_word
+            else:
+                sides[name], present[name] = beside(encoded, mask, name in self.timed), there
+        return self.reader.read(
+            words, without_empty_rows(mask), lambda hidden: self.gate(hidden, sides, present, own), self.layer
+        )
 
 
 def beside(encoded: Encoded, mask: Tensor, timed: bool) -> Tensor:
@@ -157,19 +197,58 @@ def beside(encoded: Encoded, mask: Tensor, timed: bool) -> Tensor:
     return torch.where(alike[:, None, None], steps[:, :parts], pooled)
 
 
+def beside_words(encoded: Encoded, number: Tensor, steps: int, name: str) -> tuple[Tensor, Tensor]:
+    """A sequence's features at the word that each of the host's parts is a piece of, and at which parts it has any.
+
+    Args:
+        encoded: The sequence's features.
+        number: The number of each part's word `[batch, part]`, −1 for none. A sample without any, such as one without
+            its host, is given the pooled features at every part.
+        steps: Number of time steps of the sequence.
+        name: Its name, for messages.
+
+    Returns:
+        Features `[batch, part, width]`, and booleans `[batch, part]`.
+    """
+    no_words = (number < 0).all(1, keepdim=True)
+    pooled = encoded.pooled[:, None].expand(-1, number.shape[1], -1)
+    if encoded.sequence is None or encoded.mask is None or encoded.sequence.shape[1] not in (1, steps):
+        parts = "no parts" if encoded.sequence is None else f"{encoded.sequence.shape[1]} parts"
+        raise InputError(
+            f"mag: the encoder of {name!r} makes {parts} of {steps} steps: choose one that keeps the steps, such as "
+            "gru or transformer, or set align='pooled'"
+        )
+    count = encoded.sequence.shape[1]  # 1 where no sample of the batch has the sequence
+    place = number.clamp(0, count - 1)
+    found = encoded.sequence.gather(1, place[..., None].expand(-1, -1, encoded.sequence.shape[2]))
+    there = encoded.mask.gather(1, place) & (number >= 0) & (number < count)
+    return torch.where(no_words[..., None], pooled, found), there | no_words
+
+
 class Reader(nn.Module):
     """The part of a host's encoder that reads its first vectors; this base class only pools them.
 
-    layers: names of the layers after the embeddings. gateable: the last layer that the gate may come after. width: of
-    the pooled output.
+    layers: names of the layers after the embeddings. gateable: the last layer that the gate may come after. pieces:
+    whether the parts are pieces of words, with their numbers in the host's ids. width: of the pooled output.
     """
 
     layers: tuple[str, ...] = ()
     gateable: int = 0
+    pieces: bool = False
 
     def __init__(self, width: int):
         super().__init__()
         self.width = width
+
+    def read(self, words: Tensor, mask: Tensor, gate: Callable[[Tensor], Tensor], layer: int) -> Tensor:
+        """Vectors of words or steps `[batch, part, width]`, with the gate after so many layers: `[batch, width]`."""
+        hidden = self.embed(words)
+        for place in range(len(self.layers) + 1):
+            if place == layer:
+                hidden = gate(hidden)
+            if place < len(self.layers):
+                hidden = self.advance(place, hidden, mask)
+        return self.finish(hidden, mask)
 
     def embed(self, vectors: Tensor) -> Tensor:
         """Vectors of words or steps `[batch, part, width]` as the first layer reads them."""
@@ -189,7 +268,7 @@ class LayeredReader(Reader):
 
     def __init__(self, encoder: Encoder):
         super().__init__(encoder.width)
-        self.encoder = encoder
+        self.encoder, self.pieces = encoder, isinstance(encoder, Pretrained)
         self.first, *layers = encoder.stages
         self.layers, self.gateable = tuple(layers), len(layers)
 
@@ -208,11 +287,11 @@ class LayeredReader(Reader):
 
 
 class WholeReader(LayeredReader):
-    """An XLNet, or any other model of transformers that takes vectors in place of words and runs as one."""
+    """A model of transformers that takes vectors in place of words and runs as one."""
 
     def __init__(self, encoder: Encoder):
         Reader.__init__(self, encoder.width)
-        self.encoder, self.layers = encoder, ("model",)
+        self.encoder, self.layers, self.pieces = encoder, ("model",), True
 
     def embed(self, vectors: Tensor) -> Tensor:
         """As they are: the model adds positions itself."""
@@ -221,6 +300,41 @@ class WholeReader(LayeredReader):
     def advance(self, place: int, hidden: Tensor, mask: Tensor) -> Tensor:
         """All of the model."""
         return self.encoder.stages["model"](inputs_embeds=hidden, attention_mask=mask.long()).last_hidden_state
+
+
+class XlnetReader(WholeReader):
+    """An XLNet without its word vectors, layer by layer as `XLNetModel.forward` computes them without memory."""
+
+    def __init__(self, encoder: Encoder):
+        super().__init__(encoder)
+        self.gateable = len(self.body.layer)
+
+    @property
+    def body(self) -> Any:
+        """The model."""
+        return self.encoder.stages["model"]
+
+    def read(self, words: Tensor, mask: Tensor, gate: Callable[[Tensor], Tensor], layer: int) -> Tensor:
+        """Read the words, with the gate after so many layers."""
+        body, parts = self.body, words.shape[1]
+        hidden = body.dropout((words if layer else gate(words)).transpose(0, 1))  # XLNet has the parts first
+        positions = body.relative_positional_encoding(parts, parts, bsz=words.shape[0], device=words.device)
+        positions = body.dropout(positions.to(hidden.dtype))
+        padding = (~mask).T[None, :, :, None].to(hidden.dtype)  # [1, part, batch, 1]
+        # A part that is padding still attends to itself.
+        others = 1 - torch.eye(parts, dtype=hidden.dtype, device=words.device)
+        for number, each in enumerate(body.layer, start=1):
+            hidden = each(
+                hidden,
+                None,
+                attn_mask_h=padding * others[:, :, None, None],
+                attn_mask_g=None,
+                r=positions,
+                seg_mat=None,
+            )[0]
+            if number == layer:
+                hidden = gate(hidden.transpose(0, 1)).transpose(0, 1)
+        return self.finish(body.dropout(hidden).transpose(0, 1), mask)
 
 
 def split_host(encoder: Encoder, modality: Modality) -> tuple[Encoder, Reader]:
@@ -241,7 +355,8 @@ def split_host(encoder: Encoder, modality: Modality) -> tuple[Encoder, Reader]:
         body: Any = encoder.stages["model"]
         vectors = body.get_input_embeddings()
         body.set_input_embeddings(nn.Identity())
-        return BertWords(vectors, vectors.embedding_dim), WholeReader(encoder)
+        steps = getattr(body.config, "model_type", None) == "xlnet" and body.attn_type == "bi"
+        return BertWords(vectors, vectors.embedding_dim), (XlnetReader if steps else WholeReader)(encoder)
     return encoder, Reader(encoder.width)
 
 

@@ -12,6 +12,7 @@ from consilience.core.batches import Batch
 from consilience.core.settings import PositiveInt, Rate
 from consilience.encoders import Encoded, Encoder, Pretrained
 from consilience.encoders.encoder import token_mask
+from consilience.encoders.processors import token_ids
 from consilience.encoders.transformer import TransformerLayer, check_heads, sinusoids
 from consilience.methods import JointMethod, PerModality, Spec, register
 from consilience.methods.fusion.parts import Words, as_parts
@@ -169,7 +170,7 @@ class BertWords(Words):
     def start(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The ids in BERT's numbering, and the mask of what is not padding."""
         mask = token_mask(x, lengths)
-        return (x - 1).clamp(min=0), mask
+        return (token_ids(x) - 1).clamp(min=0), mask
 
 
 def split_bert(encoder: Encoder) -> tuple[BertHost, BertWords, Tensor]:

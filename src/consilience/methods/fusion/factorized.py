@@ -15,6 +15,7 @@ from consilience.core.settings import NonNegativeFloat, PositiveInt, Rate
 from consilience.encoders import Encoded, length_mask, masked_mean
 from consilience.encoders.encoder import token_mask
 from consilience.encoders.mlp import dense_block
+from consilience.encoders.processors import token_ids
 from consilience.methods import JointMethod, PerModality, Prediction, Spec, Step, register, weighted_mean
 from consilience.methods.fusion.concat import Concatenation
 
@@ -113,7 +114,7 @@ def reconstruction_loss(modality: Modality, decoded: Tensor, batch: Batch) -> Te
     x, lengths = batch[modality.name], batch.lengths.get(modality.name)
     if modality.kind == "tokens":
         real = token_mask(x, lengths)
-        log_p = functional.log_softmax(decoded, dim=1).gather(1, x.long() * real)
+        log_p = functional.log_softmax(decoded, dim=1).gather(1, token_ids(x.long()) * real)
         return -(log_p * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
     target = masked_mean(x, length_mask(lengths, x)) if modality.kind == "sequence" else x.flatten(1)
     return (decoded - target).square().mean(dim=1)

@@ -106,6 +106,19 @@ def product(mean: Tensor, log_variance: Tensor, present: Tensor, prior: bool = T
     return Gaussian(weighted / total, -total.log())
 
 
+def product_of_all(experts: Gaussian, prior: bool = True) -> Gaussian:
+    """Return the same as `product` of experts `[expert, …, latent]`, one or more, all of which are present.
+
+    >>> ones = Gaussian(torch.ones(1, 2), torch.zeros(1, 2))
+    >>> product_of_all(ones).mean.tolist(), product_of_all(ones, prior=False).mean.tolist()
+    ([0.5, 0.5], [1.0, 1.0])
+    """
+    precision = (-experts.log_variance).exp()
+    total = precision.sum(0)
+    total = total + 1 if prior else total
+    return Gaussian((precision * experts.mean).sum(0) / total, -total.log())
+
+
 def bayes_product(mean: Tensor, log_variance: Tensor, present: Tensor) -> Gaussian:
     """p(z | S) from the posteriors p(z | m) of conditionally independent m ∈ S: Π_m p(z | m) / p(z)^(|S|−1).
 

@@ -28,7 +28,7 @@ def fill_missing(
     if not incomplete:
         return keep
     rows = np.flatnonzero(np.any([gaps[name] for name in incomplete], axis=0))
-    generated = trained.generate(samples[rows], incomplete, average=draws, device=device)
+    generated = trained.generate(samples[rows], incomplete, average=draws, corrected=True, device=device)
     modalities, values, lengths = dict(samples.modalities), dict(keep.values), dict(samples.lengths)
     for name in incomplete:
         modality = trained.preparation.raw[name]

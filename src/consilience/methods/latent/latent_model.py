@@ -168,6 +168,10 @@ class LatentModel(Method):
         """
         return self.subset_encoder(self._encoder_batch(batch), subsets)
 
+    def encode_set(self, batch: Batch, members: Sequence[int]) -> Gaussian:
+        """Return q(z | S) for one set of modalities, by their places, that all samples have: `[batch, latent]`."""
+        return self.subset_encoder.encode_set(self._encoder_batch(batch), members)
+
     def decode(self, z: Tensor, names: Sequence[str] | None = None) -> dict[str, Tensor]:
         """Return what each modality's likelihood is made from at z `[…, latent]`: name → `[…, *shape]`."""
         return {name: self.decoders[name](z) for name in (self.names if names is None else names)}

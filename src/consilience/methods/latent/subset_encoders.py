@@ -9,7 +9,7 @@ concat  all modalities side by side, zeros for what is not in the subset: one he
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -23,7 +23,7 @@ from consilience.core.tracing import is_traced
 from consilience.encoders.encoder import Encoder
 from consilience.encoders.mlp import dense_block
 from consilience.methods import PerModality, Spec, encode
-from consilience.methods.latent.diagonal_gaussian import Gaussian, at_least_float32, product
+from consilience.methods.latent.diagonal_gaussian import Gaussian, at_least_float32, product, product_of_all
 from consilience.methods.latent.subsets import all_subsets, codes
 
 if TYPE_CHECKING:
@@ -64,9 +64,20 @@ class SubsetEncoder(DeclaredSettings, nn.Module):
         """
         raise NotImplementedError
 
+    def encode_set(self, batch: Batch, members: Sequence[int]) -> Gaussian:
+        """Encode one set for all samples of a batch, which have all of its members: `[batch, latent]`.
+
+        The same as `forward` for this set, without masks and without what is not in the set.
+        """
+        return self(batch, _mask(members, self.modalities, batch.device)[None])[0]
+
     def trained_on(self, subsets: Tensor) -> Tensor:
         """Return whether each subset can be encoded after this training: booleans of the shape of `codes(subsets)`."""
         return torch.ones(subsets.shape[:-1], dtype=torch.bool, device=subsets.device)
+
+    def trained_on_set(self, members: Sequence[int]) -> bool:
+        """Return the same as `trained_on` for one set."""
+        return True
 
 
 def register_subset_encoder(name: str) -> Callable[[type[SubsetEncoder]], type[SubsetEncoder]]:
@@ -105,6 +116,10 @@ class _TracksTraining(SubsetEncoder):
     def trained_on(self, subsets: Tensor) -> Tensor:
         """Return whether each subset occurred in training."""
         return self.met[codes(subsets)]
+
+    def trained_on_set(self, members: Sequence[int]) -> bool:
+        """Return the same for one set."""
+        return bool(self.met[_code(members)])
 
 
 @register_subset_encoder("trunk")
@@ -182,12 +197,14 @@ class OwnEncoder(_TracksTraining):
         """Apply each network to the samples that need it."""
         numbers = codes(subsets)
         self.record(numbers)
-        if subsets.ndim == 2:
+        # While a graph is recorded, codes cannot be read.
+        unread = is_traced() or (numbers.is_cuda and torch.cuda.is_current_stream_capturing())
+        if subsets.ndim == 2 and not unread:
             encoded = [self._encode(batch, number) for number in numbers.tolist()]
             return Gaussian(torch.stack([q.mean for q in encoded]), torch.stack([q.log_variance for q in encoded]))
-        if is_traced():  # every network on every sample
+        if unread:  # every network on every sample
             every = [self._encode(batch, number) for number in range(len(self.each) + 1)]
-            place = numbers[..., None].expand(-1, -1, self.latent)
+            place = (numbers if subsets.ndim == 3 else numbers[:, None])[..., None].expand(-1, batch.n, self.latent)
             mean, log_variance = (
                 torch.stack(of_each).gather(0, place)
                 for of_each in ([q.mean for q in every], [q.log_variance for q in every])
@@ -203,6 +220,10 @@ class OwnEncoder(_TracksTraining):
         order = torch.cat(places).argsort()
         flat = torch.cat([q.mean for q in parts])[order], torch.cat([q.log_variance for q in parts])[order]
         return Gaussian(*(values.view(len(subsets), len(batch), self.latent) for values in flat))
+
+    def encode_set(self, batch: Batch, members: Sequence[int]) -> Gaussian:
+        """Apply the network of the set."""
+        return self._encode(batch, _code(members))
 
     def _encode(self, batch: Batch, number: int) -> Gaussian:
         if number == 0:
@@ -245,6 +266,13 @@ class ProductEncoder(SubsetEncoder):
         q = product(experts.mean, experts.log_variance, members, self.prior)
         return Gaussian(*(values.expand(len(subsets), batch.n, -1) for values in (q.mean, q.log_variance)))
 
+    def encode_set(self, batch: Batch, members: Sequence[int]) -> Gaussian:
+        """Compute the experts of the set, and their product."""
+        if not members:
+            return super().encode_set(batch, members)
+        experts = _gaussian(torch.stack(_encode_some(self.encoders, batch, self.heads, members)))
+        return product_of_all(experts, self.prior)
+
 
 class _SharedHead(SubsetEncoder):
     """An encoder whose only head reads a sum over the members of the subset."""
@@ -259,6 +287,11 @@ class _SharedHead(SubsetEncoder):
         each = torch.stack(_encode_each(self.encoders, batch, self.bring), dim=1)
         members = subsets.to(each.dtype)
         return torch.einsum("sm,bmh->sbh" if subsets.ndim == 2 else "sbm,bmh->sbh", members, each)
+
+    def sum_set(self, batch: Batch, members: Sequence[int]) -> Tensor:
+        """Return the same for one set, with one member or more: `[batch, hidden]`."""
+        each = _encode_some(self.encoders, batch, self.bring, members)
+        return each[0] if len(each) == 1 else torch.stack(each).sum(0)
 
 
 @register_subset_encoder("set")
@@ -277,6 +310,10 @@ class SetEncoder(_SharedHead):
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
         """Apply the head to the sum."""
         return _gaussian(self.head(self.sum_members(batch, subsets)), _empty(subsets))
+
+    def encode_set(self, batch: Batch, members: Sequence[int]) -> Gaussian:
+        """Apply the head to the sum over the set."""
+        return _gaussian(self.head(self.sum_set(batch, members))) if members else super().encode_set(batch, members)
 
 
 @register_subset_encoder("concat")
@@ -316,6 +353,13 @@ def _encode_each(encoders: PerModality, batch: Batch, layers: PerModality | None
     return features
 
 
+def _encode_some(encoders: PerModality, batch: Batch, layers: PerModality, members: Sequence[int]) -> list[Tensor]:
+    """Return the pooled features of some modalities that all samples have, after a layer of its own each."""
+    every = list(zip(encoders.items(), layers.values()))
+    chosen = (every[place] for place in members)
+    return [layer(encode(encoder, batch, name).pooled) for (name, encoder), layer in chosen]
+
+
 def _gaussian(numbers: Tensor, empty: Tensor | None = None) -> Gaussian:
     """Return `[…, 2 × latent]` as mean and log-variance; the prior where a subset is empty, `[…]`."""
     if empty is not None:
@@ -328,6 +372,16 @@ def _empty(subsets: Tensor) -> Tensor:
     """Return which subsets `[S, modality]` or `[S, batch, modality]` have no member: `[S, 1]` or `[S, batch]`."""
     empty = subsets.any(-1).logical_not()
     return empty[:, None] if subsets.ndim == 2 else empty
+
+
+def _code(members: Sequence[int]) -> int:
+    """The number of a set, as `codes` has it."""
+    return sum(1 << place for place in members)
+
+
+def _mask(members: Sequence[int], modalities: int, device: torch.device) -> Tensor:
+    """The set as booleans `[modality]`."""
+    return torch.tensor([place in members for place in range(modalities)], device=device)
 
 
 def _uniform(*shape: int) -> Tensor:

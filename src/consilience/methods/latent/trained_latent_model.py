@@ -23,7 +23,8 @@ from consilience.methods.latent.diagonal_gaussian import Gaussian, kl
 from consilience.methods.latent.importance_sampling import LogLikelihood, log_likelihood, log_predictive
 from consilience.methods.latent.latent_model import LatentModel
 from consilience.methods.latent.likelihoods.likelihood import default_likelihood
-from consilience.methods.latent.unit_conversion import in_users_units, log_volume, own_transforms
+from consilience.methods.latent.residual_regression import MOST_PAIRS, ResidualRegression
+from consilience.methods.latent.unit_conversion import in_users_units, log_volume, own_transforms, within_range
 from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
 from consilience.training.batch_loader import BatchLoader
@@ -33,9 +34,11 @@ from consilience.training.module_inventory import ModuleInventory, ready_to_pred
 
 # Samples that are encoded at once, and numbers that are generated at once.
 BATCH, GENERATED = 256, 2**24
+# Numbers of the samples, at most, that a regression of residuals learns from.
+LEARNED_NUMBERS = 2**27
 # After so many epochs a mean KL(q ‖ p) below so many nats, over at most so many samples, is reported as a collapse.
 LEAST_NATS, MOST_JUDGED, ENOUGH_EPOCHS = 0.1, 1000, 20
-_MODEL, _PREPARATION = "model.", "preparation."
+_MODEL, _PREPARATION, _RESIDUALS = "model.", "preparation.", "residuals."
 
 
 @dataclass
@@ -44,6 +47,7 @@ class TrainedLatent:
 
     Attributes:
         settings: The keyword-only arguments of `LatentModel`.
+        residuals: What corrects imputed values; None: nothing does.
     """
 
     model: LatentModel
@@ -51,6 +55,7 @@ class TrainedLatent:
     settings: dict[str, Any] = field(default_factory=dict)
     encoders: dict[str, EncoderChoice] = field(default_factory=dict)
     logs: list[Log] = field(default_factory=list)
+    residuals: ResidualRegression | None = None
     _inventory: ModuleInventory | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
@@ -61,9 +66,14 @@ class TrainedLatent:
         *,
         encoders: Mapping[str, EncoderChoice] | None = None,
         trainer: Trainer | None = None,
+        residual_features: int = 0,
         **settings: Any,
     ) -> TrainedLatent:
-        """Choose likelihoods where none are given, prepare, build and train. Targets are ignored."""
+        """Choose likelihoods where none are given, prepare, build and train. Targets are ignored.
+
+        residual_features: Random features from which a regression of the residuals corrects what is imputed, which is
+            chosen on the validation samples; 0, or without such samples: none.
+        """
         given = dict(settings.pop("likelihoods", None) or {})
         for name in given:
             if name not in train.modalities:
@@ -83,7 +93,20 @@ class TrainedLatent:
         trained = cls(model, preparation, chosen, dict(encoders or {}), trainer.logs)
         if sum(len(log.rows) for log in trainer.logs) >= ENOUGH_EPOCHS:
             trained._warn_of_collapse(train if validation is None else validation, trainer.device)
+        if residual_features and validation is not None and len(model.names) > 1:
+            trained._learn_residuals(train, validation, residual_features, trainer)
         return trained
+
+    def _learn_residuals(self, train: Samples, validation: Samples, features: int, trainer: Trainer) -> None:
+        """Learn what corrects imputed values, from at most so many samples."""
+        most = max(1, min(MOST_PAIRS, LEARNED_NUMBERS // self._numbers(None)))
+        rng = np.random.default_rng(trainer.seed)
+        parts: list[Batch] = []
+        for samples in (train, validation):
+            if len(samples) > most:
+                samples = samples[np.sort(rng.permutation(len(samples))[:most])]
+            parts.extend(self._batches(samples, trainer.device, most))
+        self.residuals = ResidualRegression.fit(self.model, parts[0], parts[1], features, trainer.seed)
 
     @torch.no_grad()
     def _warn_of_collapse(self, samples: Samples, device: str) -> None:
@@ -123,6 +146,7 @@ class TrainedLatent:
         draws: int | None = None,
         noise: bool = True,
         average: int = 0,
+        corrected: bool = False,
         seed: int = 0,
         device: str = "auto",
     ) -> dict[str, np.ndarray]:
@@ -136,6 +160,7 @@ class TrainedLatent:
             noise: Whether a draw of x comes from its likelihood, or is the decoder's mean at a draw of z.
             average: Without draws, the mean of the decoder's means at so many draws of z, instead of its mean at the
                 posterior's mean. The draws have the same noise for all samples, so that none depends on the others.
+            corrected: Whether expected values of what a sample does not have are corrected by `residuals`.
             seed: Of the draws.
             device: Where to compute.
 
@@ -157,7 +182,11 @@ class TrainedLatent:
                 shape = (average, 1, self.model.latent)
                 shared = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
             z = posterior.mean if shared is None else posterior.draw(shared)
-            parts.append(self.decode(z, names, average=shared is not None))
+            shift = None
+            if corrected and self.residuals is not None:
+                self.residuals = self.residuals.to(batch.device)
+                shift = self.residuals.corrections(batch, self._known(names))
+            parts.append(self.decode(z, names, average=shared is not None, shift=shift))
         return {
             name: np.concatenate([part[name] for part in parts], axis=0 if draws is None else 1) for name in parts[0]
         }
@@ -169,10 +198,12 @@ class TrainedLatent:
         names: Sequence[str] | None = None,
         generator: torch.Generator | None = None,
         average: bool = False,
+        shift: Mapping[str, Tensor] | None = None,
     ) -> dict[str, np.ndarray]:
         """Decode z `[..., latent]` in the user's units: to means, or with a generator to draws from the likelihoods.
 
-        average: return the mean over the first dimension of z.
+        average: return the mean over the first dimension of z. shift: name → what is added to its means, prepared; the
+        sum is kept within the range of the training values.
         """
         values = {}
         for name, decoded in self.model.decode(z, self._known(names)).items():
@@ -181,7 +212,11 @@ class TrainedLatent:
                 x = likelihood.draw(decoded, generator)
             else:
                 x = likelihood.mean_over_draws(decoded) if average else likelihood.mean(decoded)
-            values[name] = in_users_units(self.preparation.transforms[name], x)
+            transform = self.preparation.transforms[name]
+            if shift is not None and name in shift:
+                values[name] = within_range(transform, in_users_units(transform, x + shift[name]))
+            else:
+                values[name] = in_users_units(transform, x)
             _check_finite(f"what is generated of {name!r}", values[name])
         return values
 
@@ -258,6 +293,9 @@ class TrainedLatent:
             "encoders": describe_encoders(self.encoders, self.model),
             "preparation": prepared,
         }
+        if self.residuals is not None and self.residuals.weights:
+            learned, described["residuals"] = self.residuals.state()
+            tensors |= {_RESIDUALS + key: value for key, value in learned.items()}
         return tensors, described
 
     @classmethod
@@ -271,9 +309,13 @@ class TrainedLatent:
             if any(value.dtype == torch.float64 for value in state.values()):
                 model.double()
             model.load_state_dict(state)
+            residuals = None
+            if "residuals" in described:
+                learned = {key.removeprefix(_RESIDUALS): tensors[key] for key in tensors if key.startswith(_RESIDUALS)}
+                residuals = ResidualRegression.from_state(learned, described["residuals"])
         except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise SavedModelError(f"the latent model cannot be rebuilt as it was saved: {error}") from error
-        return cls(model, preparation, settings, as_chosen(encoders))
+        return cls(model, preparation, settings, as_chosen(encoders), residuals=residuals)
 
     def _batches(self, samples: Samples, device: str, size: int = BATCH) -> Iterator[Batch]:
         target = resolve_device(device)

@@ -63,6 +63,15 @@ def in_users_units(transform: Transform, values: Tensor) -> np.ndarray:
     return (numbers if transform.needs_64_bits else numbers.float()).numpy()
 
 
+def within_range(transform: Transform, values: np.ndarray) -> np.ndarray:
+    """Return values `[…, *shape]` in the user's units, kept within the range of the training values."""
+    if not isinstance(transform, Standardise):
+        return values
+    around = (-1, 1, 1) if transform.output.kind == "image" else (-1,)
+    low, high = (end.numpy().reshape(around).astype(values.dtype) for end in (transform.low, transform.high))
+    return np.clip(values, low, high)
+
+
 def log_volume(transform: Transform, n: int, lengths: Tensor | None = None, hidden: Tensor | None = None) -> Tensor:
     """Return log |dx / dx'| of each sample `[n]`, x' being the prepared x: log p(x) = log p(x') − log_volume.
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # A generator, the global one if None, or the noise itself: standard normal numbers that broadcast.
 Noise = torch.Generator | Tensor | None
 
+_PARTS = ("mean", "log_variance")
+
 OBJECTIVES: Registry[type[Objective]] = Registry(
     "objective", packages=["consilience.methods.latent.objectives"], group="consilience.objectives"
 )
@@ -152,6 +154,15 @@ class Objective(DeclaredSettings):
         A subset that did not occur in training has no encoder of its own. Its posterior is inferred from the unimodal
         ones, if these were trained.
         """
+        places = None if batch.stacked else members_of_all(subset)
+        if places is not None:
+            trained_on = model.subset_encoder.trained_on_set
+            if trained_on(places):
+                return model.encode_set(batch, places)
+            if all(trained_on([place]) for place in places):
+                alone = [model.encode_set(batch, [place]) for place in places]
+                mean, log_variance = (torch.stack([getattr(q, part) for q in alone]) for part in _PARTS)
+                return bayes_product(mean, log_variance, torch.ones(mean.shape[:2], dtype=torch.bool))
         trained = model.subset_encoder.trained_on(subset)
         q = model.encode(batch, subset[None])[0]
         if not is_traced() and trained.all():
@@ -171,6 +182,22 @@ class Objective(DeclaredSettings):
             torch.where(trained[:, None], q.mean, inferred.mean),
             torch.where(trained[:, None], q.log_variance, inferred.log_variance),
         )
+
+
+def members_of_all(subset: Tensor) -> list[int] | None:
+    """Return the places of the members of sets `[batch, modality]` that are the same for all samples, else None.
+
+    On other devices than the CPU, which would make it wait, and while a model is traced, always None.
+
+    >>> members_of_all(torch.tensor([[True, False, True]] * 2)), members_of_all(torch.eye(2, dtype=torch.bool))
+    ([0, 2], None)
+    """
+    if subset.device.type != "cpu" or is_traced() or not len(subset):
+        return None
+    first = subset[:1]
+    if len(subset) > 1 and not torch.equal(subset, first.expand_as(subset)):
+        return None
+    return [place for place, there in enumerate(first[0].tolist()) if there]
 
 
 def register_objective(name: str, *, paper: str) -> Callable[[type[Objective]], type[Objective]]:
