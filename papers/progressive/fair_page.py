@@ -1,6 +1,7 @@
 """The page of progressive-fair: gains of the loop and of its controls over the base models, by degree of dependence."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ LOOP = "pro"
 
 @dataclass(frozen=True)
 class Gain:
-    """A mean over seeds with its 95 % interval (Student's t over seeds) and p; one seed has neither."""
+    """A mean over models or seeds with its 95 % interval (Student's t) and p; one alone has neither."""
 
     mean: float
     low: float
@@ -71,14 +72,17 @@ class Findings:
     def seeds(self):
         return next(iter(self.accuracy.values())).shape[1]
 
-    def gains(self, variant, condition, degree, over="base", bases=None):
-        """What a variant gains over another: the mean over base models, `[seed]`."""
+    def gains(self, base, variant, condition, degree, over="base"):
+        """What a variant of a base model gains over another: `[seed]`."""
         place = self.degrees.index(degree)
-        differences = [
-            self.accuracy[base, variant, condition][place] - self.accuracy[base, over, condition][place]
-            for base in bases or self.bases
-        ]
-        return np.mean(differences, axis=0)
+        return self.accuracy[base, variant, condition][place] - self.accuracy[base, over, condition][place]
+
+    def together(self, variant, condition, degree, over="base"):
+        """The gain over all base models. Each has a choice of settings of its own, so they are what it is tested over.
+
+        Seeds share that choice: an interval over seeds would leave its chance out.
+        """
+        return Gain.of([self.gains(base, variant, condition, degree, over).mean() for base in self.bases])
 
 
 def describe(title, paper, study, settings, found, command, plan):
@@ -101,45 +105,53 @@ def describe(title, paper, study, settings, found, command, plan):
 
 
 def answer(findings, study):
-    """One sentence for each condition and degree, and one on all."""
-    sentences, helps, excluded = [], [], []
-    for condition, words in CONDITIONS.items():
-        for degree in findings.degrees:
-            loop = Gain.of(findings.gains(LOOP, condition, degree))
-            controls = {
-                name: Gain.of(findings.gains(LOOP, condition, degree, over=name))
-                for name in findings.variants
-                if name not in ("base", LOOP)
-            }
-            where = f"dependence {say_level(degree)}, {words}"
-            if loop.low > 0 and all(gain.low > 0 for gain in controls.values()):
-                helps.append(where)
-            if loop.high < study["smallest"] / 100:
-                excluded.append(where)
-            beyond = say_list(f"{gain.say()} over {study['words'][name]}" for name, gain in controls.items())
-            sentences.append(
-                f"At {where}: the loop gains {loop.say()} percentage points over the base models, {say_p(loop.p)}, and "
-                f"{beyond}."
-            )
-    count = f"{say_number(len(findings.bases), 'model')} together, {say_number(findings.seeds, 'seed')}"
+    """Where a loop helps and where that is excluded, then one sentence for each condition and degree."""
+    sentences, helps, excluded = [], {}, {}
+    for condition, degree in product(CONDITIONS, findings.degrees):
+        loop = findings.together(LOOP, condition, degree)
+        controls = {
+            name: findings.together(LOOP, condition, degree, over=name)
+            for name in findings.variants
+            if name not in ("base", LOOP)
+        }
+        if loop.low > 0 and all(gain.low > 0 for gain in controls.values()):
+            helps.setdefault(condition, []).append(degree)
+        if loop.high < study["smallest"] / 100:
+            excluded.setdefault(condition, []).append(degree)
+        beyond = [f"{gain.say()} over {study['words'][name]}" for name, gain in controls.items()]
+        over = say_list([f"{loop.say()} percentage points over the base models, {say_p(loop.p)}", *beyond])
+        sentences.append(f"Dependence {say_level(degree)}, {CONDITIONS[condition]}: the loop gains {over}.")
     if helps:
-        verdict = f"A loop helps, beyond its controls, at {say_list(helps)}"
+        verdict = f"A loop helps, beyond its controls, {_say_where(helps)}"
     else:
-        verdict = "A gain of the loop beyond that of its controls is found nowhere"
+        verdict = "A gain of the loop over the base models and both controls is found nowhere"
     smallest = f"{study['smallest']:g} percentage points"
-    bound = (
-        f"A gain of {smallest}, the smallest that would matter, is excluded at {say_list(excluded)}."
-        if excluded
-        else f"A gain of {smallest}, the smallest that would matter, is excluded nowhere."
+    where = _say_where(excluded) if excluded else "nowhere"
+    count = f"{say_number(len(findings.bases), 'model')}, {say_number(findings.seeds, 'seed')} of each"
+    return (
+        f"{verdict} ({count}; 95 % intervals over models).",
+        f"A gain over the base models of {smallest}, the smallest that would matter, is excluded {where}.",
+        *sentences,
     )
-    return (f"{verdict} ({count}; 95 % intervals over seeds).", bound, *sentences)
+
+
+def _say_where(found):
+    """Conditions with their degrees.
+
+    >>> _say_where({"clean": [0.0, 1.0]})
+    'on clean test pairs at dependence 0 and 1'
+    """
+    return say_list(
+        f"on {CONDITIONS[condition]} at dependence {say_list(map(say_level, degrees))}"
+        for condition, degrees in found.items()
+    )
 
 
 def pooled_table(findings, words):
     rows = []
     for condition in CONDITIONS:
         for degree in findings.degrees:
-            gains = [Gain.of(findings.gains(name, condition, degree)) for name in words]
+            gains = [findings.together(name, condition, degree) for name in words]
             base = np.mean(
                 [findings.accuracy[base, "base", condition][findings.degrees.index(degree)] for base in findings.bases]
             )
@@ -154,7 +166,7 @@ def model_section(findings, condition, study):
     rows, p = [], []
     for base in findings.bases:
         for degree in findings.degrees:
-            gains = [Gain.of(findings.gains(name, condition, degree, bases=[base])) for name in study["words"]]
+            gains = [Gain.of(findings.gains(base, name, condition, degree)) for name in study["words"]]
             values = findings.accuracy[base, "base", condition][findings.degrees.index(degree)]
             p.append(gains[0].p)
             rows.append([study["names"][base], say_level(degree), POINTS.over_seeds(values), *(g.say() for g in gains)])
@@ -163,7 +175,7 @@ def model_section(findings, condition, study):
     corrected[known] = holm(np.array(p)[known])
     rows = [(*row, say_p(value) if np.isfinite(value) else "–") for row, value in zip(rows, corrected)]
     header = ("model", "dependence", "base, %", *study["words"].values(), "p of the loop, corrected")
-    caption = f"Accuracy gained over the base model on {CONDITIONS[condition]}, percentage points"
+    caption = f"Accuracy gained over the base model on {CONDITIONS[condition]}, percentage points; intervals over seeds"
     return Section(
         f"models-{condition}", f"Each model: {CONDITIONS[condition]}", (), (TextTable(caption, header, tuple(rows)),)
     )
@@ -200,7 +212,7 @@ def figure(findings, words):
         for axes, (condition, title) in zip(panels, CONDITIONS.items()):
             axes.patch.set_visible(False)
             for number, (name, label) in enumerate(words.items()):
-                gains = [Gain.of(findings.gains(name, condition, degree)) for degree in findings.degrees]
+                gains = [findings.together(name, condition, degree) for degree in findings.degrees]
                 means = [100 * gain.mean for gain in gains]
                 errors = np.nan_to_num(
                     [[100 * (g.mean - g.low) for g in gains], [100 * (g.high - g.mean) for g in gains]]
@@ -221,7 +233,7 @@ def figure(findings, words):
         drawn.tight_layout()
     caption = (
         "Accuracy gained over the base models by the loop and by its two controls, against the dependence between the "
-        "modalities given the class. Bars: 95 % intervals over seeds."
+        "modalities given the class, mean over models. Bars: 95 % intervals over models."
     )
     return Drawing("gain-dependence", caption, "; ".join(alt), drawn)
 
@@ -231,6 +243,8 @@ def how(findings, settings, study, plan):
     numbers = {
         **{name: settings[name] for name in ("trials", "forms", "epochs", "batch_size", "noise", "test_noise")},
         "pairs": settings["steps"] * settings["batch_size"],
+        "each": settings["trials"] // settings["forms"],
+        "side": settings["build"]["side"],
         "build": build,
         "seeds": say_number(findings.seeds, "seed"),
         "devices": say_list(sorted(findings.devices)),
@@ -240,4 +254,5 @@ def how(findings, settings, study, plan):
         "most": f"{settings['weight_decay'][1]:g}",
     }
     versions = (plan or {}).get("versions")
-    return (*(words.format(**numbers) for words in study["how"]), *([say_versions(versions)] if versions else []))
+    words = [*study["how"], *study["limits"]]
+    return (*(sentence.format(**numbers) for sentence in words), *([say_versions(versions)] if versions else []))

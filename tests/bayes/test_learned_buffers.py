@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from consilience.bayes.learned_buffers import Learned
@@ -24,6 +25,28 @@ def test_learning_copies():
     toy.learn(values=values)
     values[0] = 7
     assert toy.values.tolist() == [1, 1]
+
+
+def test_all_values_replace_the_old_ones_in_one_step(monkeypatch):
+    toy, seen, as_tensor = Toy(), [], torch.as_tensor
+    before = toy._buffers
+
+    def looking(value):
+        seen.append((toy.values.tolist(), toy.one.item()))
+        return as_tensor(value)
+
+    monkeypatch.setattr(torch, "as_tensor", looking)
+    toy.learn(values=np.arange(3.0), one=5.0)
+    assert seen == [([0, 0], 0)] * 2, "nothing is replaced before all is there"
+    assert (toy.values.tolist(), toy.one.item()) == ([0, 1, 2], 5)
+    assert before["values"].tolist() == [0, 0], "who read the buffers before keeps them all"
+
+
+def test_a_value_that_cannot_be_stored_changes_nothing():
+    toy = Toy()
+    with pytest.raises((TypeError, ValueError)):
+        toy.learn(values=np.arange(3.0), one="none")
+    assert toy.values.tolist() == [0, 0]
 
 
 def test_loading_takes_the_saved_sizes():

@@ -23,7 +23,7 @@ from consilience.comparison.time_left import TimeLeft, say_left
 from consilience.core.errors import InputError
 from consilience.data import load_data
 from consilience.methods import METHODS
-from consilience.report.choice_words import say_choice
+from consilience.report.choice_words import say_certainty
 
 
 def job(method, seed=0):
@@ -73,7 +73,8 @@ def test_named_methods_and_seeds_win_and_the_plan_is_said_first(tmp_path, capsys
 def test_the_quick_default_uses_the_cores_of_a_machine_without_a_gpu(monkeypatch):
     machine = {"cores": 2, "gib": 8.0, "gpu": False}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(machine["cores"])), raising=False)
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 2**12}.get(name, int(machine["gib"] * 2**18)))
+    limit = "consilience.comparison.quick_default.memory_limit"  # of the machine or of a container
+    monkeypatch.setattr(limit, lambda: int(machine["gib"] * 2**30))
     monkeypatch.setattr(os.path, "exists", lambda path: machine["gpu"])
     assert default_jobs(named=False) == 2
     assert default_jobs(named=True) == 1
@@ -96,8 +97,8 @@ def test_seeds_that_would_do_test_every_fold():
     assert too_few_seeds(10, 3, at_once=5) is None
     scores = {"late": 0.4, "concat": 0.5, "linear": 0.6, "boosted": 0.7}
     choice = Choice("toy", "late", "nll", scores, dict.fromkeys(scores, 0.25), ("concat",), 5, True)
-    assert "`--seeds 7` in" in say_choice(choice)
-    assert "`--seeds 10` in" in say_choice(choice, 5)
+    assert "`--seeds 7` in" in say_certainty(choice)
+    assert "`--seeds 10` in" in say_certainty(choice, 5)
 
 
 def test_the_time_left_is_that_of_each_method():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import consilience as cs
-from consilience.core.errors import UnsupportedError
+from consilience.core.errors import InputError, UnsupportedError
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +35,38 @@ def test_what_it_does_not_serve(digits):
     joined = cs.FusionClassifier("concat", epochs=1, device="cpu", calibration=None).fit(digits.train[:60])
     with pytest.raises(UnsupportedError, match="no trust"):
         joined.compiled().trust({digits.test.names[0]: digits.test[digits.test.names[0]][:1]})
+
+
+def model_and_rows(digits, value, precision="32"):
+    """A model, and five rows with one missing modality and one unusual cell; the name of the modality that has it."""
+    settings = {"epochs": 1, "device": "cpu", "calibration": None, "precision": precision}
+    model = cs.FusionClassifier("concat", **settings).fit(digits.train[:80])
+    rows = {one: digits.test[one][:5].astype(np.float64) for one in digits.test.names}
+    first, name = digits.test.names[:2]
+    rows[first][3] = np.nan
+    rows[name][2, 1] = value
+    return model, rows, name
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e300, -1e45])
+def test_a_cell_that_the_model_refuses_is_refused_with_the_same_error(digits, value):
+    model, rows, name = model_and_rows(digits, value)
+    with pytest.raises(InputError, match=name) as of_model:
+        model.predict_proba(rows)
+    with pytest.raises(InputError) as refused:
+        model.compiled().predict_proba(rows)
+    assert str(refused.value) == str(of_model.value)
+
+
+@pytest.mark.parametrize(("value", "precision"), [(1e12, "32"), (-1e25, "32"), (1e45, "64"), (1e300, "64")])
+def test_a_cell_that_the_model_clips_is_clipped(digits, value, precision):
+    model, rows, _ = model_and_rows(digits, value, precision)
+    np.testing.assert_array_equal(model.compiled().predict_proba(rows), model.predict_proba(rows))
+
+
+def test_a_row_that_is_all_infinite_is_no_missing_one(digits):
+    model = cs.FusionClassifier("concat", epochs=1, device="cpu", calibration=None).fit(digits.train[:80])
+    rows = {one: digits.test[one][:3].astype(np.float32) for one in digits.test.names}
+    rows[digits.test.names[0]][1] = np.inf
+    with pytest.raises(InputError, match=r"NaN or infinity in part of row 1\."):
+        model.compiled().predict_proba(rows)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import consilience as cs
+from consilience.bayes import rule_update
+from consilience.bayes.bayes_rule import BayesRule
 from consilience.core.errors import InputError
 
 
@@ -88,9 +90,9 @@ def test_of_a_trained_method_class_shares_and_temperature_follow(method, tmp_pat
 def test_prior_shift_alone_moves_the_posterior_by_the_ratio_of_shares():
     (X, y), (new, labels) = stream(0, 300), stream(1, 200, shares=(0.9, 0.1))
     model = cs.FusionClassifier("bayes-robust", epochs=3, device="cpu", random_state=0).fit(X, y)
-    before, rule = model.predict_proba(new), model.model_.method.rule
-    temperature = rule.temperature.clone()
+    before, temperature = model.predict_proba(new), model.model_.method.rule.temperature.clone()
     model.partial_fit(new, labels)
+    rule = model.model_.method.rule
     rule.learn(temperature=temperature)
     ratio = (rule.target / rule.prior).numpy().astype(float)
     expected = before * ratio / (before * ratio).sum(axis=1, keepdims=True)
@@ -114,3 +116,71 @@ def test_what_is_refused(tmp_path):
     model.partial_fit(X, y, old_rows=60)
     assert model.evidence_ == 120
     assert json.loads((model.save(tmp_path / "m") / "model.json").read_text())["evidence"] == 120
+
+
+def shifted_within(model, monkeypatch, name, X, y):
+    """Call partial_fit when a prediction has read the rule once and will read it again."""
+    calls, method = [], getattr(BayesRule, name)
+
+    def calibrated(rule, *arguments, **named):
+        found = method(rule, *arguments, **named)
+        calls.append(name)
+        if len(calls) == 1:
+            model.partial_fit(X, y, old_rows=0)
+        return found
+
+    monkeypatch.setattr(BayesRule, name, calibrated)
+    return calls
+
+
+@pytest.mark.parametrize("method", ["bayes", "bayes-robust", "auto"])
+def test_a_prediction_beside_it_is_of_one_model_for_all_its_rows(method, monkeypatch):
+    """More rows than a batch has, so that the rule is read before and after the update."""
+    (X, y), (new, labels), (test, _) = stream(0, 200), stream(1, 300, shares=(0.9, 0.1), gain=4.0), stream(2, 700)
+    model = cs.FusionClassifier(method, epochs=2, device="cpu", random_state=0, calibration=None).fit(X, y)
+    before = model.predict_proba(test)
+    calls = shifted_within(model, monkeypatch, "calibrated", new, labels)
+    beside = model.predict_proba(test)
+    assert len(calls) > 2, "the rule is read again after the update"
+    np.testing.assert_array_equal(beside, before)
+    assert abs(model.predict_proba(test) - before).max() > 0.01, "the next prediction is of the model after it"
+
+
+@pytest.mark.parametrize("settings", [{}, {"target_prior": "em"}, {"reliability": "graded"}])
+def test_a_fusion_beside_it_is_of_one_rule(settings, monkeypatch):
+    (X, y), (new, labels), (test, _) = stream(0, 300), stream(1, 300, shares=(0.9, 0.1), gain=4.0), stream(2, 100)
+    model = cs.BayesFusion(**settings).fit(X, y)
+    before = model.predict_proba(test)
+    shifted_within(model, monkeypatch, "calibrated", new, labels)
+    np.testing.assert_array_equal(model.predict_proba(test), before)
+    assert abs(model.predict_proba(test) - before).max() > 0.001
+
+
+def test_no_set_is_of_new_probabilities_and_old_scores(monkeypatch):
+    (X, y), (new, labels), (test, truth) = stream(0, 300), stream(1, 300, gain=4.0), stream(2, 200)
+    model = cs.BayesFusion().fit(X, y).calibrate(test, truth)
+    before = model.predict_set(test)
+    shifted_within(model, monkeypatch, "calibrated", new, labels)
+    with pytest.raises(InputError, match="no calibration samples"):
+        model.predict_set(test)
+    assert before.shape == (200, 2)
+
+
+def test_an_update_that_fails_changes_nothing(monkeypatch):
+    (X, y), (new, labels), (test, truth) = stream(0, 200), stream(1, 100), stream(2, 100)
+    model = cs.BayesFusion().fit(X, y).calibrate(test, truth)
+    before, sets = model.predict_proba(test), model.predict_set(test)
+    fit, calls = rule_update.fit_temperature, []
+
+    def fails(*given, **named):
+        calls.append(len(calls))
+        if len(calls) == 2:  # of the second expert
+            raise MemoryError
+        return fit(*given, **named)
+
+    monkeypatch.setattr(rule_update, "fit_temperature", fails)
+    with pytest.raises(MemoryError):
+        model.partial_fit(new, labels)
+    np.testing.assert_array_equal(model.predict_proba(test), before)
+    np.testing.assert_array_equal(model.predict_set(test), sets)
+    assert model.evidence_ == 202

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from consilience.comparison.store import Result
 from paper_scripts import script
@@ -123,6 +124,8 @@ def test_all_variants_have_the_same_trials_within_the_range_that_is_searched():
         assert search.form_of("base", trials[0]) == ("", {})
         assert search.form_of("wide", trials[1]) == ("wide:", trials[1]["form"])
     assert all(form["into"] != "conv4" for form in search.draw_forms("mfas", fair.FULL | {"forms": 12}))
+    behind = search.draw_forms("lowrank", fair.FULL | {"places": {"lowrank": ["end"]}})
+    assert [(form["into"], form["mode"]) for form in behind] == [("end", "add")] * 2
 
 
 @pytest.fixture
@@ -182,7 +185,7 @@ def test_heads_of_gradient_blend_have_weights_that_sum_to_one(as_data):
 
 def invented(gain):
     """Findings with a gain of the loop at dependence 1, and seeds that differ."""
-    random, settings = np.random.default_rng(0), fair.FULL | {"bases": ["concat", "mfas"], "seeds": 5}
+    random, settings = np.random.default_rng(0), fair.FULL | {"seeds": 5}
     found = {}
     for base in settings["bases"]:
         for variant in settings["variants"]:
@@ -196,13 +199,16 @@ def invented(gain):
     return settings, found
 
 
-@pytest.mark.parametrize(("gain", "said"), [(0.05, "helps, beyond its controls, at dependence 1"), (0, "nowhere")])
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [(0.05, "helps, beyond its controls, on clean test pairs at dependence 1 and"), (0, "nowhere")],
+)
 def test_what_is_concluded_follows_from_the_gains(gain, said):
     settings, found = invented(gain)
     document = page.describe(fair.TITLE, fair.PAPER, fair.STUDY, settings, found, "command", None)
     assert said in document.answer[0]
-    assert "excluded at dependence 0, clean" in document.answer[1]
-    assert ("dependence 1" in document.answer[1]) == (gain == 0)
+    degrees = "0, 0.7 and 1" if gain == 0 else "0 and 0.7"
+    assert f"excluded on clean test pairs at dependence {degrees} and on noisy" in document.answer[1]
     assert [section.name for section in document.sections if section.figures] == ["when"]
     json.dumps(document.to_json())
 
@@ -215,7 +221,15 @@ def test_gains_have_students_interval():
     assert np.isnan(page.Gain.of([0.01]).p)
 
 
+def test_all_models_together_are_judged_over_models_not_over_seeds():
+    settings, found = invented(0.05)
+    findings = page.Findings.of(settings, found)
+    means = [findings.gains(base, "pro", "clean", 1.0).mean() for base in settings["bases"]]
+    gain = findings.together("pro", "clean", 1.0)
+    assert (gain.mean, gain.p) == (pytest.approx(np.mean(means)), pytest.approx(stats.ttest_1samp(means, 0).pvalue))
+
+
 def test_a_base_that_lacks_a_variant_is_left_out():
     settings, found = invented(0)
     del found["mfas", "wide"]
-    assert page.Findings.of(settings, found).bases == ["concat"]
+    assert page.Findings.of(settings, found).bases == [base for base in settings["bases"] if base != "mfas"]

@@ -22,6 +22,7 @@ import consilience as cs
 from consilience.serving import ModelStore, ServingSettings, create_app
 from consilience.serving.row_warnings import dispatching
 
+PATIENCE = 120.0  # seconds until a test gives up what must happen; a loaded machine may take many of them
 QUICK = {"epochs": 2, "device": "cpu", "verbose": 0}
 COLUMNS = {"vibration": ["vibration_*"], "temp": ["temp_*", "mode"], "note": ["note"]}
 ROW = {"vibration_0": 1.2, "vibration_1": -0.5, "temp_0": 20.5, "mode": "idle", "note": "a strange noise"}
@@ -121,18 +122,18 @@ class Running:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
     def stop(self) -> tuple[int, str]:
         """Send SIGTERM; return the exit code and the log."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, self.logged()
 
     def logged(self) -> str:
-        self.log.seek(0)
-        return self.log.read()
+        number = self.log.fileno()  # not by seek: the server writes at the place that both share
+        return os.pread(number, os.fstat(number).st_size, 0).decode()
 
     def memory(self) -> int:
         """Resident kilobytes."""
@@ -156,7 +157,7 @@ def running() -> Iterator[Callable[..., Running]]:
             each.process.communicate()
 
 
-def wait_for(happened: Callable[[], bool], seconds: float = 30) -> None:
+def wait_for(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "it did not happen in time"

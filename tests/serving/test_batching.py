@@ -1,7 +1,7 @@
 """Requests that arrive together are predicted together, and an error is that of its own request alone."""
 
+import math
 import threading
-import time
 from concurrent.futures import wait
 
 import numpy as np
@@ -13,7 +13,7 @@ from consilience.serving.joined_samples import join_samples
 from consilience.serving.refusals import Refusal
 from consilience.serving.served_model import ServedModel
 from consilience.serving.serving_settings import ServingSettings
-from serving.conftest import ROW, machines
+from serving.conftest import PATIENCE, ROW, machines
 
 
 @pytest.fixture(scope="module")
@@ -21,21 +21,22 @@ def model(models):
     return ServedModel("machines", models / "machines", 0.9)
 
 
-def job(model, rows, seconds=30.0):
+def job(model, rows, deadline=math.inf):
     completed = model.layout.read(rows, 100)
-    return Job(lambda: model.read_rows(completed), len(rows), time.monotonic() + seconds)
+    return Job(lambda: model.read_rows(completed), len(rows), deadline)
 
 
 class Held(Batcher):
     """A batcher whose thread predicts when it is told to, and notes the sizes of batches."""
 
     def __init__(self, model, **limits):
-        self.go, self.sizes = threading.Event(), []
+        self.taken, self.go, self.sizes = threading.Event(), threading.Event(), []
         settings = ServingSettings(**limits)
         super().__init__(model, settings, lambda samples, requests, seconds: self.sizes.append(requests))
 
     def _predict(self, jobs):
-        assert self.go.wait(20)
+        self.taken.set()
+        assert self.go.wait(PATIENCE)
         super()._predict(jobs)
 
     def send(self, *jobs):
@@ -54,8 +55,8 @@ def test_what_waits_is_predicted_together_with_the_answers_of_each_alone(model):
     held = Held(model)
     answers = held.send(*(job(model, [row]) for row in rows))
     held.go.set()
-    found = [answer.result(20) for answer in answers]
-    held.close(20)
+    found = [answer.result(PATIENCE) for answer in answers]
+    held.close(PATIENCE)
     assert sum(held.sizes) == 12
     assert max(held.sizes) >= 11, "the first may be predicted alone"
     for one, together in zip(alone, found):
@@ -71,8 +72,8 @@ def test_an_error_is_that_of_its_own_request(model):
     good, unread, huge = job(model, [ROW]), job(model, [{"vibration_0": "x"}]), job(model, [{"vibration_0": 1e300}])
     answers = held.send(good, unread, huge, job(model, [ROW]))
     held.go.set()
-    wait(answers, 20)
-    held.close(20)
+    wait(answers, PATIENCE)
+    held.close(PATIENCE)
     assert [type(answer.exception()).__name__ for answer in answers] == [
         "NoneType",
         "InputError",
@@ -85,44 +86,44 @@ def test_a_batch_has_no_more_rows_than_allowed(model):
     held = Held(model, batch_rows=4)
     answers = held.send(*(job(model, [ROW] * 3) for _ in range(4)), job(model, [ROW] * 9))
     held.go.set()
-    wait(answers, 20)
-    held.close(20)
+    wait(answers, PATIENCE)
+    held.close(PATIENCE)
     assert held.sizes == [1] * 5, "two requests of three rows are more than four rows, one of nine goes alone"
 
 
 def test_a_full_queue_refuses_and_lets_the_others_wait(model):
     held = Held(model, max_waiting=2)
     first = held.send(job(model, [ROW]))
-    while held.waiting:  # the thread has taken it
-        time.sleep(0.001)
+    assert held.taken.wait(PATIENCE)
+    assert not held.waiting
     answers = first + held.send(job(model, [ROW]), job(model, [ROW]))
     with pytest.raises(Refusal, match="2 requests to model 'machines' wait already") as refused:
         held.send(job(model, [ROW]))
     assert refused.value.status == 503
     assert refused.value.headers["Retry-After"] == "1"
     held.go.set()
-    assert all(len(answer.result(20)) == 1 for answer in answers)
-    held.close(20)
+    assert all(len(answer.result(PATIENCE)) == 1 for answer in answers)
+    held.close(PATIENCE)
 
 
 def test_it_waits_for_a_request_that_is_being_received_but_not_for_long(model, monkeypatch):
-    batcher = Batcher(model, ServingSettings(batch_wait=300.0))
+    batcher = Batcher(model, ServingSettings(batch_wait=50.0))
+    waits, wait = [], batcher._changed.wait
+    monkeypatch.setattr(batcher._changed, "wait", lambda seconds=None: (waits.append(seconds), wait(seconds))[1])
     assert batcher.arrive()  # another client, which is slow
-    began = time.monotonic()
     assert batcher.arrive()
     late = job(model, [ROW])
     batcher.submit(late)
-    late.answer.result(20)
-    assert time.monotonic() - began >= 0.3
+    late.answer.result(PATIENCE)
+    assert any(seconds is not None and 0 < seconds <= 0.05 for seconds in waits)
     batcher.leave()
-    waits, wait = [], batcher._changed.wait
-    monkeypatch.setattr(batcher._changed, "wait", lambda seconds=None: (waits.append(seconds), wait(seconds))[1])
+    waits.clear()
     batcher.arrive()
     soon = job(model, [ROW])
     batcher.submit(soon)
-    soon.answer.result(20)
+    soon.answer.result(PATIENCE)
     assert set(waits) <= {None}, "nobody else is being received"
-    batcher.close(20)
+    batcher.close(PATIENCE)
 
 
 def test_a_request_that_cannot_be_predicted_leaves_the_others_alone(model, monkeypatch):
@@ -143,12 +144,12 @@ def test_a_request_that_cannot_be_predicted_leaves_the_others_alone(model, monke
 def test_a_request_that_nobody_waits_for_any_more_is_not_predicted(model):
     batcher = Batcher(model, ServingSettings())
     batcher.arrive()
-    late = job(model, [ROW], seconds=-1)
+    late = job(model, [ROW], deadline=-math.inf)
     batcher.submit(late)
     with pytest.raises(Refusal, match="waited too long") as refused:
-        late.answer.result(20)
+        late.answer.result(PATIENCE)
     assert refused.value.status == 504
-    batcher.close(20)
+    batcher.close(PATIENCE)
 
 
 def test_a_closed_model_answers_what_has_begun_and_takes_nothing_new(model):
@@ -158,8 +159,8 @@ def test_a_closed_model_answers_what_has_begun_and_takes_nothing_new(model):
     assert not batcher.arrive()
     last = job(model, [ROW])
     batcher.submit(last)
-    assert len(last.answer.result(20)) == 1
-    batcher._thread.join(20)
+    assert len(last.answer.result(PATIENCE)) == 1
+    batcher._thread.join(PATIENCE)
     assert not batcher._thread.is_alive()
 
 

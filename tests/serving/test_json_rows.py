@@ -105,6 +105,7 @@ def test_arrays_are_given_by_the_names_of_modalities(serve, models):
         (b'{"rows": [{}]}', 400, "no row has a value"),
         (b'{"rows": [{"vibration_0": null}]}', 400, "no row has a value"),
         (b'{"row": []}', 400, "has the key rows alone, got 'row'"),
+        (b'{"inputs": []}', 400, "is for /v2/models/machines/infer"),
         (b'{"rows": [{"vibration_0": 1}], "rows": []}', 400, "'rows' is given twice"),
         (b'{"rows": [{"vibration_0": 1, "vibration_0": 2}]}', 400, "'vibration_0' is given twice"),
         (b'{"rows": [{"vibration_0": NaN}]}', 400, "NaN is not a number in JSON"),

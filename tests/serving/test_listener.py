@@ -36,3 +36,19 @@ def test_an_address_that_is_taken_is_named():
         port = first.getsockname()[1]
         with pytest.raises(InputError, match=rf"127\.0\.0\.1:{port}.*another --port"):
             bind("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["no-such-machine.invalid", "192.0.2.1"])
+def test_an_address_that_cannot_be_used_says_what_can(host):
+    with pytest.raises(InputError, match=f"cannot listen at {host}:0: .*; give an address of this machine") as error:
+        bind(host, 0)
+    assert "\n" not in str(error.value)
+
+
+def test_a_port_that_is_not_allowed_asks_for_another(monkeypatch):
+    def refuse(self, address):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(InputError, match=r"Permission denied; ports below 1024 may need .*give a larger --port"):
+        bind("127.0.0.1", 80)

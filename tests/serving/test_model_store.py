@@ -10,7 +10,7 @@ import consilience as cs
 from consilience.core.errors import InputError, SavedModelError
 from consilience.serving import ModelStore
 from consilience.serving.model_store import named_folders
-from serving.conftest import COLUMNS, QUICK, ROW, Client, machines, wait_for
+from serving.conftest import COLUMNS, PATIENCE, QUICK, ROW, Client, machines, wait_for
 from serving.test_gate import samples_of
 
 
@@ -97,7 +97,8 @@ def test_a_monitor_raises_its_alarm_and_shows_what_it_watches(serve, models, tmp
     watcher = client.store._watchers["machines"]
     rows = list(machines(80, seed=12).drop("hours", "state").iter_rows(named=True))
     client.rows(rows)
-    wait_for(lambda: watcher.state.rows == 80)
+    wait_for(lambda: watcher.watched)
+    assert watcher.state.rows == 80
     found = samples_of(client.get("/metrics").text)
     assert found["consilience_monitor_rows_total", 'model="machines"'] == 80
     assert found["consilience_monitor_alarms_total", 'model="machines"'] == 0
@@ -106,7 +107,8 @@ def test_a_monitor_raises_its_alarm_and_shows_what_it_watches(serve, models, tmp
     with caplog.at_level(logging.INFO, "consilience.serving"):
         for _ in range(3):
             client.rows([{**row, "note": None} for row in rows])
-        wait_for(lambda: watcher.state.rows == 320)
+        wait_for(lambda: watcher.watched)
+    assert watcher.state.rows == 320
     found = samples_of(client.get("/metrics").text)
     assert found["consilience_monitor_alarm", absence] == 1
     assert found["consilience_monitor_recent", absence] > 0.5
@@ -123,10 +125,18 @@ def test_rows_that_cannot_be_watched_in_time_are_counted_and_delay_no_answer(ser
     reference = tmp_path / "reference.csv"
     machines(60, seed=11).drop("hours", "state").write_csv(reference)
     client = serve(store={"references": {"machines": str(reference)}})
-    watcher, release = client.store._watchers["machines"], threading.Event()
-    monkeypatch.setattr(watcher.monitor, "update", lambda rows: (release.wait(30), watcher.monitor.state)[1])
-    for _ in range(70):
+    watcher, begun, release = client.store._watchers["machines"], threading.Event(), threading.Event()
+
+    def slow(rows):
+        begun.set()
+        assert release.wait(PATIENCE)
+        return watcher.monitor.state
+
+    monkeypatch.setattr(watcher.monitor, "update", slow)
+    assert client.rows([ROW]).status_code == 200
+    assert begun.wait(PATIENCE)
+    for _ in range(69):
         assert client.rows([ROW]).status_code == 200
     found = samples_of(client.get("/metrics").text)
     release.set()
-    assert found["consilience_monitor_dropped_rows_total", 'model="machines"'] in (5, 6)
+    assert found["consilience_monitor_dropped_rows_total", 'model="machines"'] == 69 - 64

@@ -42,6 +42,14 @@ def test_health_and_metadata(serve):
     assert client.get(f"/v2/models/machines/versions/{version}").json() == described
     assert client.get("/v2/models/machines/versions/7").status_code == 404
     assert [each["name"] for each in client.get("/v1/models").json()["models"]] == ["machines", "hours"]
+    for method, path, status, said in (
+        ("GET", "/nothing", 404, "there is no such address: GET /v1/models lists models; POST rows to"),
+        ("GET", "/v1/models/machines/predict", 405, "GET is not allowed at this address, which takes POST: "),
+    ):
+        wrong = client.ask(method, path)
+        assert wrong.status_code == status
+        assert wrong.json()["error"].startswith(said)
+        assert "\n" not in wrong.json()["error"]
     unknown = client.get("/v2/models/machine")
     assert unknown.status_code == 404
     assert unknown.json()["error"].startswith("unknown model 'machine': did you mean 'machines'?")
@@ -184,6 +192,7 @@ def test_wrong_tensors(serve, tensor, reason):
     [
         ({}, "inputs must be a list"),
         ({"inputs": []}, "there are no inputs"),
+        ({"rows": [{"note": "fine"}]}, "is for /v1/models/machines/predict"),
         ({"inputs": [VIBRATION, VIBRATION]}, "given twice"),
         ({"inputs": [VIBRATION], "outputs": [{"name": "lable"}]}, "unknown output 'lable': did you mean 'label'?"),
         ({"inputs": [VIBRATION], "outputs": [{"name": "label"}] * 2}, "asked for twice"),
@@ -191,6 +200,14 @@ def test_wrong_tensors(serve, tensor, reason):
         ({"inputs": [VIBRATION], "id": 5}, "id must be a string"),
         ({"inputs": [VIBRATION], "parameters": []}, None),
         ({"inputs": [VIBRATION], "parameters": [1]}, "parameters must be an object"),
+        ({"inputs": [VIBRATION], "parameters": {"binary_data_output": "false"}}, "binary_data_output must be true or"),
+        ({"inputs": [VIBRATION], "parameters": {"binary_data_output": 0}}, "must be true or false, got 0"),
+        ({"inputs": [VIBRATION], "parameters": {"binary_data_output": None}}, None),
+        (
+            {"inputs": [VIBRATION], "outputs": [{"name": "label", "parameters": {"binary_data": "false"}}]},
+            "output 'label': binary_data must be true or false, got 'false'",
+        ),
+        ({"inputs": [VIBRATION], "outputs": [{"name": "label", "parameters": {"binary_data": False}}]}, None),
         ({"inputs": [VIBRATION, {**VIBRATION, "name": "temp", "shape": [1, 3], "data": [1, 2, 3]}]}, "one row per"),
     ],
 )

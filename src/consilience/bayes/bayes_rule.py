@@ -34,7 +34,7 @@ from consilience.bayes.fuse import fuse
 from consilience.bayes.kappa import Estimate, Kappa, centred, choose_ridge, clearly_lower, cross_fitted_models, gather
 from consilience.bayes.learned_buffers import Learned
 from consilience.bayes.pattern_tables import PATTERN_TABLES, estimate_by_table, pattern_tables
-from consilience.bayes.posterior import active_experts, expert_evidence, kappa_of_several, log_posterior
+from consilience.bayes.posterior import least_reliable, traced_posterior
 from consilience.bayes.presence_coefficients import count_rows, dependence_terms, expert_weights, fit_table
 from consilience.bayes.priors import empirical_prior
 from consilience.bayes.reliability import log_mixture
@@ -155,20 +155,17 @@ class BayesRule(Learned):
         z = self.calibrated(opinions, present)
         weights, log_kappa = self._terms(z, present)
         if log_kappa is not None and reliability is not None:
-            # A joint estimate holds as far as the least reliable expert does.
-            log_kappa = log_kappa * torch.where(present, reliability.to(z.dtype), 1.0).amin(1, keepdim=True)
+            log_kappa = log_kappa * least_reliable(reliability.to(z), present)
         prior = self.prior.to(z.dtype)
+        prior = prior / prior.sum()
         target = self.target.to(z.dtype)
         target = target / target.sum() if target_prior is None else target_prior.to(z)
         if is_traced():  # the same theorem without checks of values
             assert reliability is None
-            w = present.to(z) if weights is None else weights
-            log_kappa = kappa_of_several(log_kappa, active_experts(w, None), self.modalities)
-            evidence, excluded = expert_evidence(z, (prior / prior.sum()).log()[None], w)
-            return log_posterior(evidence.sum(1), excluded.any(1), target.log(), log_kappa)[0]
+            return traced_posterior(z, prior, target, present.to(z) if weights is None else weights, log_kappa)
         return fuse(
             z,
-            prior / prior.sum(),
+            prior,
             target_prior=target,
             present=present,
             weights=weights,
@@ -186,17 +183,23 @@ class BayesRule(Learned):
         of_piece = partial(self._calibrate, plain_share=plain_share)
         return in_pieces(of_piece, self._rows_of_a_piece, opinions, present)
 
+    def uncalibrated(self, opinions: Tensor, present: Tensor) -> Tensor:
+        """Each expert's log-probabilities under the class shares of y, none below its floor: `[n, modality, class]`.
+
+        They are computed from zeros where missing.
+        """
+        logits = torch.where(present[:, :, None], opinions.to(precise_dtype(opinions)), 0.0)
+        return torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None]) + self.shift.to(logits)
+
     def _calibrate(self, opinions: Tensor, present: Tensor, plain_share: float | None) -> Tensor:
-        logits = opinions.to(precise_dtype(opinions))
-        logits = torch.where(present[:, :, None], logits, 0.0)
-        log_p = torch.maximum(logits.log_softmax(2), self.floor.to(logits)[:, None]) + self.shift.to(logits)
-        z = calibrate(log_p, self.temperature.to(logits), self.bias.to(logits)).log_softmax(2)
-        sound = self.reliability.to(logits)[:, None]
-        mixed = torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(logits).log())
+        log_p = self.uncalibrated(opinions, present)
+        z = calibrate(log_p, self.temperature.to(log_p), self.bias.to(log_p)).log_softmax(2)
+        sound = self.reliability.to(log_p)[:, None]
+        mixed = torch.logaddexp(sound.log() + z, (1 - sound).log() + self.prior.to(log_p).log())
         if self.calibration != "auto":
             return mixed
-        plain = calibrate(log_p, self.plain_temperature.to(logits)).log_softmax(2)
-        share = self.plain_share.to(logits) if plain_share is None else plain_share
+        plain = calibrate(log_p, self.plain_temperature.to(log_p)).log_softmax(2)
+        share = self.plain_share.to(log_p) if plain_share is None else plain_share
         return ((1 - share) * mixed + share * plain).log_softmax(2)
 
     def expert_weights(self, present: Tensor) -> Tensor:
@@ -245,10 +248,10 @@ class BayesRule(Learned):
         shift = np.where(priors > 0, np.log(shares) - np.log(np.where(priors > 0, priors, 1.0)), 0.0)
         target = shares if prior is None else prior if np.ndim(prior) == 1 else priors.mean(axis=0)
         self.learn(prior=shares, target=target, shift=shift)
-        log_p = torch.from_numpy(np.where(there[:, :, None], opinions, 0.0).astype(np.float64)).log_softmax(2).numpy()
-        self.learn(floor=find_floor(log_p, there))
-        log_p = np.maximum(log_p, self.floor.double().cpu().numpy()[:, None])
-        moved = log_p + self.shift.double().cpu().numpy()
+        given, seen = torch.from_numpy(opinions.astype(np.float64)), torch.from_numpy(there)
+        log_p = torch.where(seen[:, :, None], given, 0.0).log_softmax(2)
+        self.learn(floor=find_floor(log_p.numpy(), there))
+        moved = self.uncalibrated(given, seen).numpy()
         if self.calibration in ("robust", "auto"):
             shares = self.prior.double().cpu().numpy()
             temperature, sound = fit_robust_temperature(moved, y, shares, there, weight=weight)
@@ -262,9 +265,8 @@ class BayesRule(Learned):
             self.learn(temperature=temperature, bias=bias)
         if self.dependent:
             rho = None if reliability is None else torch.from_numpy(reliability)
-            self._fit_dependence(
-                torch.from_numpy(log_p), torch.from_numpy(y), torch.from_numpy(there), weight, rho, groups
-            )
+            raised = torch.maximum(log_p, self.floor.to(log_p)[:, None])
+            self._fit_dependence(raised, torch.from_numpy(y), seen, weight, rho, groups)
         return self
 
     def _fit_dependence(
@@ -276,11 +278,11 @@ class BayesRule(Learned):
         reliability: Tensor | None,
         groups: np.ndarray | None,
     ) -> None:
-        candidates = [self._prepare(opinions, y, present, weight, reliability, groups)]
-        chosen = 0
+        prepare = partial(self._prepare, opinions, y, present, weight, reliability, groups)
+        candidates, chosen = [prepare()], 0
         if self.calibration == "auto":
             self.learn(plain_share=0.0)
-            candidates.append(self._prepare(opinions, y, present, weight, reliability, groups))
+            candidates.append(prepare())
             chosen = int(clearly_lower(candidates[1].losses, candidates[0].losses, weight, groups))
             self.learn(plain_share=(1 - chosen) / 2)
         found = candidates[chosen]
@@ -317,14 +319,12 @@ class BayesRule(Learned):
             log_kappa, log_density = gather([(rows, estimate(each, x[rows], there[rows])) for rows, each in models])
             if reliability is None:
                 return log_kappa, log_density
-            # As in `forward`: a joint estimate holds as far as the least reliable expert does.
-            least = torch.where(there, reliability.to(z), 1.0).amin(1, keepdim=True)
+            least = least_reliable(reliability.to(z), there)
             return least * log_kappa, None if log_density is None else least * log_density
 
         log_prior = self._log_prior(z)
         evidence = z - log_prior if reliability is None else log_mixture(z, log_prior, reliability.to(z))
-        estimated = held_out(present)
-        ridge, losses = choose_ridge(evidence, y, log_prior, present, estimated, weight, groups=groups)
+        ridge, losses = choose_ridge(evidence, y, log_prior, present, held_out(present), weight, groups=groups)
         return _Prepared(x, evidence, held_out, self.low.clone(), self.high.clone(), ridge, losses)
 
     def _log_prior(self, like: Tensor) -> Tensor:
@@ -333,14 +333,15 @@ class BayesRule(Learned):
     def _terms(self, z: Tensor, present: Tensor) -> tuple[Tensor | None, Tensor | None]:
         if not self.dependent:
             return None, None
+        weights = expert_weights(self.weights.to(z), present)
         if is_traced():
-            return expert_weights(self.weights.to(z), present), self._traced_terms(z, present)
+            return weights, self._traced_terms(z, present)
         model, alpha, beta = self._model(z), self.alpha.to(z), self.beta.to(z)
 
         def terms(some: Tensor, there: Tensor) -> Tensor:
             return dependence_terms(alpha, beta, there, estimate(model, self._coordinates(some), there))
 
-        return expert_weights(self.weights.to(z), present), in_pieces(terms, self._rows_of_a_piece, z, present)
+        return weights, in_pieces(terms, self._rows_of_a_piece, z, present)
 
     def tables(self) -> dict[str, Tensor]:
         """The dependence model for every set of modalities, unless the fit has found no use for it."""

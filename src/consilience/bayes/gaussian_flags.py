@@ -23,7 +23,7 @@ from torch import Tensor
 
 from consilience.bayes.gaussian_fusion import Measurements, invert_subsets
 from consilience.bayes.learned_buffers import Learned
-from consilience.bayes.modality_sets import all_sets
+from consilience.core.modality_sets import all_sets
 
 # Up to so many modalities the sum is over all 2^modalities sets, beyond over the modalities + 1 nested ones.
 MAX_MODALITIES = 10

@@ -30,8 +30,8 @@ from torch import Tensor
 
 from consilience.bayes.calibration import precise_dtype
 from consilience.bayes.learned_buffers import Learned
-from consilience.bayes.modality_sets import all_sets, set_numbers
 from consilience.core.errors import UnsupportedError
+from consilience.core.modality_sets import all_sets, set_numbers
 from consilience.core.tracing import is_traced
 
 # Log-variances of experts lie within ±this.

@@ -23,14 +23,20 @@ class Learned(nn.Module):
     """
 
     def learn(self, **values: np.ndarray | Tensor | float) -> None:
-        """Store values as buffers, in the type and on the device of the buffers they replace."""
+        """Store values as buffers, in the type and on the device of the buffers they replace.
+
+        All of them are replaced in one step: another thread finds the old ones or the new ones, and if one of the
+        values cannot be stored, none is.
+        """
+        replaced = {}
         for name, value in values.items():
             before = self._buffers.get(name)
             tensor = torch.as_tensor(value)
             if before is None:
                 self.register_buffer(name, tensor.clone())
             else:
-                self._buffers[name] = tensor.to(before.device, before.dtype, copy=True)
+                replaced[name] = tensor.to(before.device, before.dtype, copy=True)
+        self._buffers = {**self._buffers, **replaced}
 
     def known(self, name: str) -> Any:
         """Return a buffer as Python values, also while the module is traced (see `knowing_values`)."""

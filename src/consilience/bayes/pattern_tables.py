@@ -16,8 +16,8 @@ from consilience.bayes.class_gaussians import ClassGaussian
 from consilience.bayes.copula import ClassCopula, normal_scores
 from consilience.bayes.dependence_models import DependenceModel
 from consilience.bayes.kappa import Estimate
-from consilience.bayes.modality_sets import all_sets, set_numbers
 from consilience.core.errors import UnsupportedError
+from consilience.core.modality_sets import all_sets, set_numbers
 
 PATTERN_TABLES = ("centre", "whitening", "constant", "knots")
 # The most numbers in the table of all sets: 256 MB in float64.
@@ -75,7 +75,7 @@ def estimate_by_table(tables: Mapping[str, Tensor], x: Tensor, present: Tensor, 
     density = tables["constant"].T[:, None] - 0.5 * squares
     chosen = set_numbers(present)[None, :, None].expand(classes, -1, 1)
     joint = density.gather(2, chosen)[..., 0].T
-    alone = torch.tensor([2**power for power in reversed(range(len(widths)))])
+    alone = torch.tensor([2**m for m in range(len(widths))])
     own = (density[..., alone] * present).sum(dim=2).T
     joint = torch.where(present.sum(dim=1, keepdim=True) > 1, joint, own)
     return joint - own, None if copula else joint

@@ -157,3 +157,32 @@ def _refuse_broken(
             f"opinions of {label(expert)} hold NaN or +inf ({name_rows(rows)}); if the expert is missing there, set "
             "present to False"
         )
+
+
+def least_reliable(reliability: Tensor, present: Tensor) -> Tensor:
+    """The reliability of the least reliable present expert, as far as which a joint estimate holds: `[n, 1]`.
+
+    >>> least_reliable(torch.tensor([[0.5, 0.1]]), torch.tensor([[True, False]])).tolist()
+    [[0.5]]
+    """
+    return torch.where(present, reliability, 1.0).amin(1, keepdim=True)
+
+
+def traced_posterior(
+    z: Tensor, prior: Tensor, target: Tensor, weights: Tensor, log_kappa: Tensor | None = None
+) -> Tensor:
+    """Return the log-posterior `[n, class]` without checks of values, for tracing.
+
+    Args:
+        z: Calibrated logits `[n, modality, class]`.
+        prior, target: Class shares of the experts, and where the posterior is used, `[class]`.
+        weights: `[n, modality]`, 0 where missing.
+        log_kappa: `[n, class]`; it counts where at least two experts are active.
+
+    >>> z, even = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]), torch.full((2,), 0.5)
+    >>> traced_posterior(z, even, even, torch.ones(1, 2)).exp().round(decimals=3)
+    tensor([[0.7310, 0.2690]])
+    """
+    log_kappa = kappa_of_several(log_kappa, active_experts(weights, None), weights.shape[1])
+    evidence, excluded = expert_evidence(z, prior.log()[None], weights)
+    return log_posterior(evidence.sum(1), excluded.any(1), target.log(), log_kappa)[0]

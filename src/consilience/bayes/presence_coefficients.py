@@ -7,7 +7,6 @@ few samples could teach have the coefficients of all samples together, interpola
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from consilience.bayes.kappa import Coefficients, Estimate, centred, coefficient_share, fit_coefficients
+from consilience.core.modality_sets import all_sets, set_numbers
 
 _MOST_EXACT = 4  # modalities for which every set of them has its row
 _LEAST_ROWS = 50  # samples that a row of its own is learned from
@@ -48,19 +48,15 @@ def row_of(present: Tensor) -> Tensor:
     >>> row_of(torch.tensor([[True, False, True], [False, False, False]])).tolist()
     [5, 0]
     """
-    modalities = present.shape[1]
-    if modalities > _MOST_EXACT:
-        return present.sum(1)
-    return (present * 2 ** torch.arange(modalities, device=present.device)).sum(1)
+    return present.sum(1) if present.shape[1] > _MOST_EXACT else set_numbers(present)
 
 
 def interpolated(fitted: Coefficients, modalities: int) -> Table:
     """The table of one fit to all samples: the fitted coefficients if all are present, the theorem's if one is."""
-    numbers = torch.arange(count_rows(modalities))
     if modalities > _MOST_EXACT:
-        there = torch.arange(modalities) < numbers[:, None]
+        there = torch.arange(modalities) < torch.arange(count_rows(modalities))[:, None]
     else:
-        there = (numbers[:, None] >> torch.arange(modalities)) % 2 == 1
+        there = all_sets(modalities)
     share = coefficient_share(there).to(torch.float64)
     weights = 1 - share[:, None] + share[:, None] * torch.as_tensor(fitted.weights, dtype=torch.float64)
     return Table(weights, share * fitted.alpha, share * fitted.beta)
@@ -131,11 +127,10 @@ def _hidden(present: Tensor) -> Iterator[tuple[int, Tensor]]:
     """Every row for two or more modalities, and which modalities its samples keep `[n, modality]`; none of others."""
     modalities = present.shape[1]
     if modalities <= _MOST_EXACT:
-        for seen in itertools.product((False, True), repeat=modalities):
-            kept = torch.tensor(seen)
+        for row, kept in enumerate(all_sets(modalities)):
             if kept.sum() > 1:
                 able = (present | ~kept).all(1)
-                yield int(row_of(kept[None])[0]), able[:, None] & kept
+                yield row, able[:, None] & kept
         return
     # The modalities in a random order for each sample, present ones first; the first of them are kept.
     order = torch.from_numpy(np.random.default_rng(0).random(present.shape)).masked_fill(~present, 2.0)

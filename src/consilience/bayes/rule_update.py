@@ -36,6 +36,9 @@ def update_rule(
 ) -> BayesRule:
     """Update a fitted rule in place from labelled rows; what it knows of the dependence between experts stays.
 
+    What is new replaces what was in one step, after all of it is computed. A prediction that runs beside it reads the
+    rule more than once, so an estimator that other threads use updates a copy.
+
     Args:
         rule: The rule.
         opinions: Logits on the new rows `[n, modality, class]`.
@@ -70,13 +73,14 @@ def update_rule(
     target = (old_rows * shares + np.bincount(y, counted, rule.classes)) / (old_rows + total)
     if old_rows == 0:
         target = empirical_prior(y, rule.classes, weight=counted)
+    learned = {"target": target}
     if rule.calibration is not None:
-        _recalibrate(rule, opinions, y, present, counted, old_rows / total, target)
-    rule.learn(target=target)
+        learned |= _recalibrated(rule, opinions, y, present, counted, old_rows / total, target)
+    rule.learn(**learned)
     return rule
 
 
-def _recalibrate(
+def _recalibrated(
     rule: BayesRule,
     opinions: np.ndarray,
     y: np.ndarray,
@@ -84,16 +88,15 @@ def _recalibrate(
     counted: np.ndarray,
     old_share: float,
     target: np.ndarray,
-) -> None:
-    """Fit the calibration of every expert that the rows have. old_share: N_0 / n."""
+) -> dict[str, np.ndarray]:
+    """Fit the calibration of every expert that the rows have; returns its new buffers. old_share: N_0 / n."""
     prior = _shares(rule.prior)
     importance = counted * prior[y] / np.maximum(target[y], 1e-300)
     if not importance.sum() > 0:
-        return
+        return {}
     importance *= counted.sum() / importance.sum()
     given = torch.from_numpy(np.where(present[:, :, None], opinions, 0.0).astype(np.float64))
-    log_p = np.maximum(given.log_softmax(2).numpy(), rule.floor.double().cpu().numpy()[:, None])
-    moved = log_p + rule.shift.double().cpu().numpy()
+    moved = rule.uncalibrated(given, torch.from_numpy(present)).double().cpu().numpy()
     classes, one_hot = rule.classes, np.eye(rule.classes)[y]
     temperature, bias = rule.temperature.double().cpu().numpy().copy(), rule.bias.double().cpu().numpy().copy()
     sound, plain = rule.reliability.double().cpu().numpy().copy(), rule.plain_temperature.double().cpu().numpy().copy()
@@ -123,7 +126,7 @@ def _recalibrate(
         else:
             fitted = fit_temperature(repeated, labels, weight=weight, smoothing=smoothing)
         temperature[expert] = fitted[0]
-    rule.learn(temperature=temperature, bias=bias, reliability=sound, plain_temperature=plain)
+    return {"temperature": temperature, "bias": bias, "reliability": sound, "plain_temperature": plain}
 
 
 def _said(rule: BayesRule, given: torch.Tensor, present: np.ndarray, plain_share: float) -> np.ndarray:

@@ -8,6 +8,7 @@ from math import lcm
 from typing import Any
 
 from consilience.core.errors import InputError
+from consilience.core.memory_limit import memory_limit
 
 # Strong methods of each kind, and baselines: those of them that are registered are compared. The short ones come first,
 # so that the time left is known soon.
@@ -58,8 +59,8 @@ def default_jobs(named: bool, device: str = "auto") -> int:
     """Return the number of processes of the command line where none is given.
 
     A comparison of the default methods takes minutes on one core, and its trainings do not wait for each other: it uses
-    the cores, at most four, each with 2 GiB of memory. Named methods are trained in one process, and so are those on a
-    GPU, which would have to be shared.
+    the cores, at most four, each with 2 GiB of the memory that this process may use. Named methods are trained in one
+    process, and so are those on a GPU, which would have to be shared.
 
     Args:
         named: Whether the methods are named.
@@ -71,8 +72,7 @@ def default_jobs(named: bool, device: str = "auto") -> int:
     if named or device not in ("auto", "cpu") or (device == "auto" and os.path.exists("/dev/nvidia0")):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-    return max(1, min(cores, _MOST_JOBS, memory // _MEMORY_OF_JOB))
+    return max(1, min(cores, _MOST_JOBS, memory_limit() // _MEMORY_OF_JOB))
 
 
 def seeds_at_once(sets: Mapping[str, Mapping[str, Any]]) -> int:

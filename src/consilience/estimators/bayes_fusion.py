@@ -173,6 +173,9 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         labels = encode_labels(self._read_labels(y, len(said.logits)), self.classes_)
         return LabelledOpinions(self.rule_, said.logits, labels, said.present, read_rows(weight, None, len(labels))[0])
 
+    def _put_rule(self, rule: BayesRule, evidence: float) -> None:
+        self.rule_, self.evidence_ = rule, evidence
+
     @checked
     def estimate_target_prior(self, opinions: Any, present: Any = None) -> np.ndarray:
         """Return the class shares of these samples, estimated by expectation maximisation: `[class]`.
@@ -180,7 +183,7 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         With `target_prior="em"` these are the shares that predictions of the same samples use.
         """
         opinion_set = self._read(opinions, present)
-        return self._estimate_shares(opinion_set)
+        return self._estimate_shares(opinion_set, self.rule_)
 
     @checked
     def predict_log_proba(self, opinions: Any, present: Any = None) -> Any:
@@ -234,33 +237,36 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         return self.classes_[found]
 
     def _log_posterior(self, opinions: Any, present: Any) -> np.ndarray:
-        opinion_set = self._read(opinions, present)
-        return self._fuse(opinion_set, self._target_shares(opinion_set))
+        opinion_set, rule = self._read(opinions, present), self.rule_
+        return self._fuse(opinion_set, self._target_shares(opinion_set, rule), rule)
 
-    def _fuse(self, opinion_set: OpinionSet, shares: torch.Tensor | None) -> np.ndarray:
-        """The log-posterior under class shares; None: those under which the experts were trained."""
+    def _fuse(self, opinion_set: OpinionSet, shares: torch.Tensor | None, rule: BayesRule) -> np.ndarray:
+        """The log-posterior under class shares; None: those under which the experts were trained.
+
+        rule: That of the whole prediction, since `partial_fit` in another thread may put another one in its place.
+        """
         if self.reliability != "graded":
             logits, there = torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present)
-            return self.rule_(logits, there, shares, self._reliability(opinion_set)).numpy()
-        prior, target = self.rule_.prior, self.rule_.target if shares is None else shares
-        posterior = self._graded(opinion_set).log_posterior
+            return rule(logits, there, shares, self._reliability(opinion_set)).numpy()
+        prior, target = rule.prior, rule.target if shares is None else shares
+        posterior = self._graded(opinion_set, rule).log_posterior
         # One opinion under the shares of y, moved to the target.
         return fuse(posterior[:, None], prior / prior.sum(), target_prior=target / target.sum()).numpy()
 
-    def _target_shares(self, opinion_set: OpinionSet) -> torch.Tensor | None:
+    def _target_shares(self, opinion_set: OpinionSet, rule: BayesRule) -> torch.Tensor | None:
         if (target := self.target_prior) is None:
             return None
         if isinstance(target, str):
-            target = self._estimate_shares(opinion_set)
+            target = self._estimate_shares(opinion_set, rule)
         return torch.from_numpy(read_distribution("target_prior", target, len(self.classes_)))
 
     def _masked(self, X: Any, present: Any) -> MaskedModel:
-        opinion_set = self._read(X, present)
+        opinion_set, rule = self._read(X, present), self.rule_
         # The shares of the classes are estimated from the samples as they are, not with modalities hidden.
-        shares = self._target_shares(opinion_set)
+        shares = self._target_shares(opinion_set, rule)
 
         def outputs(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
-            return self._fuse(opinion_set.select(rows, masks), shares)
+            return self._fuse(opinion_set.select(rows, masks), shares, rule)
 
         extra = {} if self.reliability is None else {"reliability": self._reliability(opinion_set)}
         logits = torch.from_numpy(opinion_set.logits)
@@ -268,10 +274,10 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         task = Task("classification", len(self.classes_), classes=self.classes_)
         return MaskedModel(self.modalities_, task, opinion_set.present, prediction, outputs)
 
-    def _estimate_shares(self, opinion_set: OpinionSet) -> np.ndarray:
+    def _estimate_shares(self, opinion_set: OpinionSet, rule: BayesRule) -> np.ndarray:
         """The shares of the classes by expectation maximisation, from the posterior under the experts' prior."""
         spoken = opinion_set.present.any(1)  # samples without any opinion would only pull the estimate to the prior
-        posterior, prior = self._fuse(opinion_set, None)[spoken], self.rule_.target.numpy()
+        posterior, prior = self._fuse(opinion_set, None, rule)[spoken], rule.target.numpy()
         return estimate_target_prior(posterior, prior / prior.sum()) if spoken.any() else prior
 
     def _conformal_outputs(self, X: Any, present: Any) -> tuple[Outputs, np.ndarray]:
@@ -291,23 +297,24 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         """What conformal prediction needs."""
         rho = self._reliability(opinion_set)
         mean = None if rho is None else mean_reliability(rho.double().numpy(), opinion_set.present)
-        return Outputs(self._fuse(opinion_set, self._target_shares(opinion_set)), mean)
+        used = self.rule_
+        return Outputs(self._fuse(opinion_set, self._target_shares(opinion_set, used), used), mean)
 
     def _reliability(self, opinion_set: OpinionSet) -> torch.Tensor | None:
         """The reliability of each expert per sample, `[n, modality]`, if it is estimated."""
         if self.reliability is None:
             return None
         if self.reliability == "graded":
-            return self._graded(opinion_set).reliability
+            return self._graded(opinion_set, self.rule_).reliability
         self._check_learned("reliability_")
         return self.reliability_(
             torch.from_numpy(finite_logits(opinion_set.logits)), torch.from_numpy(opinion_set.present)
         )
 
-    def _graded(self, opinion_set: OpinionSet) -> Trusted:
+    def _graded(self, opinion_set: OpinionSet, rule: BayesRule) -> Trusted:
         """Posterior under the shares of y, reliability and trust, learned from spoilt opinions."""
         self._check_learned("graded_")
-        return self.graded_(self.rule_, torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present))
+        return self.graded_(rule, torch.from_numpy(opinion_set.logits), torch.from_numpy(opinion_set.present))
 
     def _check_learned(self, attribute: str) -> None:
         if not hasattr(self, attribute):
@@ -315,9 +322,11 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
 
     def _weights(self, opinion_set: OpinionSet) -> torch.Tensor:
         """The weight of each expert's calibrated evidence, times its reliability if that is estimated."""
+        rule = self.rule_
+        weights = rule.expert_weights(torch.from_numpy(opinion_set.present))
         if self.reliability == "graded":
-            return self.rule_.expert_weights(torch.from_numpy(opinion_set.present)) * self._graded(opinion_set).trust
-        weights, rho = self.rule_.expert_weights(torch.from_numpy(opinion_set.present)), self._reliability(opinion_set)
+            return weights * self._graded(opinion_set, rule).trust
+        rho = self._reliability(opinion_set)
         return weights if rho is None else weights * rho
 
     def _check_target_prior(self, classes: int) -> None:

@@ -11,19 +11,24 @@ from torch import Tensor
 
 from consilience.core.batches import Batch
 from consilience.core.errors import UnsupportedError
+from consilience.core.modalities import find_present
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
 from consilience.preparation.transforms import FARTHEST, Standardise
 from consilience.training import Model
+
+# A sum of squares below it is of numbers that the preparation does not refuse: they, squared, fit in 32 bits.
+_USUAL = 1e38
 
 
 class CompiledModel:
     """Predicts rows of numbers on the CPU without the checks of the model that it is made of.
 
     An input is a mapping modality → array `[n, *shape]`. A modality is missing where its row is all NaN, or for every
-    row if the mapping does not have it. What is not checked: names and shapes, NaN or infinity in part of a row (the
-    prediction of that row is then not a number, or wrong), and whether outputs are finite. Rows are not split into
-    batches. The model must not be trained any further, nor moved to another device.
+    row if the mapping does not have it. NaN in part of a row, infinity, and numbers that are too large are refused with
+    the errors of the model. What is not checked: names and shapes, and whether outputs are finite. Rows are not split
+    into batches. The model must not be trained any further, nor moved to another device; what `partial_fit` learns
+    later is not in it.
 
     Args:
         model: A trained model whose modalities are vectors or images.
@@ -35,6 +40,7 @@ class CompiledModel:
         self._method = model.method.eval()
         self._names = tuple(model.preparation.transforms)
         self._scales: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._transforms: dict[str, Standardise] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         tensors = [*model.method.parameters(), *model.method.buffers()]
         if any(tensor.device.type != "cpu" for tensor in tensors):
@@ -49,7 +55,7 @@ class CompiledModel:
                     f"compiled: modality {transform.output.describe()} is no vector or image of numbers, whose "
                     "preparation alone can be laid out: use the model itself"
                 )
-            self._scales[name] = transform._shift, transform._scale
+            self._transforms[name], self._scales[name] = transform, transform.units
             self._shapes[name] = tuple(transform.output.shape)
         self._constant: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
@@ -77,6 +83,8 @@ class CompiledModel:
         with torch.inference_mode():
             return self._method(batch)
 
+    # What overflows is found below, and refused with an error instead of a warning.
+    @np.errstate(over="ignore", invalid="ignore")
     def _batch(self, X: Mapping[str, Any]) -> Batch:
         values: dict[str, Tensor] = {}
         absent: dict[int, np.ndarray] = {}
@@ -91,14 +99,17 @@ class CompiledModel:
             shift, scale = self._scales[name]
             # In 64 bits and then clipped, as `Standardise` does.
             standard = (np.asarray(given) - shift) / scale
-            np.clip(standard, -FARTHEST, FARTHEST, out=standard)
-            if np.isnan(standard.flat[0]) or np.isnan(np.add.reduce(standard, axis=None)):
-                missing = np.isnan(standard).reshape(n, -1).all(axis=1)
-                standard[missing] = 0
+            flat = standard.ravel()
+            if np.dot(flat, flat) < _USUAL:
+                np.clip(standard, -FARTHEST, FARTHEST, out=standard)
+                complete.append(name)
+                values[name] = torch.from_numpy(standard).to(self._dtype)
+                continue
+            values[name], missing = self._unusual(name, np.asarray(given))
+            if missing.any():
                 absent[place] = missing
             else:
                 complete.append(name)
-            values[name] = torch.from_numpy(standard).to(self._dtype)
         index, weight, everything = self._constants(n)
         present = everything
         if absent:
@@ -106,6 +117,14 @@ class CompiledModel:
             for place, missing in absent.items():
                 present[:, place] = torch.from_numpy(~missing)
         return Batch(values, present, index=index, weight=weight, complete=frozenset(complete))
+
+    def _unusual(self, name: str, given: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        """Values of which some are NaN, infinite or large, by the checks of the model; and which rows are missing."""
+        transform = self._transforms[name]
+        there = find_present(transform.output, given, None, np.ones(len(given), dtype=bool))
+        values = torch.zeros((len(given), *self._shapes[name]), dtype=self._dtype)
+        values[torch.from_numpy(there)] = transform(given[there], None, self._dtype)[0]
+        return values, ~there
 
     def _constants(self, n: int) -> tuple[Tensor, Tensor, Tensor]:
         """Numbers of the rows, their weights, and "present" for each, kept for the last few sizes."""

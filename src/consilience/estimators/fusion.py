@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -301,6 +302,11 @@ class FusionClassifier(ClassifierMixin, LearnsOnline, PredictsClasses, _FusionEs
         assert found.opinions is not None
         counted = None if weight is None else check_weight(weight, len(labels))
         return LabelledOpinions(rule, found.opinions.double().numpy(), labels, found.extra["present"], counted)
+
+    def _put_rule(self, rule: BayesRule, evidence: float) -> None:
+        method = copy.copy(self.model_.method)
+        method._modules = {**method._modules, "rule": rule}
+        self.model_ = replace(self.model_, method=method, fitted_on={**self.model_.fitted_on, "evidence": evidence})
 
     @property
     def evidence_(self) -> float | None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from consilience.core.errors import UnsupportedError
+from consilience.core.modality_sets import MOST_NUMBERED, set_numbers
 from consilience.evaluation.change_detection import CELLS, Side, count_cells, share_cells
 from consilience.evaluation.stream_alarms import (
     ABSENCE,
@@ -213,5 +214,5 @@ def _trust(found: Prediction, there: np.ndarray) -> np.ndarray | None:
 
 
 def _patterns(there: np.ndarray) -> np.ndarray:
-    """One number for each pattern; the first 62 modalities count."""
-    return (there[:, :62] * 2 ** np.arange(min(there.shape[1], 62), dtype=np.int64)).sum(axis=1)
+    """One number for each pattern; with more modalities than can be numbered, the first of them count."""
+    return set_numbers(torch.tensor(there[:, :MOST_NUMBERED])).numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from consilience.methods.latent.likelihoods.likelihood import LikelihoodChoice
 from consilience.methods.latent.objectives.objective import objective_settings
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.report.sample_pictures import draw_walk
+from consilience.training.loggers import say_trained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,6 +111,7 @@ class MultimodalVAE(LatentLikelihoods):
         train, validation = self._hold_out(samples, seed)
         self.recipe_ = recipe_of(train)
         gaps = {name: known.gaps for name, known in self._known_encodings().items() if known.flagged}
+        began = time.perf_counter()
         self.trained_ = TrainedLatent.fit(
             train,
             validation,
@@ -126,6 +129,8 @@ class MultimodalVAE(LatentLikelihoods):
             gaps=gaps or None,
             residual_features=self.residual_features,
         )
+        if self.verbose:
+            say_trained(self.objective, self.trained_.logs, time.perf_counter() - began)
         self.modalities_ = self.trained_.names
         self.n_iter_ = max(1, sum(len(log.rows) for log in self.trained_.logs))
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -51,6 +52,10 @@ class LearnsOnline:
     def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
         raise NotImplementedError
 
+    def _put_rule(self, rule: BayesRule, evidence: float) -> None:
+        """Use another rule, of so many rows, from the next prediction on."""
+        raise NotImplementedError
+
     @available_if(_has_rule)
     @checked
     def partial_fit(
@@ -67,7 +72,8 @@ class LearnsOnline:
         and the biases and reliabilities of the calibrations "bias" and "robust", minimise the loss of the new rows
         plus that of N rows for which the old calibration is right. Experts, the dependence between them, and what
         unfamiliar inputs are recognised by stay as they were fitted. A `target_prior` that is given stays too.
-        Prediction sets need `calibrate` again, since the scores of calibration samples are of the model before.
+        Prediction sets need `calibrate` again, since the scores of calibration samples are of the model before. Other
+        threads may predict meanwhile: a prediction is of the model before or of the one after, for all its rows.
 
         Args:
             X: Rows, as for `predict`. The model must not have learned from them before.
@@ -98,8 +104,8 @@ class LearnsOnline:
                 "partial_fit: how many rows this model was fitted on was not saved with it: give old_rows, the number "
                 "of rows that its fit counts as"
             )
-        update_rule(rule, opinions, labels, there, old_rows=old, weight=weight)
-        self.evidence_ = old + float(len(labels) if weight is None else weight.sum())
-        if hasattr(self, "calibration_"):
+        updated = update_rule(copy.deepcopy(rule), opinions, labels, there, old_rows=old, weight=weight)
+        if hasattr(self, "calibration_"):  # first, so that no set is made of new probabilities and old scores
             del self.calibration_
+        self._put_rule(updated, old + float(len(labels) if weight is None else weight.sum()))
         return self

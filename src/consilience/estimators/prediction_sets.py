@@ -64,13 +64,14 @@ class Calibrated:
         self.calibration_ = CalibrationScores.collect(present[rows], evaluate, source)
 
     def _calibrated(self) -> CalibrationScores:
-        if not hasattr(self, "calibration_"):
+        calibration = getattr(self, "calibration_", None)  # read once: another thread may delete it
+        if calibration is None:
             raise InputError(
                 f"this {type(self).__name__} has no calibration samples: call model.calibrate(X, y), or give "
                 "--calibration FILE to consilience predict, with labelled samples that it was not trained on; or fit "
                 "it with a validation set or with calibration=5 (folds) where it has these parameters"
             )
-        return self.calibration_
+        return calibration
 
 
 class PredictsSets(Calibrated):

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 
 from consilience.core.errors import InputError
+from consilience.core.modality_sets import MOST_NUMBERED, set_numbers
 from consilience.evaluation.contributions import all_masks
 
 # With more modalities than this, not every pattern is computed: 2^9 − 1 predictions of each sample are too many.
@@ -141,9 +143,8 @@ class Availability:
 
     def _slot_of(self, masks: np.ndarray) -> np.ndarray:
         """The slot of each pattern `[n, modality]`, −1 for those that have none."""
-        if masks.shape[1] <= 62:  # as the bits of a number
-            bits = 1 << np.arange(masks.shape[1], dtype=np.int64)
-            known, codes = self.patterns @ bits, masks @ bits
+        if masks.shape[1] <= MOST_NUMBERED:
+            known, codes = (set_numbers(torch.tensor(sets)).numpy() for sets in (self.patterns, masks))
             order = np.argsort(known)
             place = order[np.searchsorted(known, codes, sorter=order).clip(max=len(known) - 1)]
             return np.where(known[place] == codes, place, -1)

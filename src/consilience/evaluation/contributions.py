@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.core.errors import InputError
+from consilience.core.modality_sets import all_sets
 from consilience.evaluation.mean_interval import half_width
 
 # Rows `[k]` of the samples and what is present of each, booleans `[k, modality]` → values `[k]`.
@@ -113,12 +114,12 @@ class MeanContributions:
 
 
 def all_masks(modalities: int) -> np.ndarray:
-    """Return all subsets, booleans `[2^modalities, modalities]`; bit m of a row's number is modality m.
+    """Return all subsets, booleans `[2^modalities, modalities]`, in the order of `set_numbers`.
 
     >>> all_masks(2).astype(int).tolist()
     [[0, 0], [1, 0], [0, 1], [1, 1]]
     """
-    return (np.arange(2**modalities)[:, None] >> np.arange(modalities)) % 2 == 1
+    return all_sets(modalities).numpy()
 
 
 def shapley_values(values: np.ndarray) -> np.ndarray:

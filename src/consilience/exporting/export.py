@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -96,8 +96,24 @@ def export_model(
     }
     write = _write_onnx if chosen == "onnx" else _write_torch
     units = {} if model.task.scale is None else {"numbers": model.task.scale, "variance": np.square(model.task.scale)}
-    write(path, program, graph, described, rows, expected, units)
+    write(path, _Traced(program, graph, described, rows, expected, units))
     return path
+
+
+class _Traced(NamedTuple):
+    """A traced model, and what its file is checked with before it is written."""
+
+    program: Any
+    graph: Graph
+    described: dict[str, Any]
+    rows: Rows
+    expected: Mapping[str, np.ndarray]  # output → what the model gives for the rows
+    units: Mapping[str, np.ndarray]  # output → what a difference is divided by
+
+    def check(self, run: Any, runtime: str, first: int = 0, last: int = _ROWS) -> None:
+        """Raise an error if what runs the file gives other numbers for some of the rows."""
+        expected = {output: values[first:last] for output, values in self.expected.items()}
+        check(self.described["method"], run, self.rows.part(first, last), expected, self.units, runtime)
 
 
 def _encodings_of(model: Model) -> dict[str, Encoding]:
@@ -164,51 +180,35 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300]
 
 
-def _write_onnx(
-    path: Path,
-    program: Any,
-    graph: Graph,
-    described: dict[str, Any],
-    rows: Rows,
-    expected: Mapping[str, np.ndarray],
-    units: Mapping[str, np.ndarray],
-) -> None:
+def _write_onnx(path: Path, traced: _Traced) -> None:
     import onnx
 
-    name = described["method"]
+    graph, described = traced.graph, traced.described
     try:
         with _quiet():
-            model = to_onnx(program, graph.inputs, graph.outputs)
+            model = to_onnx(traced.program, graph.inputs, graph.outputs)
     except Exception as error:
         raise UnsupportedError(
-            f"export: method {name!r} cannot be written as ONNX: {_first_line(error)}. format='torch' may work"
+            f"export: method {described['method']!r} cannot be written as ONNX: {_first_line(error)}. format='torch' "
+            "may work"
         ) from error
-    opened = open_inputs(model, graph.inputs, len(graph.names), shared_steps(graph.inputs, program))
+    opened = open_inputs(model, graph.inputs, len(graph.names), shared_steps(graph.inputs, traced.program))
     write_metadata(model, {**described, "inputs": [own.describe() for own in opened]})
     content = model.SerializeToString()
     onnx.checker.check_model(content)
     session = open_session(content)
     feeds = [_masked, _by_values, *([_padded] if any(None in own.shape for own in graph.inputs) else [])]
     for feed in feeds:
-        check(name, _runner(session, feed, graph, opened), rows, expected, units, "onnxruntime")
+        traced.check(_runner(session, feed, graph, opened), "onnxruntime")
     run = _runner(session, _left_out, graph, opened)
     for one in range(2 * len(graph.names) + 2):  # a modality is left out for all rows at once
-        alone = {output: values[one : one + 1] for output, values in expected.items()}
-        check(name, run, rows.part(one, one + 1), alone, units, "onnxruntime")
+        traced.check(run, "onnxruntime", one, one + 1)
     with atomic_file(path) as file:
         file.write(content)
 
 
-def _write_torch(
-    path: Path,
-    program: Any,
-    graph: Graph,
-    described: dict[str, Any],
-    rows: Rows,
-    expected: Mapping[str, np.ndarray],
-    units: Mapping[str, np.ndarray],
-) -> None:
-    module = program.module()
+def _write_torch(path: Path, traced: _Traced) -> None:
+    module, graph = traced.program.module(), traced.graph
 
     def run(part: Rows) -> dict[str, np.ndarray]:
         inputs = {name: torch.from_numpy(values) for name, values in part.inputs.items()}
@@ -216,10 +216,10 @@ def _write_torch(
             found = module(inputs, torch.from_numpy(part.present))
         return {output: values.numpy() for output, values in zip(graph.outputs, found)}
 
-    check(described["method"], run, rows, expected, units, "torch")
-    whole = {**described, "inputs": [own.describe() for own in graph.inputs]}
+    traced.check(run, "torch")
+    whole = {**traced.described, "inputs": [own.describe() for own in graph.inputs]}
     with atomic_file(path) as file:
-        torch.export.save(program, file, extra_files={DESCRIPTION: json.dumps(whole)})
+        torch.export.save(traced.program, file, extra_files={DESCRIPTION: json.dumps(whole)})
 
 
 def open_session(content: bytes | str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import unknown_name
-from consilience.serving.refusals import Refusal, malformed
+from consilience.serving.refusals import Refusal, malformed, read_flag
 
 
 @dataclass(frozen=True)
@@ -121,5 +121,5 @@ def chosen_outputs(asked: Any, known: Sequence[str], binary: bool) -> dict[str, 
             raise malformed(f"output {name!r}: parameters must be an object")
         if parameters.get("classification"):
             raise malformed(f"output {name!r}: the classification extension is not supported: read probabilities")
-        chosen[name] = bool(parameters.get("binary_data", binary))
+        chosen[name] = read_flag(f"output {name!r}: ", parameters, "binary_data", binary)
     return chosen

@@ -73,9 +73,10 @@ def check_key(keys: tuple[Key, ...], headers: Mapping[str, str], now: datetime |
         if hmac.compare_digest(key.digest, digest):
             found = key
     if found is None:
-        raise Refusal(401, "the API key is not known", _ASK)
+        raise Refusal(401, "the API key is not known: check it, or ask the operator of the server for one", _ASK)
     if found.expires is not None and (now or datetime.now(UTC)) >= found.expires:
-        raise Refusal(401, f"the API key {found.name!r} expired at {found.expires.isoformat()}", _ASK)
+        ended = f"the API key {found.name!r} expired at {found.expires.isoformat()}"
+        raise Refusal(401, f"{ended}: ask the operator of the server for a new one", _ASK)
     return found.name
 
 

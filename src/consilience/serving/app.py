@@ -24,6 +24,7 @@ from consilience.version import __version__
 _LARGE_BODY, _LARGE_ANSWER = 64 * 1024, 5000
 # Large requests that are parsed at the same time: their memory is a multiple of their size.
 _PARSED_AT_ONCE = 2
+_ADDRESSES = "GET /v1/models lists models; POST rows to /v1/models/NAME/predict, tensors to /v2/models/NAME/infer"
 
 
 def create_app(
@@ -58,9 +59,14 @@ def create_app(
 
     @app.exception_handler(HTTPException)
     async def of_routing(request: Request, error: HTTPException) -> Response:
-        reasons = {404: "there is no such address", 405: f"{request.method[:20]} is not allowed here"}
-        reason = reasons.get(error.status_code, str(error.detail))
-        return JSONResponse({"error": reason}, error.status_code, dict(error.headers or {}))
+        headers = dict(error.headers or {})
+        reason = str(error.detail)
+        if error.status_code == 404:
+            reason = f"there is no such address: {_ADDRESSES}"
+        elif error.status_code == 405:
+            allowed = next((value for name, value in headers.items() if name.lower() == "allow"), "another method")
+            reason = f"{request.method[:20]} is not allowed at this address, which takes {allowed}: {_ADDRESSES}"
+        return JSONResponse({"error": reason}, error.status_code, headers)
 
     @app.exception_handler(ConsilienceError)
     @app.exception_handler(Exception)

@@ -12,7 +12,7 @@ from consilience.core.errors import show
 from consilience.core.samples import Samples
 from consilience.serving.answers import Answer, chosen_outputs
 from consilience.serving.json_rows import check_row_count
-from consilience.serving.refusals import malformed
+from consilience.serving.refusals import malformed, read_flag
 from consilience.serving.served_model import ServedModel
 from consilience.serving.serving_settings import ServingSettings
 from consilience.serving.strict_json import read_json, write_json
@@ -42,6 +42,8 @@ class Asked:
 def parse_rows(body: bytes, model: ServedModel, settings: ServingSettings) -> Asked:
     """Parse a request in plain JSON, `{"rows": [{…}, …]}`."""
     asked = _as_object(read_json(body))
+    if "inputs" in asked and "rows" not in asked:
+        raise malformed(f"a request with inputs is for /v2/models/{model.name}/infer; this address takes rows")
     if unknown := [name for name in asked if name != "rows"]:
         raise malformed(f"a request has the key rows alone, got {show(unknown[0])}")
     if "rows" not in asked:
@@ -62,6 +64,8 @@ def parse_tensors(body: bytes, headers: Mapping[str, str], model: ServedModel, s
     described, content = _split(body, headers.get(HEADER_LENGTH))
     asked = _as_object(read_json(described))
     inputs, number = asked.get("inputs"), asked.get("id", "")
+    if "rows" in asked and inputs is None:
+        raise malformed(f"a request with rows is for /v1/models/{model.name}/predict; this address takes inputs")
     if not isinstance(inputs, list):
         raise malformed(f"inputs must be a list of tensors, got {show(inputs)}")
     if not isinstance(number, str) or len(number) > 256:
@@ -69,7 +73,8 @@ def parse_tensors(body: bytes, headers: Mapping[str, str], model: ServedModel, s
     parameters = asked.get("parameters") or {}
     if not isinstance(parameters, Mapping):
         raise malformed("parameters must be an object")
-    outputs = chosen_outputs(asked.get("outputs"), model.output_names, bool(parameters.get("binary_data_output")))
+    all_binary = read_flag("", parameters, "binary_data_output", False)
+    outputs = chosen_outputs(asked.get("outputs"), model.output_names, all_binary)
     binary = split_binary(asked, content)
     tensors: dict[str, np.ndarray] = {}
     for place, tensor in enumerate(inputs):

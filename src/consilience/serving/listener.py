@@ -36,9 +36,14 @@ def bind(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except (OSError, OverflowError) as error:
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        advice = "; give another --port, or 0 for any that is free" if taken else ""
-        raise InputError(f"serve: cannot listen at {host}:{port}: {error}{advice}") from error
+        number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
+        advice = {
+            errno.EADDRINUSE: "give another --port, or 0 for any that is free",
+            errno.EACCES: "ports below 1024 may need an administrator: give a larger --port",
+        }.get(number or 0, "give an address of this machine as --host: 127.0.0.1, or 0.0.0.0 for all that it has")
+        if isinstance(error, OverflowError):
+            advice = "give a --port of at most 65535"
+        raise InputError(f"serve: cannot listen at {host}:{port}: {error}; {advice}") from error
     return bound
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, show
 
 RETRY_SECONDS = 1
 _LONGEST = 1000
@@ -38,6 +40,23 @@ class Refusal(ConsilienceError):
 def malformed(reason: str) -> Refusal:
     """Return the refusal of a request that says something wrong."""
     return Refusal(400, reason)
+
+
+def read_flag(where: str, parameters: Mapping[str, Any], name: str, default: bool) -> bool:
+    """Return a parameter of a request that is true or false; where: what comes before it in a refusal.
+
+    Raises:
+        Refusal: It is something else, such as the string "false".
+
+    >>> read_flag("output 'label': ", {"binary_data": False}, "binary_data", True)
+    False
+    """
+    value = parameters.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise malformed(f"{where}{name} must be true or false, got {show(value)}")
+    return value
 
 
 def overloaded(reason: str) -> Refusal:

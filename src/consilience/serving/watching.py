@@ -47,6 +47,11 @@ class Watcher:
         except queue.Full:
             self.dropped += sum(map(len, samples))
 
+    @property
+    def watched(self) -> bool:
+        """Whether nothing waits and nothing is being watched."""
+        return not self._waiting.unfinished_tasks
+
     def close(self, wait: float | None = None) -> None:
         """End the thread after what waits; wait: at most so many seconds for it, None: not at all."""
         try:
@@ -69,6 +74,7 @@ class Watcher:
                     self.alarms += 1
                     self.on_alarm("alarm", alarm)
             self.shares = self.monitor.class_shares()
+            self._waiting.task_done()
 
 
 def watched_metrics(watchers: Iterable[Watcher]) -> list[Metric]:

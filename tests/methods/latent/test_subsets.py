@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from consilience.core.errors import UnsupportedError
-from consilience.methods.latent.subsets import all_subsets, chain, codes, leave_one_out, weight, weights
+from consilience.core.modality_sets import set_numbers
+from consilience.methods.latent.subsets import all_subsets, chain, leave_one_out, weight, weights
 
 
 @pytest.mark.parametrize("n", range(1, 9))
@@ -25,7 +26,7 @@ def test_subsets_and_counts(n):
     subsets = all_subsets(n)
     wanted = {one for k in range(1, n + 1) for one in itertools.combinations(range(n), k)}
     assert {tuple(row.nonzero()[:, 0].tolist()) for row in subsets} == wanted
-    assert codes(subsets).tolist() == list(range(1, 2**n))
+    assert set_numbers(subsets).tolist() == list(range(1, 2**n))
     assert subsets.sum() == n * 2 ** (n - 1)
     larger, smaller, member = leave_one_out(subsets)
     assert len(larger) == n * (2 ** (n - 1) - 1)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from consilience.core.batches import Batch
 from consilience.core.errors import UnsupportedError
+from consilience.core.modality_sets import number_of_members, set_numbers
 from consilience.core.registry import Registry
 from consilience.core.settings import DeclaredSettings
 from consilience.core.tracing import is_traced
@@ -24,7 +25,7 @@ from consilience.encoders.encoder import Encoder
 from consilience.encoders.mlp import dense_block
 from consilience.methods import PerModality, Spec, encode
 from consilience.methods.latent.diagonal_gaussian import Gaussian, at_least_float32, product, product_of_all
-from consilience.methods.latent.subsets import all_subsets, codes
+from consilience.methods.latent.subsets import all_subsets
 
 if TYPE_CHECKING:
     from consilience.methods.latent.objectives.objective import Objective
@@ -72,7 +73,7 @@ class SubsetEncoder(DeclaredSettings, nn.Module):
         return self(batch, _mask(members, self.modalities, batch.device)[None])[0]
 
     def trained_on(self, subsets: Tensor) -> Tensor:
-        """Return whether each subset can be encoded after this training: booleans of the shape of `codes(subsets)`."""
+        """Return whether each subset can be encoded after this training: booleans `[…]` as `set_numbers(subsets)`."""
         return torch.ones(subsets.shape[:-1], dtype=torch.bool, device=subsets.device)
 
     def trained_on_set(self, members: Sequence[int]) -> bool:
@@ -109,17 +110,17 @@ class _TracksTraining(SubsetEncoder):
         self.register_buffer("met", met)
 
     def record(self, numbers: Tensor) -> None:
-        """Record in training that the subsets of these codes occurred."""
+        """Record in training that the subsets of these numbers occurred."""
         if self.training:
             self.met.index_fill_(0, numbers.flatten(), True)
 
     def trained_on(self, subsets: Tensor) -> Tensor:
         """Return whether each subset occurred in training."""
-        return self.met[codes(subsets)]
+        return self.met[set_numbers(subsets)]
 
     def trained_on_set(self, members: Sequence[int]) -> bool:
         """Return the same for one set."""
-        return bool(self.met[_code(members)])
+        return bool(self.met[number_of_members(members)])
 
 
 @register_subset_encoder("trunk")
@@ -149,7 +150,7 @@ class TrunkEncoder(_TracksTraining):
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
         """Compute all heads that occur on the whole batch, and select what each sample needs."""
         features = torch.cat(_encode_each(self.encoders, batch, self.narrow), dim=1)
-        numbers = codes(subsets)
+        numbers = set_numbers(subsets)
         self.record(numbers)
         if subsets.ndim == 2:
             return _gaussian(self._heads(features, numbers), numbers[:, None] == 0)
@@ -161,7 +162,7 @@ class TrunkEncoder(_TracksTraining):
         return _gaussian(self._heads(features, needed).gather(0, place), numbers == 0)
 
     def _heads(self, features: Tensor, numbers: Tensor | None) -> Tensor:
-        """Apply the heads of these codes (all if None): `[batch, modality × width]` → `[head, batch, 2 × latent]`."""
+        """Apply the heads of these numbers (all if None): `[batch, modality × width]` → `[head, batch, 2 × latent]`."""
         weights: list[Tensor] = [self.members.T, self.first, self.first_bias, self.second, self.second_bias]
         if numbers is not None:
             rows = (numbers - 1).clamp(min=0)
@@ -195,7 +196,7 @@ class OwnEncoder(_TracksTraining):
 
     def forward(self, batch: Batch, subsets: Tensor) -> Gaussian:
         """Apply each network to the samples that need it."""
-        numbers = codes(subsets)
+        numbers = set_numbers(subsets)
         self.record(numbers)
         # While a graph is recorded, codes cannot be read.
         unread = is_traced() or (numbers.is_cuda and torch.cuda.is_current_stream_capturing())
@@ -223,7 +224,7 @@ class OwnEncoder(_TracksTraining):
 
     def encode_set(self, batch: Batch, members: Sequence[int]) -> Gaussian:
         """Apply the network of the set."""
-        return self._encode(batch, _code(members))
+        return self._encode(batch, number_of_members(members))
 
     def _encode(self, batch: Batch, number: int) -> Gaussian:
         if number == 0:
@@ -372,11 +373,6 @@ def _empty(subsets: Tensor) -> Tensor:
     """Return which subsets `[S, modality]` or `[S, batch, modality]` have no member: `[S, 1]` or `[S, batch]`."""
     empty = subsets.any(-1).logical_not()
     return empty[:, None] if subsets.ndim == 2 else empty
-
-
-def _code(members: Sequence[int]) -> int:
-    """The number of a set, as `codes` has it."""
-    return sum(1 << place for place in members)
 
 
 def _mask(members: Sequence[int], modalities: int, device: torch.device) -> Tensor:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from consilience.core.errors import UnsupportedError
+from consilience.core.modality_sets import all_sets
 
 # With more modalities, objectives that visit every subset are refused.
 MOST_ENUMERATED = 12
 
 
 def all_subsets(modalities: int) -> Tensor:
-    """Return every non-empty subset, booleans `[2^N − 1, N]`; row c − 1 is the subset whose code (see `codes`) is c.
+    """Return every non-empty subset, booleans `[2^N − 1, N]`; row c − 1 is the subset of the number c (`set_numbers`).
 
     >>> all_subsets(2).tolist()
     [[True, False], [False, True], [True, True]]
@@ -28,17 +29,7 @@ def all_subsets(modalities: int) -> Tensor:
             f"{MOST_ENUMERATED} modalities, {2**MOST_ENUMERATED - 1} subsets): use subsets='chain' with "
             "subset_encoder='set' or 'poe'"
         )
-    numbers = torch.arange(1, 2**modalities)
-    return (numbers[:, None] >> torch.arange(modalities)) & 1 == 1
-
-
-def codes(subsets: Tensor) -> Tensor:
-    """Return each subset `[…, N]` as a whole number Σ 2^m over its members, 0 for the empty one: `[…]`.
-
-    >>> codes(torch.tensor([[True, False, True]])).item()
-    5
-    """
-    return (subsets.long() << torch.arange(subsets.shape[-1], device=subsets.device)).sum(-1)
+    return all_sets(modalities)[1:]
 
 
 def weight(modalities: int, size: int) -> float:
@@ -69,7 +60,7 @@ def leave_one_out(subsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     pairs = (subsets & (subsets.sum(-1, keepdim=True) > 1)).nonzero()
     larger, member = pairs[:, 0], pairs[:, 1]
-    # The set of code c lies in row c − 1.
+    # The set of number c lies in row c − 1.
     return larger, larger - (1 << member), member
 
 
