@@ -134,8 +134,8 @@ def main() -> None:
             print(
                 f"{way} ({found['device']}, precision {found['precision']}): {found['parameters'] / 1e6:.1f} M "
                 f"weights, {1000 * found['step_seconds']:.0f} ms a step of {found['batch']}, at most "
-                f"{found['process_gib']:.2f} GiB in a process{gpu}; losses "
-                + ", ".join(f"{loss:.5f}" for loss in found["losses"]),
+                f"{found['process_gib']:.2f} GiB in a process{gpu}; "
+                f"losses {', '.join(f'{loss:.5f}' for loss in found['losses'])}",
                 flush=True,
             )
     ends = [found["losses"][-1] for found in results if "losses" in found]

@@ -1,13 +1,15 @@
-"""Imputation by latent models, nearest neighbours and ridge regression, and whether more evidence helps: five cases.
+"""Imputation by latent models, nearest neighbours and ridge regression, and whether more evidence helps: six cases.
 
 digits       64 numbers in quadrants; two of them are given, in all six choices
 digits-gaps  the same after learning from digits of which each quadrant is observed with probability 0.8
+digits-few   the same after learning from 200 digits
 halves       MNIST, binarised, one of two halves given
 quadrants    MNIST, binarised, two of four quadrants given, in all six choices
 breast-tcga  mRNA, miRNA and protein, one of them missing; learned from samples of which many have no protein
 
 Everything learns from the same samples of a split that changes with the seed, and is asked for complete test samples.
-The error is the root mean square in the data's units, of breast-tcga in standard deviations of each feature. Evidence
+The error is the root mean square in the data's units, of breast-tcga in standard deviations of each feature; for latent
+models that of `impute`, and of the model's expectation alone. Evidence
 is log p of the last modality given none, one, two, … of the others, the median over test samples, under the model and
 in what it generates.
 
@@ -17,6 +19,7 @@ Every cell (a case, a seed and a model) is kept in the folder --cells and not me
     python benchmarks/bench_latent_imputation.py --write-arrays latent-arrays.npz
     python benchmarks/bench_latent_imputation.py --arrays latent-arrays.npz --cells runs/imputation --jobs 16
     python benchmarks/bench_latent_imputation.py --cells runs/imputation --seeds 0 --keep docs/latent.json
+    python benchmarks/bench_latent_imputation.py --features 0 --cells runs/alone --part objectives …
     python docs/latent_tables.py
 """
 
@@ -35,22 +38,34 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.spatial.distance import pdist
 from sklearn.impute import KNNImputer
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import RidgeCV
+from sklearn.pipeline import make_pipeline
 
 from consilience import MultimodalVAE
 from consilience.core.errors import CollapseWarning
 from consilience.core.samples import Samples
 
 NEIGHBOURS, PENALTIES = 10, np.logspace(-2, 6, 17)
-ERRORS = ("averaged", "uncorrected")
+ERRORS = ("averaged", "alone")
 KNN, RIDGE = f"{NEIGHBOURS} nearest neighbours", "ridge regression"
+FEATURES, COUNT, WIDTH = "ridge regression on random features", 1000, 0.5  # of the median distance
+RIVALS = (KNN, RIDGE, FEATURES)
 PAPER = {"bound": "paper", "subsets": "all", "subset_encoder": "trunk"}
 # What differs from the defaults.
 MODELS: dict[str, dict] = {"m2vae": {}, "m2vae, paper": PAPER, "mopoe": {}, "mvtcae": {}}
 OBSERVED = 0.8  # the share of quadrants that digits-gaps learns from
-LEARNED, ASKED = 6000, 1000  # digits of MNIST
-HELD_OUT = {"digits": 360, "digits-gaps": 360, "halves": ASKED, "quadrants": ASKED, "breast-tcga": 40}
+LEARNED, ASKED, FEW = 6000, 1000, 200  # digits of MNIST, and of digits-few
+HELD_OUT = {
+    "digits": 360,
+    "digits-gaps": 360,
+    "digits-few": 360,
+    "breast-tcga": 40,
+    "halves": ASKED,
+    "quadrants": ASKED,
+}
 CASES = tuple(HELD_OUT)
 KEPT_DIGITS = 20_000  # of MNIST in the file of arrays
 
@@ -89,11 +104,11 @@ def read_case(name: str, seed: int, file: Path) -> Case:
     """The case of a seed."""
     with np.load(file, allow_pickle=False) as stored:
         parts, present = modalities_of(name, stored)
-    rng = np.random.default_rng([CASES.index(name.removesuffix("-gaps")), seed])
+    rng = np.random.default_rng([CASES.index(name.partition("-")[0] if "digits" in name else name), seed])
     n = len(next(iter(parts.values())))
     complete = rng.permutation(np.flatnonzero(present.all(axis=1)))
     asked, rest = complete[: HELD_OUT[name]], np.setdiff1d(np.arange(n), complete[: HELD_OUT[name]])
-    learned = np.sort(rng.permutation(rest)[:LEARNED])
+    learned = np.sort(rng.permutation(rest)[: FEW if name == "digits-few" else LEARNED])
     there = present[learned]
     if name == "digits-gaps":
         there = rng.random(there.shape) < OBSERVED
@@ -168,8 +183,11 @@ def neighbours(case: Case) -> np.ndarray:
     return squared_errors(case, make)
 
 
-def ridge(case: Case) -> np.ndarray:
-    """Errors of ridge regression on the samples that have what is asked for; what they lack has its mean and a flag."""
+def ridge(case: Case, on_features: bool = False) -> np.ndarray:
+    """Errors of ridge regression on the samples that have what is asked for; what they lack has its mean and a flag.
+
+    on_features: on random Fourier features of these numbers instead, a kernel regression.
+    """
     train, test, moments = standardised(case)
 
     def inputs(parts: dict[str, np.ndarray], given: list[str]) -> np.ndarray:
@@ -183,7 +201,13 @@ def ridge(case: Case) -> np.ndarray:
             rows = case.train.present_in(name)
             rows = rows & case.train.present_among(given).any(axis=1)
             shown = inputs({key: train[key][rows] for key in given}, given)
-            predicted = RidgeCV(PENALTIES).fit(shown, train[name][rows]).predict(inputs(test, given))
+            regression = RidgeCV(PENALTIES)
+            if on_features:
+                width = WIDTH * np.median(pdist(shown[:500]))
+                regression = make_pipeline(
+                    RBFSampler(gamma=0.5 / width**2, n_components=COUNT, random_state=0), regression
+                )
+            predicted = regression.fit(shown, train[name][rows]).predict(inputs(test, given))
             made |= in_parts(predicted, [name], moments)
         return made
 
@@ -196,14 +220,16 @@ def latent(case: Case, name: str, seed: int, asked: argparse.Namespace) -> dict[
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         began = time.perf_counter()
-        model = MultimodalVAE(name.partition(",")[0], random_state=seed, device=device, steps=steps, **MODELS[name])
+        settings = MODELS[name] | ({} if asked.features is None else {"regression_features": asked.features})
+        model = MultimodalVAE(name.partition(",")[0], random_state=seed, device=device, steps=steps, **settings)
         model.fit(case.train)
         seconds = time.perf_counter() - began
     collapsed = any(issubclass(each.category, CollapseWarning) for each in caught)
     found = {"seconds": seconds, "collapsed": collapsed}
     found["averaged"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
-    model.trained_.residuals = None  # the decoders' means alone
-    found["uncorrected"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
+    if model.trained_.regression is not None:
+        model.trained_.regression = None  # the model's expectation alone
+        found["alone"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
     names, some = list(case.train.names), case.test[:judged]
     for which, learned in (("model", False), ("generated", True)):
         for count in range(len(names) if draws else 0):
@@ -222,8 +248,8 @@ def measure(case_name: str, seed: int, name: str, asked: argparse.Namespace) -> 
     case = read_case(case_name, seed, asked.arrays)
     if name == KNN:
         cell = {"averaged": neighbours(case)}
-    elif name == RIDGE:
-        cell = {"averaged": ridge(case)}
+    elif name in RIVALS:
+        cell = {"averaged": ridge(case, on_features=name == FEATURES)}
     else:
         cell = latent(case, name, seed, asked)
     part = file.with_suffix(".part")
@@ -242,7 +268,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, dict[int, dict[str, np.ndarr
         case, name, seed = str(arrays.pop("case")), str(arrays.pop("name")), int(arrays.pop("seed"))
         cells.setdefault(case, {}).setdefault(name, {})[seed] = arrays
     return {
-        case: {name: dict(sorted(cells[case][name].items())) for name in (KNN, RIDGE, *MODELS) if name in cells[case]}
+        case: {name: dict(sorted(cells[case][name].items())) for name in (*RIVALS, *MODELS) if name in cells[case]}
         for case in CASES
         if case in cells
     }
@@ -272,16 +298,18 @@ def main() -> None:
     parser.add_argument("--arrays", type=Path, metavar="FILE", help="what --write-arrays wrote")
     parser.add_argument("--cells", type=Path, help="folder of what was measured")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--models", nargs="+", choices=(KNN, RIDGE, *MODELS), default=[KNN, RIDGE, *MODELS])
+    parser.add_argument("--models", nargs="+", choices=(*RIVALS, *MODELS), default=[*RIVALS, *MODELS])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--draws", type=int, default=200, help="importance samples; 0: no likelihoods")
     parser.add_argument("--judged", type=int, default=360, help="likelihoods of so many test samples")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--features", type=int, help="of the regression that shares in imputations; 0: none")
     parser.add_argument("--steps", type=int, help="of training; None: as many as by default")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no cell after so many seconds")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="a JSON file to put the figures into")
+    parser.add_argument("--part", default="imputation", help="the name of the tables in that file")
     asked = parser.parse_args()
     if asked.write_arrays:
         write_arrays(asked.write_arrays)
@@ -298,7 +326,7 @@ def main() -> None:
             measure(*one)
     if asked.keep:
         content = json.loads(asked.keep.read_text(encoding="utf-8")) if asked.keep.exists() else {}
-        content["imputation"] = {case: summary(cells, "m2vae") for case, cells in read_cells(asked.cells).items()}
+        content[asked.part] = {case: summary(cells, "m2vae") for case, cells in read_cells(asked.cells).items()}
         asked.keep.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -35,7 +35,8 @@ TITLE = "JMVAE on images and labels of MNIST: the published log-likelihood"
 PAPER = "Suzuki, Nakayama and Matsuo 2016, Joint Multimodal Learning with Deep Generative Models"
 STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "jmvae-mnist.yaml").read_text(encoding="utf-8"))
 AUTHORS, MULTIVAE = -86.86, (-86.85, 0.03)  # log p(image): by the authors, and by the package MultiVae over its seeds
-DATA = Source("mnist")
+SETS = ("mnist",)
+DATA = Source(*SETS)
 IMAGE, LABEL = "image", "label"
 LIKELIHOODS = {IMAGE: "bernoulli", LABEL: "categorical"}
 # The first is published; α says how strongly the posteriors of one modality are pulled to the joint one.

@@ -32,6 +32,7 @@ from consilience.training.stacked_seeds import fit_together
 
 TITLE = "Inside the loop: what each pass adds, where feedback should join, how deep to unroll"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, figures 6, 10a and 10b"
+SETS = ("av-mnist",)
 STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "progressive-figures.yaml").read_text(encoding="utf-8"))
 MODELS = {"concat": "LF", "lowrank": "LFN", "mfm": "MFM", "refnet": "RefNet"}  # base method → its name in the paper
 INTO = "conv4"  # the stage of both encoders that receives the feedback, unless the stage is what is asked
@@ -112,7 +113,7 @@ def measure_seeds(cells, shared):
 
 @cache
 def load_pairs(build):
-    return load_data("av-mnist", **dict(build))
+    return load_data(*SETS, **dict(build))
 
 
 def method_of(cell):

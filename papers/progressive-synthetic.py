@@ -30,6 +30,7 @@ from consilience.training.training_settings import TrainingSettings
 
 TITLE = "Progressive fusion on synthetic data: when does feeding the fused features back help?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, B.1"
+SETS = ("progressive-synthetic",)
 contour_plots = load_script(Path(__file__).with_name("progressive") / "contours.py")
 STUDY = yaml.safe_load((Path(__file__).parent / "studies" / "progressive-synthetic.yaml").read_text(encoding="utf-8"))
 CLAIMED_SHARE, CLAIMED_GAIN = 0.9, 0.08  # "close to 90% of all trials", "an average improvement of 8%"
@@ -119,7 +120,7 @@ def draw_cells(cells, shared):
 
     def draw(cell, trial):
         options = {"n": n + n // 4 + shared["test"], "d": shared["d"], "eta": cell["eta"], "sigma2": cell["sigma"]}
-        data = load_data("progressive-synthetic", **options, seed=trial)
+        data = load_data(*SETS, **options, seed=trial)
         return data.samples["x1"], data.samples["x2"], data.y[:, None].astype(np.float32)
 
     def standardise(values):

@@ -1,6 +1,7 @@
 """The page of progressive-fair: gains of the loop and of its controls over the base models, by degree of dependence."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ LOOP = "pro"
 
 @dataclass(frozen=True)
 class Gain:
-    """A mean over seeds with its 95 % interval (Student's t over seeds) and p; one seed has neither."""
+    """A mean over models or seeds with its 95 % interval (Student's t) and p; one alone has neither."""
 
     mean: float
     low: float
@@ -71,17 +72,20 @@ class Findings:
     def seeds(self):
         return next(iter(self.accuracy.values())).shape[1]
 
-    def gains(self, variant, condition, degree, over="base", bases=None):
-        """What a variant gains over another: the mean over base models, `[seed]`."""
+    def gains(self, base, variant, condition, degree, over="base"):
+        """What a variant of a base model gains over another: `[seed]`."""
         place = self.degrees.index(degree)
-        differences = [
-            self.accuracy[base, variant, condition][place] - self.accuracy[base, over, condition][place]
-            for base in bases or self.bases
-        ]
-        return np.mean(differences, axis=0)
+        return self.accuracy[base, variant, condition][place] - self.accuracy[base, over, condition][place]
+
+    def together(self, variant, condition, degree, over="base"):
+        """The gain over all base models. Each has a choice of settings of its own, so they are what it is tested over.
+
+        Seeds share that choice: an interval over seeds would leave its chance out.
+        """
+        return Gain.of([self.gains(base, variant, condition, degree, over).mean() for base in self.bases])
 
 
-def describe(title, paper, study, settings, found, command, plan):
+def describe(title, paper, study, settings, found, synthetic, command, plan):
     findings = Findings.of(settings, found)
     words = {name: label for name, label in study["words"].items() if name in findings.variants}
     study = study | {"words": words}
@@ -91,55 +95,102 @@ def describe(title, paper, study, settings, found, command, plan):
             "When does a loop help?",
             (study["reading"],),
             (pooled_table(findings, words),),
-            (figure(findings, words),),
+            (figure(panels_of(findings, synthetic, settings, words), words),),
         ),
         *(model_section(findings, condition, study) for condition in CONDITIONS),
         Section("chosen", "What was chosen", (study["choosing"],), (chosen_table(findings, study),)),
         Section("method", "How it was measured", how(findings, settings, study, plan)),
     )
-    return Document(title, answer(findings, study), sections, command=command, paper=paper)
+    sections = (*sections[:1], *synthetic_sections(synthetic, settings, study), *sections[1:])
+    sentences = (*answer(findings, study), *answer_synthetic(synthetic, settings))
+    return Document(title, sentences, sections, command=command, paper=paper)
+
+
+def relative_gains(synthetic, variant, place):
+    """How much smaller a variant's error on the synthetic regression is, as a share of the base's: `[draw]`."""
+    errors, base = (synthetic[name].arrays["errors"][place] for name in (variant, "base"))
+    return 1 - errors / base
+
+
+def answer_synthetic(synthetic, settings):
+    """The loop's gain on the synthetic regression at each dependence, in a sentence."""
+    if not synthetic:
+        return ()
+    told = []
+    for place, degree in enumerate(settings["synthetic"]["dependence"]):
+        gain = Gain.of(relative_gains(synthetic, LOOP, place))
+        won = int((relative_gains(synthetic, LOOP, place) > 0).sum())
+        told.append(
+            f"{gain.say()} % at dependence {say_level(degree)} ({won} of {settings['synthetic']['draws']} draws)"
+        )
+    return (f"On the synthetic regression, where a loop is known to help, it lowers the error by {say_list(told)}.",)
+
+
+def synthetic_sections(synthetic, settings, study):
+    """Gains on the synthetic regression: the same variants and budgets, where the loop is known to help."""
+    if not synthetic:
+        return ()
+    words = {name: label for name, label in study["words"].items() if name in synthetic}
+    degrees, rows = settings["synthetic"]["dependence"], []
+    for place, degree in enumerate(degrees):
+        gains = [Gain.of(relative_gains(synthetic, name, place)) for name in words]
+        error = synthetic["base"].arrays["errors"][place].mean()
+        rows.append((say_level(degree), f"{error:.3f}", *(gain.say() for gain in gains)))
+    caption = "Mean squared error saved, % of the late net's; intervals over draws"
+    table = TextTable(caption, ("dependence", "error, late net", *words.values()), tuple(rows))
+    options = {name: value for name, value in settings["synthetic"].items() if name not in ("forms", "dependence")}
+    told = study["synthetic"].format(**options)
+    return (Section("synthetic", "Where the loop is known to help", (told,), (table,)),)
 
 
 def answer(findings, study):
-    """One sentence for each condition and degree, and one on all."""
-    sentences, helps, excluded = [], [], []
-    for condition, words in CONDITIONS.items():
-        for degree in findings.degrees:
-            loop = Gain.of(findings.gains(LOOP, condition, degree))
-            controls = {
-                name: Gain.of(findings.gains(LOOP, condition, degree, over=name))
-                for name in findings.variants
-                if name not in ("base", LOOP)
-            }
-            where = f"dependence {say_level(degree)}, {words}"
-            if loop.low > 0 and all(gain.low > 0 for gain in controls.values()):
-                helps.append(where)
-            if loop.high < study["smallest"] / 100:
-                excluded.append(where)
-            beyond = say_list(f"{gain.say()} over {study['words'][name]}" for name, gain in controls.items())
-            sentences.append(
-                f"At {where}: the loop gains {loop.say()} percentage points over the base models, {say_p(loop.p)}, and "
-                f"{beyond}."
-            )
-    count = f"{say_number(len(findings.bases), 'model')} together, {say_number(findings.seeds, 'seed')}"
+    """Where a loop helps and where that is excluded, then one sentence for each condition and degree."""
+    sentences, helps, excluded = [], {}, {}
+    for condition, degree in product(CONDITIONS, findings.degrees):
+        loop = findings.together(LOOP, condition, degree)
+        controls = {
+            name: findings.together(LOOP, condition, degree, over=name)
+            for name in findings.variants
+            if name not in ("base", LOOP)
+        }
+        if loop.low > 0 and all(gain.low > 0 for gain in controls.values()):
+            helps.setdefault(condition, []).append(degree)
+        if loop.high < study["smallest"] / 100:
+            excluded.setdefault(condition, []).append(degree)
+        beyond = [f"{gain.say()} over {study['words'][name]}" for name, gain in controls.items()]
+        over = say_list([f"{loop.say()} percentage points over the base models, {say_p(loop.p)}", *beyond])
+        sentences.append(f"Dependence {say_level(degree)}, {CONDITIONS[condition]}: the loop gains {over}.")
     if helps:
-        verdict = f"A loop helps, beyond its controls, at {say_list(helps)}"
+        verdict = f"A loop helps, beyond its controls, {_say_where(helps)}"
     else:
-        verdict = "A gain of the loop beyond that of its controls is found nowhere"
+        verdict = "A gain of the loop over the base models and both controls is found nowhere"
     smallest = f"{study['smallest']:g} percentage points"
-    bound = (
-        f"A gain of {smallest}, the smallest that would matter, is excluded at {say_list(excluded)}."
-        if excluded
-        else f"A gain of {smallest}, the smallest that would matter, is excluded nowhere."
+    where = _say_where(excluded) if excluded else "nowhere"
+    count = f"{say_number(len(findings.bases), 'model')}, {say_number(findings.seeds, 'seed')} of each"
+    return (
+        f"{verdict} ({count}; 95 % intervals over models).",
+        f"A gain over the base models of {smallest}, the smallest that would matter, is excluded {where}.",
+        *sentences,
     )
-    return (f"{verdict} ({count}; 95 % intervals over seeds).", bound, *sentences)
+
+
+def _say_where(found):
+    """Conditions with their degrees.
+
+    >>> _say_where({"clean": [0.0, 1.0]})
+    'on clean test pairs at dependence 0 and 1'
+    """
+    return say_list(
+        f"on {CONDITIONS[condition]} at dependence {say_list(map(say_level, degrees))}"
+        for condition, degrees in found.items()
+    )
 
 
 def pooled_table(findings, words):
     rows = []
     for condition in CONDITIONS:
         for degree in findings.degrees:
-            gains = [Gain.of(findings.gains(name, condition, degree)) for name in words]
+            gains = [findings.together(name, condition, degree) for name in words]
             base = np.mean(
                 [findings.accuracy[base, "base", condition][findings.degrees.index(degree)] for base in findings.bases]
             )
@@ -154,7 +205,7 @@ def model_section(findings, condition, study):
     rows, p = [], []
     for base in findings.bases:
         for degree in findings.degrees:
-            gains = [Gain.of(findings.gains(name, condition, degree, bases=[base])) for name in study["words"]]
+            gains = [Gain.of(findings.gains(base, name, condition, degree)) for name in study["words"]]
             values = findings.accuracy[base, "base", condition][findings.degrees.index(degree)]
             p.append(gains[0].p)
             rows.append([study["names"][base], say_level(degree), POINTS.over_seeds(values), *(g.say() for g in gains)])
@@ -163,7 +214,7 @@ def model_section(findings, condition, study):
     corrected[known] = holm(np.array(p)[known])
     rows = [(*row, say_p(value) if np.isfinite(value) else "–") for row, value in zip(rows, corrected)]
     header = ("model", "dependence", "base, %", *study["words"].values(), "p of the loop, corrected")
-    caption = f"Accuracy gained over the base model on {CONDITIONS[condition]}, percentage points"
+    caption = f"Accuracy gained over the base model on {CONDITIONS[condition]}, percentage points; intervals over seeds"
     return Section(
         f"models-{condition}", f"Each model: {CONDITIONS[condition]}", (), (TextTable(caption, header, tuple(rows)),)
     )
@@ -190,38 +241,46 @@ def chosen_table(findings, study):
     return TextTable("The trial with the lowest validation loss", header, tuple(rows))
 
 
-def figure(findings, words):
+def panels_of(findings, synthetic, settings, words):
+    """What the figure shows: title, label of the y-axis, degrees, and variant → a gain for each degree."""
+    panels = []
+    for condition, title in CONDITIONS.items():
+        gains = {name: [findings.together(name, condition, degree) for degree in findings.degrees] for name in words}
+        panels.append((f"AV-MNIST, {title}", "accuracy gained, points", findings.degrees, gains))
+    if synthetic:
+        degrees = settings["synthetic"]["dependence"]
+        gains = {
+            name: [Gain.of(relative_gains(synthetic, name, place)) for place in range(len(degrees))] for name in words
+        }
+        panels.append(("synthetic regression", "error saved, %", degrees, gains))
+    return panels
+
+
+def figure(panels, words):
     """Gains against dependence, one panel for each condition."""
-    looks, width, height = looks_of(list(words)), 7.2, 3.1
-    alt = []
+    looks, alt = looks_of(list(words)), []
     with drawing_style():
-        drawn = Figure(figsize=(width, height), facecolor="none")
-        panels = drawn.subplots(1, len(CONDITIONS), sharey=True)
-        for axes, (condition, title) in zip(panels, CONDITIONS.items()):
+        drawn = Figure(figsize=(3.2 * len(panels) + 0.4, 3.1), facecolor="none")
+        for axes, (title, label, degrees, gains) in zip(drawn.subplots(1, len(panels)), panels):
             axes.patch.set_visible(False)
-            for number, (name, label) in enumerate(words.items()):
-                gains = [Gain.of(findings.gains(name, condition, degree)) for degree in findings.degrees]
-                means = [100 * gain.mean for gain in gains]
-                errors = np.nan_to_num(
-                    [[100 * (g.mean - g.low) for g in gains], [100 * (g.high - g.mean) for g in gains]]
-                )
-                shifted = [degree + 0.012 * (number - 1) for degree in findings.degrees]
-                look = looks[name]
-                axes.errorbar(
-                    shifted, means, errors, color=look.colour, marker=look.marker, label=label, linewidth=1.4, capsize=2
-                )
-                alt.append(f"{condition}, {label}: {', '.join(POINTS.signed(gain.mean) for gain in gains)}")
+            for number, (name, of_variant) in enumerate(gains.items()):
+                means = [100 * gain.mean for gain in of_variant]
+                half = np.nan_to_num([100 * (gain.high - gain.mean) for gain in of_variant])
+                shifted = [degree + 0.012 * (number - 1) for degree in degrees]
+                look = {"color": looks[name].colour, "marker": looks[name].marker, "label": words[name]}
+                axes.errorbar(shifted, means, half, **look, linewidth=1.4, capsize=2)
+                alt.append(f"{title}, {words[name]}: {', '.join(POINTS.signed(gain.mean) for gain in of_variant)}")
             axes.axhline(0, color=INK, linewidth=0.8, alpha=0.7)
             axes.set_title(title, loc="left")
-            axes.set_xticks(findings.degrees, [say_level(degree) for degree in findings.degrees])
-            axes.set_xlabel("dependence given the digit")
+            axes.set_xticks(degrees, [say_level(degree) for degree in degrees])
+            axes.set_xlabel("dependence of the modalities")
+            axes.set_ylabel(label)
             axes.grid(axis="y")
-        panels[0].set_ylabel("gain over the base, points")
-        panels[-1].legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8)
         drawn.tight_layout()
     caption = (
-        "Accuracy gained over the base models by the loop and by its two controls, against the dependence between the "
-        "modalities given the class. Bars: 95 % intervals over seeds."
+        "What the loop and its two controls gain over the base models, against the dependence between the modalities. "
+        "Bars: 95 % intervals, over models for AV-MNIST and over draws for the synthetic regression."
     )
     return Drawing("gain-dependence", caption, "; ".join(alt), drawn)
 
@@ -231,6 +290,8 @@ def how(findings, settings, study, plan):
     numbers = {
         **{name: settings[name] for name in ("trials", "forms", "epochs", "batch_size", "noise", "test_noise")},
         "pairs": settings["steps"] * settings["batch_size"],
+        "each": settings["trials"] // settings["forms"],
+        "side": settings["build"]["side"],
         "build": build,
         "seeds": say_number(findings.seeds, "seed"),
         "devices": say_list(sorted(findings.devices)),
@@ -240,4 +301,5 @@ def how(findings, settings, study, plan):
         "most": f"{settings['weight_decay'][1]:g}",
     }
     versions = (plan or {}).get("versions")
-    return (*(words.format(**numbers) for words in study["how"]), *([say_versions(versions)] if versions else []))
+    words = [*study["how"], *study["limits"]]
+    return (*(sentence.format(**numbers) for sentence in words), *([say_versions(versions)] if versions else []))

@@ -12,6 +12,7 @@ import torch
 from consilience.core.seeding import seeded
 from consilience.methods import Spec, build, task_losses
 from consilience.methods.fusion.gradient_blending import blending_weights
+from consilience.methods.progressive.looped_encoder import END
 from consilience.training.stacked_training import evaluate, train_side_by_side
 from consilience.training.training_settings import TrainingSettings
 from consilience.training.trial_optimizer import TrialRates
@@ -21,14 +22,14 @@ _TUNING_SEED = 1000
 _BLEND_RATE = 3e-3  # of the short trainings that find the weights of gradient-blend's heads
 
 
-def draw_trials(base, settings):
+def draw_trials(base, settings, forms=None):
     """The settings of every trial of a base method and its variants: rates, and the form of the loop.
 
     Rates are drawn in as many strata as there are trials; every form of a loop gets rates from all of their range. All
     variants have the same trials; the base method ignores the form.
     """
     random = np.random.default_rng([20260, *base.encode()])
-    count, forms = settings["trials"], draw_forms(base, settings)
+    count, forms = settings["trials"], forms or draw_forms(base, settings)
     order = random.permutation(count)
 
     def spread(limits, strata):
@@ -44,12 +45,13 @@ def draw_trials(base, settings):
 
 def draw_forms(base, settings):
     """Some of all places, modes and numbers of passes: those of one base method are the same for all variants."""
-    places = [None, "conv2", "conv3"] + ([] if base == "mfas" else ["conv4"])  # MFAS reads no fourth stage
+    usual = [None, "conv2", "conv3"] + ([] if base == "mfas" else ["conv4"])  # MFAS reads no fourth stage
     every = [
         {"into": place, "mode": mode, "steps": steps}
-        for place in places
+        for place in settings.get("places", {}).get(base, usual)
         for mode in ("add", "concat")
         for steps in (2, 3)
+        if (place, mode) != (END, "concat")  # no layer reads what is behind the last stage
     ]
     random = np.random.default_rng([20261, *base.encode()])
     return [every[number] for number in random.permutation(len(every))[: settings["forms"]]]

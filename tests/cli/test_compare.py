@@ -165,7 +165,7 @@ def test_the_choice_is_said_and_can_be_made_by_another_metric(run, table, tmp_pa
     said = " ".join(run(*words).out.split())
     assert "best/ holds" in said
     assert "was chosen by its negative log-likelihood on validation samples, clean and corrupted" in said
-    assert "too few for any significance, --seeds 6 in the same folder would do" in said
+    assert "too few for any significance; --seeds 6 in the same folder would do" in said
     assert said.index("Deploy ") < said.index("On small") if "On small" in said else said.index("Deploy ") > 0
     other = run(*words, "--choose-by", "accuracy", "--no-refit")
     assert "was chosen by its accuracy on validation samples" in " ".join(other.out.split())

@@ -10,7 +10,7 @@ from consilience.comparison.choosing import choose_methods, rank_candidates, sha
 from consilience.comparison.plan import Job
 from consilience.comparison.store import Result
 from consilience.core.errors import UnknownNameError
-from consilience.report.choice_words import say_choice
+from consilience.report.choice_words import say_certainty
 from consilience.report.recommendation import recommend
 from report.factory import make_findings
 
@@ -179,7 +179,9 @@ def test_what_is_not_distinguishable_is_named_and_what_is_worse_is_not():
     assert choice.seeds == 8
     assert choice.shares["far"] == 0
     assert choice.shares[choice.method] + choice.shares[near] == pytest.approx(1)
-    assert say_choice(choice).endswith(f"of resamples of seeds and rows; `{near}` is not distinguishable from it.")
+    said = say_certainty(choice)
+    assert "of resamples of seeds and rows, " in said
+    assert said.endswith(f" its lead over `{near}` is not significant.")
 
 
 def test_results_without_scores_of_samples_resample_seeds_alone():
@@ -189,7 +191,7 @@ def test_results_without_scores_of_samples_resample_seeds_alone():
     choice = choose_methods(finished, PLAN)["toy"]
     assert not choice.by_rows
     assert choice.method == choose_methods(with_samples(gap=0.5), PLAN)["toy"].method
-    assert "of resamples of seeds; " in say_choice(choice)
+    assert "of resamples of seeds, " in say_certainty(choice)
 
 
 def test_a_metric_that_is_no_mean_over_samples_resamples_seeds_alone():

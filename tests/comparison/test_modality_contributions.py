@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.metrics import roc_auc_score
 
 from consilience import FusionClassifier, Samples, compare, load
 from consilience.comparison import modality_contributions as measured
@@ -101,7 +102,7 @@ def test_errors_of_a_regression_are_in_the_units_of_the_target(tmp_path):
     clean = next(each for each in result.about["conditions"] if each["part"] == "test")
     assert result.about["contributions"]["metric"] == "mse"
     assert -result.about["contributions"]["all"] == pytest.approx(clean["metrics"]["mse"], rel=1e-4)
-    assert "A positive contribution lowers the error" in (tmp_path / "r" / "report.html").read_text()
+    assert "A positive contribution lowers the mean squared error" in (tmp_path / "r" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("modalities", [3, 10, 12])
@@ -123,3 +124,74 @@ def test_the_number_of_predictions_is_bounded(modalities):
     assert sum(predicted) <= 8192
     assert found["samples"] >= 8
     assert (found["interactions"] is None) == (modalities > 10)
+
+
+def hide(samples, keep):
+    """The samples with only these modalities present."""
+    there = np.array([name in keep for name in samples.names])
+    return samples.replaced({}, present=samples.present & there)
+
+
+def test_they_are_to_the_metric_of_the_comparison(small, tmp_path):
+    """Against scikit-learn's AUROC of the saved model on samples with modalities hidden, averaged over both orders."""
+    done = run(small, tmp_path / "auroc", refit=False, metric="auroc")
+    (block,) = measured.contributions_over_seeds(done.findings)
+    assert block.metric == "auroc"
+    assert not block.error
+    job = next(job for job in jobs_of(done) if done.store.published(job, done.best))
+    test, model = load_data(small).resplit(job.seed).test, load(done.best)
+
+    def value(*keep):
+        probabilities = model.predict_proba(hide(test, keep))
+        return roc_auc_score(test.y, probabilities, multi_class="ovr", average="macro")
+
+    none, heat, sound, both = value(), value("heat"), value("sound"), value("heat", "sound")
+    own = done.findings.contributions.filter(method=job.method, seed=job.seed)
+    expected = {"heat": (heat - none + both - sound) / 2, "sound": (sound - none + both - heat) / 2}
+    assert dict(zip(own["modality"], own["contribution"])) == pytest.approx(expected, abs=1e-6)
+    assert own["none"][0] == pytest.approx(none)
+    assert own["all"][0] == pytest.approx(both)
+    pair = done.findings.interactions.filter(method=job.method, seed=job.seed)["interaction"]
+    assert pair[0] == pytest.approx(both - heat - sound + none, abs=1e-6)
+    page = (tmp_path / "auroc" / "report.html").read_text()
+    section = page[page.index('<section id="contributions">') : page.index('<section id="trust">')]
+    assert "The AUROC of" in section
+    assert "accuracy" not in section
+
+
+def test_contributions_to_a_loss_are_to_its_negative(small, tmp_path):
+    done = run(small, tmp_path / "nll", refit=False, metric="nll")
+    (block,) = measured.contributions_over_seeds(done.findings)
+    assert block.error
+    for row in block.rows:
+        assert row.mean.none < row.mean.all < 0
+        assert row.mean.values.sum() == pytest.approx(row.mean.all - row.mean.none)
+    assert (
+        "A positive contribution lowers the negative log-likelihood" in (tmp_path / "nll" / "report.html").read_text()
+    )
+
+
+def test_a_mean_over_samples_has_its_interval_over_samples(small, tmp_path):
+    """A contribution's interval is that of the mean of the samples' own contributions to the Brier score."""
+    call = {"levels": (0,), "training": {"epochs": 2}, "verbose": 0, "seeds": 1, "refit": False, "metric": "brier"}
+    done = compare(small, ["late"], out=tmp_path / "brier", **call)
+    test, model = load_data(small).resplit(0).test, load(done.best)
+    truth = test.y[:, None] == model.classes_
+
+    def terms(*keep):
+        return -((model.predict_proba(hide(test, keep)) - truth) ** 2).sum(axis=1)
+
+    own = (terms("heat") - terms() + terms("heat", "sound") - terms("sound")) / 2
+    row = done.findings.contributions.filter(modality="heat")
+    assert row["contribution"][0] == pytest.approx(own.mean(), abs=1e-5)
+    assert row["half_width"][0] == pytest.approx(1.96 * stats.sem(own), rel=1e-3)
+
+
+def test_with_too_few_samples_for_a_metric_the_page_says_so(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(measured, "_MOST_SAMPLES", 20)
+    done = run(small, tmp_path / "few", refit=False, metric="auroc")
+    (block,) = measured.contributions_over_seeds(done.findings)
+    assert block.metric == "accuracy"
+    assert (
+        "They are contributions to the accuracy, a mean over samples" in (tmp_path / "few" / "report.html").read_text()
+    )

@@ -23,7 +23,7 @@ from consilience.comparison.time_left import TimeLeft, say_left
 from consilience.core.errors import InputError
 from consilience.data import load_data
 from consilience.methods import METHODS
-from consilience.report.choice_words import say_choice
+from consilience.report.choice_words import say_certainty
 
 
 def job(method, seed=0):
@@ -97,8 +97,8 @@ def test_seeds_that_would_do_test_every_fold():
     assert too_few_seeds(10, 3, at_once=5) is None
     scores = {"late": 0.4, "concat": 0.5, "linear": 0.6, "boosted": 0.7}
     choice = Choice("toy", "late", "nll", scores, dict.fromkeys(scores, 0.25), ("concat",), 5, True)
-    assert "`--seeds 7` in" in say_choice(choice)
-    assert "`--seeds 10` in" in say_choice(choice, 5)
+    assert "`--seeds 7` in" in say_certainty(choice)
+    assert "`--seeds 10` in" in say_certainty(choice, 5)
 
 
 def test_the_time_left_is_that_of_each_method():

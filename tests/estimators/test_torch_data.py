@@ -132,3 +132,39 @@ def test_a_loader_gives_its_batches_as_they_are(toy):
     sizes = [len(batch["image"]) for batch, _ in torch_batches(DataLoader(Items(toy.X, toy.y), batch_size=30))]
     assert sizes == [30, 30, 20]
     assert isinstance(read_torch_data(DataLoader(Items(toy.X, toy.y), batch_size=30)), Samples)
+
+
+def batches_of(*batches):
+    class Batches(IterableDataset):
+        def __iter__(self):
+            return iter(batches)
+
+    return DataLoader(Batches(), batch_size=None)
+
+
+def test_a_whole_batch_may_lack_a_modality(toy, classifier):
+    """As None, or not in the mapping: the same as a mask of what is present."""
+    halves = [{name: values[rows] for name, values in toy.X.items()} for rows in (slice(0, 40), slice(40, 80))]
+    present = np.ones((80, 2), dtype=bool)
+    present[40:, 1] = False
+    expected = classifier(epochs=1).fit(toy.X, toy.y, present=present)
+    for lacking in ({"image": halves[1]["image"], "audio": None}, {"image": halves[1]["image"]}):
+        loader = batches_of((halves[0], toy.y[:40]), (lacking, toy.y[40:]))
+        model = classifier(epochs=1).fit(loader)
+        np.testing.assert_allclose(model.predict_proba(loader), expected.predict_proba(toy.X, present), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (({"image": 5, "audio": 4}, 5), "batch 1 of the DataLoader must have .* it has 5 of image, 4 of audio, 5 of y"),
+        (({"image": 5, "audio": 5}, 4), "it has 5 of image, 5 of audio, 4 of y"),
+        (({"image": 5, "audio": 5}, None), "batch 1 of the DataLoader has no target, and others have one"),
+        (({}, 5), "batch 1 of the DataLoader has no modality that is not None"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_named(toy, classifier, second, said):
+    sizes, targets = second
+    wrong = ({name: toy.X[name][:size] for name, size in sizes.items()}, None if targets is None else toy.y[:targets])
+    with pytest.raises(InputError, match=said):
+        classifier(epochs=1).fit(batches_of((toy.X, toy.y), wrong))

@@ -142,7 +142,7 @@ def test_opens_with_what_to_deploy(page):
         "Deploy qmf: the trained model is best/.",
         "Of 8 methods it predicts validation samples best",
         "under gaussian at level 10",
-        "late is not distinguishable from it",
+        "its lead over late is not significant",
         "With the worst of 10 seeds its accuracy is",
         "trained once more on all 1438 samples",
     ):

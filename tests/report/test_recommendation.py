@@ -68,8 +68,8 @@ def test_one_number_alone_is_said_to_cost_most(findings):
     )
     (advice,) = recommend(findings)
     assert " ".join(advice.sentences).count("costs") == 1
-    losing = dict(advice.points)["Losing one"]
-    assert losing == "On digits, losing top_left costs `qmf` most: 19.0 ± 0.0 points of accuracy (top_right 5.0)."
+    losing = dict(advice.points)["Each modality"]
+    assert losing == "Losing top_left costs `qmf` most: 19.0 ± 0.0 points of accuracy (top_right 5.0)."
 
 
 def test_classes_that_are_rarely_found_are_named(findings):
@@ -91,16 +91,16 @@ def test_classes_that_are_rarely_found_are_named(findings):
 
 
 def test_rivals_make_the_choice_uncertain_unless_it_nearly_always_comes_first(findings):
-    assert dict(recommend(findings)[0].points)["How sure"].startswith("Not certain: others may be as good.")
+    assert dict(recommend(findings)[0].points)["How sure"].startswith("Not certain: `qmf` comes first in ")
     often = {**findings.choices["digits"].shares, "qmf": 0.999}
     findings.choices = {"digits": replace(findings.choices["digits"], shares=often, seeds=5)}
     likely = dict(recommend(findings)[0].points)["How sure"]
-    assert likely.startswith("Likely, but not proven.")
-    assert "comes first in more than 99 % of resamples" in likely
+    words = "Likely, but not proven: `qmf` comes first in more than 99 % of resamples of seeds and rows, but "
+    assert likely.startswith(words + "5 seeds are too few for any significance; `--seeds ")
     findings.choices = {"digits": replace(findings.choices["digits"], rivals=(), seeds=10)}
     sure = dict(recommend(findings)[0].points)["How sure"]
-    assert sure.startswith("As certain as these data allow.")
-    assert sure.endswith("every other method is significantly worse.")
+    assert sure.startswith("As certain as these data allow: `qmf` comes first in more than 99 % of resamples")
+    assert "and every other method is significantly worse. It was chosen by" in sure
 
 
 def test_a_method_that_stands_alone_is_compared_with_none():

@@ -8,8 +8,10 @@ import sys
 import pytest
 import rich.progress
 
+from consilience.core import progress_lines
 from consilience.core.errors import InputError, TrainingError
-from consilience.training import MLflowCallback, Phase, TensorBoardCallback
+from consilience.core.progress_lines import ConsoleHandler, Occasionally
+from consilience.training import Log, MLflowCallback, Phase, TensorBoardCallback, loggers
 from training.toys import At, Explosive, Straight, make, make_samples, prepare, trainer
 
 SAMPLES, VALIDATION = make_samples(50), make_samples(40, seed=7)
@@ -140,3 +142,52 @@ def test_the_bar_goes_away_when_training_fails(monkeypatch):
 def keep(bars, bar):
     bars.append(bar)
     return bar
+
+
+def printed_by_the_command_line(monkeypatch, verbose, epochs=25):
+    """What is printed where logging goes to the console alone, as the command line has it."""
+    logger, screen = logging.getLogger("consilience"), io.StringIO()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [ConsoleHandler(screen)])
+    monkeypatch.setattr(loggers, "_LINES", Occasionally(10.0))
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        samples = make_samples()
+        preparation = prepare(samples)
+        trainer(preparation, epochs=epochs, verbose=verbose, patience=None).run(
+            make(Straight, preparation), samples, samples
+        )
+        loggers.announce("one part", verbose)
+    finally:
+        logger.setLevel(before)
+    return screen.getvalue().splitlines()
+
+
+def test_a_console_has_one_line_in_ten_seconds(monkeypatch):
+    moments = iter(range(1000))  # a second from one line to the next
+    monkeypatch.setattr(progress_lines.time, "monotonic", lambda: float(next(moments)))
+    lines = printed_by_the_command_line(monkeypatch, verbose=1)
+    assert [line.split("  ")[0] for line in lines] == [f"Straight: epoch {done}/25" for done in (1, 11, 21)]
+
+
+def test_verbose_2_prints_every_line(monkeypatch):
+    lines = printed_by_the_command_line(monkeypatch, verbose=2)
+    assert len(lines) == 26
+    assert lines[-1] == "one part"
+
+
+@pytest.mark.parametrize(
+    ("logs", "said"),
+    [
+        ([], "concat: trained in 2.0 s"),
+        (
+            [Log(rows=[{"validation_loss": 0.5}, {"validation_loss": 0.25}])],
+            "concat: trained in 2.0 s, 2 epochs, lowest validation loss 0.25",
+        ),
+        ([Log(rows=[{"task": 1.0}]), Log(rows=[{}, {}])], "concat: trained in 2.0 s, 3 epochs in 2 runs"),
+    ],
+)
+def test_the_last_line_says_what_a_training_was(logs, said, caplog):
+    with caplog.at_level(logging.INFO, "consilience"):
+        loggers.say_trained("concat", logs, 1.96)
+    assert caplog.messages == [said]

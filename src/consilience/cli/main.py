@@ -39,6 +39,7 @@ from consilience.cli import (
     watch,
 )
 from consilience.core.errors import ConsilienceError, InputError, unknown_name
+from consilience.core.progress_lines import ConsoleHandler
 from consilience.core.stop_signals import STOP
 from consilience.version import __version__
 
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
         STOP.install()
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(format="%(message)s", handlers=[ConsoleHandler(sys.stderr)])
     logging.getLogger("consilience").setLevel(logging.INFO)
     try:
         return _run(given)

@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     name = "protocol file (.yaml), script (.py), or the name of one in the folder papers"
     parser.add_argument("name", type=str, nargs="?", default=None, help=name)
     parser.add_argument(
-        "--list", action="store_true", help="list the protocols and scripts of papers, with data and size"
+        "--list", action="store_true", help="list the protocols and scripts of papers, with data, size and minutes"
     )
     parser.add_argument("--quick", action="store_true", help="a small version that takes minutes on two cores")
     parser.add_argument("--data-dir", type=str, metavar="FOLDER", help="folder with the files of named data sets")
@@ -36,7 +36,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, command: list[str]) -> None:
     """List the protocols, or run one."""
-    from consilience.reproduction.papers import describe_needs, find_paper, list_papers, run_paper
+    from consilience.reproduction.needs import describe_needs
+    from consilience.reproduction.papers import find_paper, list_papers, run_paper
 
     if chosen.list or chosen.name is None:
         titles = list_papers()

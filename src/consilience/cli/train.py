@@ -32,6 +32,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="folder of the saved model")
     parser.add_argument("--overwrite", action="store_true", help="replace the model in the folder, if it holds one")
     options.add_option(parser, "seed", NonNegativeInt, "seed of initial weights, batches and dropout", default=0)
+    verbose = "0: no progress; 1: one line in ten seconds, on a terminal a bar; 2: every epoch and every part"
+    options.add_option(parser, "verbose", NonNegativeInt, verbose, default=1)
     options.add_loading(parser)
     options.add_training(parser)
     options.add_class_weight(parser)
@@ -74,7 +76,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
         encoders=options.encoders(chosen) or "auto",
         validation=data.validation,
         random_state=chosen.seed,
-        verbose=1,
+        verbose=chosen.verbose,
         **options.training(chosen),
         **further,
     )
@@ -113,7 +115,7 @@ def train_latent(chosen: Namespace, data: DataSet) -> None:
         encoders=options.encoders(chosen) or None,
         validation=data.validation,
         random_state=chosen.seed,
-        verbose=1,
+        verbose=chosen.verbose,
         **options.training(chosen),
     )
     with STOP.patiently():

@@ -11,6 +11,7 @@ import numpy as np
 from consilience.comparison.choosing import choose_methods, stored_value, units_of
 from consilience.comparison.chosen_method import Choice
 from consilience.comparison.imbalance import imbalance_notes
+from consilience.comparison.metric_by_modalities import contributions_to, has_metric
 from consilience.comparison.modality_contributions import contribution_rows, interaction_rows
 from consilience.comparison.modality_costs import cost_rows
 from consilience.comparison.plan import Job
@@ -58,7 +59,7 @@ def gather_findings(plan: Mapping[str, Any], finished: Finished) -> Findings:
         corruptions=list(dict.fromkeys(name for names in plan["corruptions"].values() for name in names)),
         levels=asked["levels"],
         seeds=sorted({job.seed for job, _ in good}) or list(range(asked["seeds"])),
-        **_measurements(good, plan),
+        **_measurements(good, plan, metric),
         costs=_table("costs", _costs(good, metric)),
         reliability=_table("reliability", _reliability(good, plan)),
         differences=differences,
@@ -142,12 +143,17 @@ def read_outputs(result: Result, condition: Mapping[str, Any]) -> tuple[np.ndarr
     return np.concatenate([y] * (len(output) // len(y))), output
 
 
-def _measurements(good: Finished, plan: Mapping[str, Any]) -> dict[str, Any]:
+def _measurements(good: Finished, plan: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
     """The tables of what jobs measured; results of earlier versions have no diagnostics or contributions."""
+    measured = [(job.source, result.about.get("contributions")) for job, result in good]
+    # A set's contributions are to one metric: the main one, if all its jobs measured it.
+    elsewhere = {source for source, found in measured if not has_metric(found, metric)}
     names = ("values", "trust", "hit_trust", "diagnostics", "contributions", "interactions")
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for job, result in good:
         contributions = result.about.get("contributions")
+        if contributions and job.source not in elsewhere and contributions["metric"] != metric.name:
+            contributions = contributions_to(contributions, metric)
         rows["contributions"] += contribution_rows(_key(job), contributions)
         rows["interactions"] += interaction_rows(_key(job), contributions)
         for corruption, condition in conditions(result, plan):

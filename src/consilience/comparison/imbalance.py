@@ -59,9 +59,10 @@ def imbalance_notes(sets: Mapping[str, Mapping[str, Any]], metric: str) -> list[
         largest, rarest = largest_class(about), rarest_class(about)
         if largest is not None and largest[1] > LARGEST_SHARE:
             share = f"{100 * largest[1]:.1f} %"
+            rare = "" if rarest is None else f", and only {100 * rarest[1]:.1f} % of class {rarest[0]}"
             notes.append(
-                f"On {name}, {share} of the samples are of class {largest[0]}, more than {100 * LARGEST_SHARE:.0f} %: "
-                f"always answering so has an accuracy of about {share}. Compare by --metric {_UNMOVED}, to which that "
+                f"On {name}, {share} of the samples are of class {largest[0]}{rare}: always answering {largest[0]} "
+                f"has an accuracy of about {share}. Compare by --metric {_UNMOVED}, to which that "
                 "answer is no better than chance; --class-weight balanced trains rare classes as much as common ones."
             )
         elif rarest is not None:

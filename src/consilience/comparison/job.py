@@ -14,6 +14,7 @@ import numpy as np
 
 from consilience.comparison.hit_trust import trust_when_hit
 from consilience.comparison.job_scores import score, score_samples
+from consilience.comparison.metric_by_modalities import Scores
 from consilience.comparison.modality_contributions import measure_contributions
 from consilience.comparison.modality_costs import measure_costs
 from consilience.comparison.plan import Job, Plan, Refit, registered_name
@@ -157,7 +158,9 @@ def examine(
         "epochs": sum(len(log.rows) for log in model.logs),
         "log": [row for log in model.logs for row in log.rows],
         "steps": found_steps(model.logs),
-        "contributions": measure_contributions(model, data.test, device, unit),
+        "contributions": measure_contributions(
+            model, data.test, device, unit, Scores(partial(score, data, model), partial(score_samples, data, model))
+        ),
         "costs": measure_costs(
             model,
             corruptor,

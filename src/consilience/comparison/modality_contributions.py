@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.comparison.metric_by_modalities import LEAST_SAMPLES, KeptOutputs, Scores
 from consilience.comparison.results import ContributionBlock, ContributionRow, Findings
 from consilience.comparison.summary import ranking, summarise
 from consilience.core.evenly_spread import evenly_spread
@@ -25,7 +26,11 @@ _AT_ONCE = 1024
 
 
 def measure_contributions(
-    model: Model, samples: Samples, device: str = "auto", units: np.ndarray | None = None
+    model: Model,
+    samples: Samples,
+    device: str = "auto",
+    units: np.ndarray | None = None,
+    scores: Scores | None = None,
 ) -> dict[str, Any] | None:
     """Return what each modality contributes to the accuracy, or to the mean squared error, in plain values.
 
@@ -34,10 +39,12 @@ def measure_contributions(
         samples: Test samples with targets; some of them are used, evenly spread.
         device: Where to predict.
         units: The group of each sample, or its block in time `[n]`, which the intervals draw at once.
+        scores: How outputs are judged (probabilities, or numbers as the model gives them).
 
     Returns:
-        `MeanContributions.to_json()` with "metric"; contributions to "mse" are positive if they lower it. None if some
-        prediction is not finite.
+        `MeanContributions.to_json()` with "metric"; contributions to "mse" are positive if they lower it. "sets" has
+        every metric under every set of modalities, where there are samples enough for it. None if some prediction is
+        not finite.
     """
     names, task = tuple(model.preparation.raw), model.task
     masks = 2 ** len(names) if len(names) <= MOST_EXACT else _ORDERS * len(names)
@@ -50,20 +57,31 @@ def measure_contributions(
     metric = "accuracy" if task.classification else "mse"
     scale = np.ones(1) if task.scale is None else task.scale  # errors in the units of the targets
     broken = False
+    present = chosen.present_among(names)
+    enough = len(chosen) >= min(LEAST_SAMPLES, len(samples))
+    pooled = scores is not None and len(names) <= MOST_EXACT and enough
+    kept = KeptOutputs(present) if pooled else None
 
     def evaluate(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
         nonlocal broken
         hidden = inputs.select(rows).replaced({}, present=masks[:, columns])
-        output = model.predict(hidden, device=device).output.double().numpy()
+        made = model.predict(hidden, device=device).output.double()
+        output = made.numpy()
         broken |= not np.isfinite(output).all()
+        if kept is not None:
+            kept.keep(rows, masks, (made.softmax(dim=1) if task.classification else made).numpy())
         target = encoded[rows]
         if metric == "accuracy":
             return sample_values("accuracy", output, target)
         return sample_values("mse", np.nan_to_num(output) * scale, target * scale)
 
-    found = explain_values(evaluate, chosen.present_among(names), permutations=_ORDERS, at_once=_AT_ONCE)
-    mean = mean_contributions(found, names, None if units is None else units[picked])
-    return None if broken else {"metric": metric, **mean.to_json()}
+    found = explain_values(evaluate, present, permutations=_ORDERS, at_once=_AT_ONCE)
+    drawn = None if units is None else units[picked]
+    mean = mean_contributions(found, names, drawn)
+    if broken:
+        return None
+    sets = None if kept is None or scores is None else kept.metrics(chosen, scores, names, drawn)
+    return {"metric": metric, **mean.to_json(), "sets": sets}
 
 
 def contribution_rows(key: Mapping[str, Any], measured: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
@@ -109,7 +127,9 @@ def contributions_over_seeds(findings: Findings) -> list[ContributionBlock]:
         choice = findings.choices.get(block.set)
         chosen = [choice.method] if choice is not None else []
         leader = next(method for method in [*chosen, *(row.method for row, _ in ranked), *methods] if method in methods)
-        blocks.append(ContributionBlock(block.set, table["metric"][0], modalities, tuple(rows), leader))
+        metric = table["metric"][0]
+        error = not findings.larger_is_better if metric == findings.metric else metric == "mse"
+        blocks.append(ContributionBlock(block.set, metric, modalities, tuple(rows), leader, error))
     return blocks
 
 

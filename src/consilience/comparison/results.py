@@ -330,6 +330,7 @@ class ContributionBlock:
     modalities: tuple[str, ...]
     rows: tuple[ContributionRow, ...]
     leader: str
+    error: bool = False  # whether less is better, so that contributions are to the negative
 
 
 @dataclass(frozen=True)

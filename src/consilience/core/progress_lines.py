@@ -9,6 +9,22 @@ import time
 logger = logging.getLogger("consilience")
 
 
+class ConsoleHandler(logging.StreamHandler):
+    """Prints what the command line logs. Lines of progress that go nowhere else are few, as a person reads them."""
+
+
+def kept_in_a_log() -> bool:
+    """Return whether lines of progress go to a log that the user has set up, and not just to the console."""
+    if not logger.isEnabledFor(logging.INFO):
+        return False
+    place: logging.Logger | None = logger
+    while place is not None:
+        if any(not isinstance(handler, ConsoleHandler) for handler in place.handlers):
+            return True
+        place = place.parent if place.propagate else None
+    return False
+
+
 def say_progress(line: str) -> None:
     """Log a line at level INFO; print it to standard error where nobody has set up logging, so that it is seen."""
     if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
@@ -42,5 +58,5 @@ class Occasionally:
 
     def say(self, line: str) -> None:
         """Say a line if one is due, or if it goes to a log."""
-        if (logger.isEnabledFor(logging.INFO) and logger.hasHandlers()) or self.due():
+        if kept_in_a_log() or self.due():
             say_progress(line)

@@ -32,10 +32,14 @@ def torch_batches(X: Any) -> Iterator[Batch]:
     """Yield the batches of a DataLoader, or the items of a Dataset some at a time: modalities, and targets or None.
 
     Raises:
-        InputError: An item is no mapping of modalities, nor a pair of one and a target.
+        InputError: An item is no mapping of modalities, nor a pair of one and a target, or a batch has not as many
+            samples of each modality, or not as many targets.
     """
     if isinstance(X, DataLoader):
-        yield from (_split(batch, "a batch of the DataLoader") for batch in X)
+        for number, batch in enumerate(X):
+            split = _split(batch, "a batch of the DataLoader")
+            _check_rows(split, f"batch {number} of the DataLoader")
+            yield split
         return
     items = iter(X) if isinstance(X, IterableDataset) else iter(X[row] for row in range(_length(X)))
     while some := [_split(item, "an item of the Dataset") for item in islice(items, _AT_ONCE)]:
@@ -68,8 +72,12 @@ def read_torch_data(X: Any, most: int = MOST_BYTES) -> Samples:
         for name in names
     }
     targets = [y for _, y in batches]
-    if any(y is None for y in targets):
+    without = [number for number, y in enumerate(targets) if y is None]
+    if len(without) == len(targets):
         return Samples.of(joined)
+    if without:
+        what = f"batch {without[0]} of the DataLoader has" if isinstance(X, DataLoader) else "some items have"
+        raise InputError(f"{type(X).__name__}: {what} no target, and others have one")
     return Samples.of(joined, np.concatenate([to_numpy("y", y) for y in targets]))
 
 
@@ -97,7 +105,19 @@ def _split(item: Any, what: str) -> Batch:
     if not isinstance(pair[0], Mapping):
         shown = f"a tuple of {len(item)}" if isinstance(item, tuple | list) else type(item).__name__
         raise InputError(f"{what} must be a mapping of modality → values, or a pair (mapping, y), got {shown}")
-    return dict(pair[0]), pair[1]
+    return {name: values for name, values in pair[0].items() if values is not None}, pair[1]
+
+
+def _check_rows(batch: Batch, what: str) -> None:
+    """Raise an error unless all modalities and the targets of a batch have the same number of samples."""
+    modalities, y = batch
+    sizes = {name: len(values) for name, values in modalities.items() if hasattr(values, "__len__")}
+    sizes |= {"y": len(y)} if hasattr(y, "__len__") else {}
+    if not modalities:
+        raise InputError(f"{what} has no modality that is not None: leave such a batch out")
+    if len(set(sizes.values())) > 1:
+        listing = ", ".join(f"{size} of {name}" for name, size in sizes.items())
+        raise InputError(f"{what} must have as many samples of each modality, and as many targets: it has {listing}")
 
 
 def _stack(items: Sequence[Batch]) -> Batch:

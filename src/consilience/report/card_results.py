@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _HEADINGS = {
     "How sure": "How sure the choice of the method is",
     "Each modality": "What each modality is worth",
-    "Losing one": "What losing a modality costs",
     "Watch": "Which corruption hurts",
     "The file": "This file",
 }

@@ -58,30 +58,35 @@ def _say_steps(published: Published) -> str:
 
 
 def say_sure(choice: Choice, seeds_at_once: int = 1) -> str:
-    """Return how sure the choice is, and why, in a verdict that agrees with the figures after it."""
+    """Return how sure the choice is, in one sentence, and by what it was made, in another."""
     if len(choice.scores) < 2:
         return "No other method was compared."
-    if not choice.rivals:
-        verdict = "As certain as these data allow."
-    elif choice.share >= _LIKELY:
-        verdict = "Likely, but not proven."
-    else:
-        close = [f"`{one_line(name)}`" for name, share in choice.shares.items() if share >= _SHARE_TO_NAME]
-        others = [name for name in close if name != f"`{one_line(choice.method)}`"]
-        verdict = f"Not certain: {say_list(others) if others else 'others'} may be as good."
-    return f"{verdict} {say_choice(choice, seeds_at_once)}"
-
-
-def say_choice(choice: Choice, seeds_at_once: int = 1) -> str:
-    """Return by what the method was chosen, and how sure that is."""
-    method, metric = f"`{one_line(choice.method)}`", say_metric(choice.metric)
     score = Scale.of(choice.metric)
-    what = "seeds and rows" if choice.by_rows else "seeds"
-    return (
-        f"{method} was chosen by its {metric} on validation samples, clean and corrupted "
-        f"({score.number(choice.score)}{score.unit}, mean over {say_number(choice.seeds, 'seed')}), and comes first in "
-        f"{_say_share(choice.share)} of resamples of {what}; {_say_rivals(choice, seeds_at_once)}."
+    basis = (
+        f"It was chosen by its {say_metric(choice.metric)} on validation samples, clean and corrupted "
+        f"({score.number(choice.score)}{score.unit}, mean over {say_number(choice.seeds, 'seed')})."
     )
+    return f"{say_certainty(choice, seeds_at_once)} {basis}"
+
+
+def say_certainty(choice: Choice, seeds_at_once: int = 1) -> str:
+    """Return a verdict with its reasons: how often the method comes first, and from which others it differs."""
+    what = "seeds and rows" if choice.by_rows else "seeds"
+    first = f"`{one_line(choice.method)}` comes first in {_say_share(choice.share)} of resamples of {what}"
+    if not choice.rivals:
+        return f"As certain as these data allow: {first}, and every other method is significantly worse."
+    likely = choice.share >= _LIKELY
+    verdict = "Likely, but not proven" if likely else "Not certain"
+    follows = "" if likely else _say_close(choice)
+    return f"{verdict}: {first}{follows}, {'but' if likely else 'and'} {_say_untold(choice, seeds_at_once)}."
+
+
+def _say_close(choice: Choice) -> str:
+    """Which other methods come first in the rest of the resamples."""
+    order = sorted(choice.shares, key=lambda name: -choice.shares[name])
+    others = [name for name in order if name != choice.method and choice.shares[name] >= _SHARE_TO_NAME]
+    listed = say_list(f"`{one_line(name)}` in {_say_share(choice.shares[name])}" for name in others)
+    return f", {listed}" if others else ""
 
 
 def _say_share(share: float) -> str:
@@ -93,16 +98,15 @@ def _say_share(share: float) -> str:
     return "more than 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
 
 
-def _say_rivals(choice: Choice, seeds_at_once: int) -> str:
+def _say_untold(choice: Choice, seeds_at_once: int) -> str:
+    """Why it is not proven: too few seeds for any test, or rivals from which it does not differ significantly."""
     comparisons = len(choice.scores) - 1
     if not reachable(choice.seeds, comparisons):
         more = count(choice.seeds + 1)
         enough = next(seeds for seeds in more if seeds % seeds_at_once == 0 and reachable(seeds, comparisons))
         few = f"{say_number(choice.seeds, 'seed')} {'is' if choice.seeds == 1 else 'are'} too few"
-        return f"{few} for any significance, `--seeds {enough}` in the same folder would do"
+        return f"{few} for any significance; `--seeds {enough}` in the same folder would do"
     rivals = [f"`{one_line(method)}`" for method in choice.rivals]
-    if not rivals:
-        return "every other method is significantly worse"
-    if len(rivals) == len(choice.scores) - 1 and len(rivals) > 3:
-        return "no other method is distinguishable from it"
-    return f"{say_list(rivals)} {'is' if len(rivals) == 1 else 'are'} not distinguishable from it"
+    if len(rivals) == comparisons and len(rivals) > 3:
+        return "its lead over no other method is significant"
+    return f"its lead over {say_list(rivals)} is not significant"

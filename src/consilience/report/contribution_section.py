@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from consilience.comparison.results import ContributionBlock, ContributionRow
 from consilience.evaluation.contributions import MeanContributions
 from consilience.evaluation.explained_sample import Value
@@ -11,7 +13,16 @@ from consilience.report.drawing import Drawing
 from consilience.report.explanation_figure import Bar, plot_waterfall
 from consilience.report.explanation_words import say_relations
 from consilience.report.text_table import TextTable
-from consilience.report.wording import NOTHING, Scale, capital, one_line, say_list, say_metric, say_number
+from consilience.report.wording import (
+    NOTHING,
+    Scale,
+    capital,
+    is_percentage,
+    one_line,
+    say_list,
+    say_metric,
+    say_number,
+)
 
 
 @dataclass(frozen=True)
@@ -24,14 +35,28 @@ class ContributionPart:
     pairs: TextTable | None
     seeds: int
     samples: int
+    metric: str
+    error: bool
 
 
-def contribution_part(block: ContributionBlock) -> ContributionPart:
-    """Return the words and tables of a set."""
+def contribution_part(block: ContributionBlock, metric: str | None = None) -> ContributionPart:
+    """Return the words and tables of a set.
+
+    Args:
+        block: The contributions.
+        metric: That of the comparison, if a sentence shall say why the contributions are to another one.
+    """
     leader, scale = _leader(block), _scale(block)
     words = tuple(_words(block, leader, scale))
+    if metric not in (None, block.metric):
+        words += (
+            f"They are contributions to the {say_metric(block.metric)}, a mean over samples: with so many modalities "
+            f"each set of them was tried on too few samples for the {say_metric(metric or '')}, or the results are "
+            "those of an earlier version.",
+        )
     table, pairs = _table(block, scale), _pairs(block, scale)
-    return ContributionPart(block.set, words, table, pairs, leader.seeds, leader.mean.samples)
+    samples = leader.mean.samples
+    return ContributionPart(block.set, words, table, pairs, leader.seeds, samples, block.metric, block.error)
 
 
 def _leader(block: ContributionBlock) -> ContributionRow:
@@ -60,7 +85,7 @@ def _level(scale: Scale, block: ContributionBlock, value: float) -> str:
 
 def _shown(block: ContributionBlock, value: float) -> float:
     """A level of the metric; of an error, the contributions are to its negative."""
-    return -value if block.metric == "mse" else value
+    return -value if block.error else value
 
 
 def _table(block: ContributionBlock, scale: Scale) -> TextTable:
@@ -107,15 +132,19 @@ def draw_contributions(block: ContributionBlock, name: str) -> Drawing:
     order = sorted(range(len(block.modalities)), key=lambda place: -abs(mean.values[place]))
     bars = [Bar(block.modalities[place], float(mean.values[place]), float(mean.errors[place])) for place in order]
     over = f"95 % interval over {say_number(row.seeds, 'seed') if row.seeds > 1 else 'test samples'}"
-    sign = ", which is drawn below zero" if block.metric == "mse" else ""
-    value: Value = "accuracy" if block.metric == "accuracy" else "mse"
+    sign = ", which is drawn below zero" if block.error else ""
+    within_one = is_percentage(block.metric) or block.metric in ("auroc", "average_precision")
+    bounded: Value = "accuracy" if within_one else "mse"
+    label = ("negative " if block.error else "") + metric
     listed = "; ".join(f"{one_line(bar.name)} {scale.signed(bar.value)}" for bar in bars)
     where = f"`{one_line(row.method)}` on {one_line(block.set)}"
     return Drawing(
         name,
         f"From the {metric} with no modality to that with all{sign}: what each modality contributes to {where}. "
-        f"Lines: {over}.",
+        + (f"Lines: {over}." if np.isfinite(mean.errors).all() else "One seed gives no intervals for this metric."),
         f"{capital(metric)} of {where.replace('`', '')}: contributions {listed}.",
-        plot_waterfall(bars, mean.none, mean.all, value, width=5.6, scale=scale),
-        plot_waterfall(bars, mean.none, mean.all, value, width=3.5, scale=scale),
+        *(
+            plot_waterfall(bars, mean.none, mean.all, bounded, width=width, scale=scale, label=label)
+            for width in (5.6, 3.5)
+        ),
     )

@@ -55,7 +55,7 @@ def _words(block: CostBlock) -> list[str]:
         sentences.append(f"On {one_line(block.set)}, {_ranked(block, lost, words, none)}")
     if corrupted:
         how = f"With one modality at a time corrupted in all samples, at level {say_level(corrupted[0].level)}, "
-        words = f"{one_line(corrupted[0].corruption)} on {one_line(corrupted[0].modality)} costs it most"
+        words = f"{one_line(corrupted[0].corruption)} on {one_line(corrupted[0].modality)} harms it most"
         sentences.append(how + _ranked(block, corrupted, words, "it loses nothing"))
     return sentences
 

@@ -86,9 +86,15 @@ def save_drawing(drawing: Drawing, path: str | Path) -> Path:
 
 
 def plot_waterfall(
-    bars: Sequence[Bar], none: float, total: float, value: Value, width: float, scale: Scale = PLAIN
+    bars: Sequence[Bar],
+    none: float,
+    total: float,
+    value: Value,
+    width: float,
+    scale: Scale = PLAIN,
+    label: str | None = None,
 ) -> Figure:
-    """Contributions one after the other, from the value with no modality to that with all."""
+    """Contributions one after the other, from the value with no modality to that with all; label: of the axis."""
     from matplotlib.figure import Figure
 
     left, body = _left(bars), _ROW * (len(bars) + 2)
@@ -97,7 +103,7 @@ def plot_waterfall(
         figure = Figure(figsize=(width, height), facecolor="none")
         axes = figure.add_axes((left / width, 0.42 / height, 1 - (left + 0.12) / width, body / height))
         draw_waterfall(axes, bars, none, total, width - left - 0.12, bounded=value in _BOUNDED, scale=scale)
-        axes.set_xlabel(capital(say_value(value).removeprefix("the ")) + (", %" if scale.unit else ""))
+        axes.set_xlabel(capital(label or say_value(value).removeprefix("the ")) + (", %" if scale.unit else ""))
     return figure
 
 

@@ -163,7 +163,7 @@ def render_page(findings: Findings, parts: dict[str, Part] | None = None) -> str
             ],
             measured=[(block, trust_sentences(block), details(block)) for block in measured_trust(findings)],
             costs=[cost_part(block) for block in costs_over_seeds(findings)],
-            contributed=[contribution_part(block) for block in contributions_over_seeds(findings)],
+            contributed=[contribution_part(block, findings.metric) for block in contributions_over_seeds(findings)],
             tested=say_test(findings),
             timings=_timing_rows(findings),
             corruptions=_describe_corruptions(findings),

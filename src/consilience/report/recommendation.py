@@ -13,7 +13,7 @@ from consilience.comparison.summary import summarise
 from consilience.report.choice_words import say_published, say_sure
 from consilience.report.confusion_section import say_rarely_found
 from consilience.report.cost_section import cost_sentences
-from consilience.report.wording import Scale, one_line, say_list, say_metric, say_number
+from consilience.report.wording import Scale, capital, one_line, say_list, say_metric, say_number
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def notes_beside(findings: Findings) -> list[str]:
 def _recommend(findings: Findings, choice: Choice, block: Block) -> Recommendation:
     points = [
         ("How sure", say_sure(choice, seeds_at_once(findings.sets))),
-        ("Each modality", _say_worth(findings, choice)),
-        ("Losing one", " ".join(cost_sentences(findings, choice.set)[:1])),
+        # What a modality is worth is what losing it costs; results of earlier versions have contributions alone.
+        ("Each modality", _say_cost(findings, choice) or _say_worth(findings, choice)),
         ("Watch", _say_what_to_watch(findings, choice, block)),
         ("The file", say_published(findings, choice)),
     ]
@@ -137,6 +137,12 @@ def _cells(block: Block, method: str) -> list[tuple[Condition, Cell]]:
     return [(condition, cell) for condition, cell in zip(block.conditions, row.cells) if cell is not None]
 
 
+def _say_cost(findings: Findings, choice: Choice) -> str:
+    """Which modality costs most if it is lost, without the set, which the first sentence names."""
+    sentences = cost_sentences(findings, choice.set)[:1]
+    return capital(sentences[0].removeprefix(f"On {one_line(choice.set)}, ")) if sentences else ""
+
+
 def _say_worth(findings: Findings, choice: Choice) -> str:
     """What each modality contributes to the chosen method, from the most to the least."""
     for block in contributions_over_seeds(findings):
@@ -145,7 +151,7 @@ def _say_worth(findings: Findings, choice: Choice) -> str:
             continue
         scale = Scale.of(block.metric, [std for each in block.rows for std in each.stds])
         order = sorted(range(len(block.modalities)), key=lambda place: -row.mean.values[place])
-        error = block.metric == "mse"
+        error = block.error
         none = scale.number(-row.mean.none if error else row.mean.none) + scale.unit
         verb, points = "lowers it by" if error else "adds", " points" if scale.unit else ""
         listed = say_list(

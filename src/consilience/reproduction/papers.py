@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import consilience
-from consilience.comparison.quick_default import THOROUGH_SEEDS
 from consilience.core.errors import InputError, unknown_name
 from consilience.reproduction.protocol import Protocol, read_protocol
 from consilience.reproduction.run_protocol import run_protocol
@@ -102,51 +100,15 @@ def _files() -> list[Path]:
 
 
 def _title_of_script(path: Path) -> str:
+    return str(constant_of_script(path, "TITLE") or "")
+
+
+def constant_of_script(path: Path, constant: str) -> Any:
+    """Return the value of a constant at the top level of a script, which is not executed; None if it has none."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         names = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
-        if any(isinstance(name, ast.Name) and name.id == "TITLE" for name in names):
-            return str(ast.literal_eval(node.value))  # type: ignore[attr-defined]
-    return ""
-
-
-def describe_needs(name: str, data_dir: str | None = None) -> str:
-    """Return which data a protocol needs, and how many trainings it takes, in a sentence; "" for a script.
-
-    Args:
-        name: Its name in a folder `papers`.
-        data_dir: Where the files of named sets are looked for.
-    """
-    from consilience.data.named_sets import DATA_SETS
-
-    path = find_paper(name)
-    if path.suffix != ".yaml":
-        return ""
-    try:
-        protocol = read_protocol(path)
-    except InputError:
-        return ""
-    sets = [each for part in protocol.parts.values() for each in _sets_of(part.full)]
-    sets += [str(protocol.settings["data"])] if isinstance(protocol.settings.get("data"), str) else []
-    there = {
-        each: "" if each not in DATA_SETS or DATA_SETS[each].available(data_dir) else " (files missing)"
-        for each in dict.fromkeys(sets)
-    }
-    said = [f"data: {', '.join(each + note for each, note in there.items())}"] if there else []
-    full = sum(_trainings(part.full) for part in protocol.parts.values())
-    quick = sum(_trainings(part.quick) for part in protocol.parts.values() if part.quick is not None)
-    said += [f"{full} trainings, {quick} with --quick"] if full else []
-    return "; ".join(said)
-
-
-def _sets_of(arguments: Mapping[str, Any]) -> list[str]:
-    data = arguments.get("data", [])
-    return [str(each) for each in (data if isinstance(data, list | tuple) else [data])]
-
-
-def _trainings(arguments: Mapping[str, Any]) -> int:
-    methods = arguments.get("methods")
-    if methods is None:
-        return 0
-    return len(methods) * len(_sets_of(arguments)) * int(arguments.get("seeds", THOROUGH_SEEDS))
+        if any(isinstance(name, ast.Name) and name.id == constant for name in names):
+            return ast.literal_eval(node.value)  # type: ignore[attr-defined]
+    return None

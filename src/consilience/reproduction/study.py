@@ -81,7 +81,8 @@ def run_study(
         quick: Whether this is the quick form, which has a run folder of its own.
         out: The run folder; by default a folder in `runs`.
         jobs: Number of processes.
-        cluster: "ray" for the processes of a Ray cluster.
+        cluster: "ray" for the processes of a Ray cluster, which are sent the file of `measure`; whatever else that
+            file imports they must have.
         verbose: 0 for no progress.
         command: The command to repeat the study with, for the page.
 
@@ -100,7 +101,8 @@ def run_study(
     store.settle(asked, lambda: plan)
     if measure_group is not None and cluster is None and _has_gpu():
         _measure_groups(listed, shared, store, measure_group, group_of)
-    measuring = partial(_measure, measure) if jobs == 1 and cluster is None else _measuring_of_file(name, measure)
+    here = jobs == 1 or cluster is not None  # a cluster is sent the function, since it may not have its file
+    measuring = partial(_measure, measure) if here else _measuring_of_file(name, measure)
     run_jobs(listed, shared, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measuring)
     results = list(store.read_all(listed, name).values())
     page = replace(describe(results), command=command)

@@ -296,7 +296,7 @@ class _Lockstep:
         batches = [
             endless_batches(rows, self.batch_size, self.trainer.seed, trial) for trial, rows in enumerate(self.rows)
         ]
-        progress = Progress() if self.trainer.verbose else None
+        progress = Progress(self.trainer.verbose) if self.trainer.verbose else None
         title = f"expert of {self.method.modality!r}" if hasattr(self.method, "modality") else "all modalities"
         try:
             if progress is not None:

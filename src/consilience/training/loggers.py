@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +16,24 @@ from consilience.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from consilience.training.loop import TrainingRun
+    from consilience.training.training_log import Log
 
 
 # Shared: a method that is trained in parts has many runs, each with a callback of its own.
 _LINES = Occasionally(10.0)
 _VALIDATION = "validation_"
+EVERY_LINE = 2  # the verbosity from which nothing is left out
 
 
 class Progress(Callback):
-    """Shows a bar on a terminal; elsewhere logs every epoch (level INFO), or prints some of them where nothing logs."""
+    """Shows a bar on a terminal; elsewhere logs every epoch (level INFO), or prints one in ten seconds where none logs.
 
-    def __init__(self) -> None:
+    Args:
+        verbose: From 2 every epoch is printed.
+    """
+
+    def __init__(self, verbose: int = 1) -> None:
+        self._say = _LINES.say if verbose < EVERY_LINE else say_progress
         self._bar: Any = None
         self._task: Any = None
 
@@ -60,7 +68,7 @@ class Progress(Callback):
         """Show the figures of a row of the log, after so many epochs or steps."""
         figures = figures_of(row)
         if self._bar is None:
-            _LINES.say(f"{title}: {unit} {done}/{total}  {_format(figures)}")
+            self._say(f"{title}: {unit} {done}/{total}  {_format(figures)}")
             return
         # A terminal's line has little room: validation figures decide, where there are any.
         validation = {
@@ -77,12 +85,33 @@ class Progress(Callback):
             self._bar = None
 
 
-def announce(text: str) -> None:
-    """Write a line that stays: on a terminal above the bar of what is trained next, elsewhere as a log line."""
-    if sys.stderr.isatty():
+def announce(text: str, verbose: int = 1) -> None:
+    """Write that a part is trained: a line that stays above the bar on a terminal, elsewhere as a log line.
+
+    Args:
+        text: The line.
+        verbose: 1: one line in ten seconds, though a log takes all; from 2 all lines are printed.
+    """
+    if not sys.stderr.isatty():
+        (_LINES.say if verbose < EVERY_LINE else say_progress)(text)
+    elif verbose >= EVERY_LINE or _LINES.due():
         print(text, file=sys.stderr, flush=True)
-    else:
-        say_progress(text)
+
+
+def say_trained(name: str, logs: Sequence[Log], seconds: float) -> None:
+    """Write the last line of a training: of how many runs and epochs it consisted, and how long it took.
+
+    Args:
+        name: Of the method.
+        logs: Of its runs; none for a method that the loop did not train.
+        seconds: Of the whole training.
+    """
+    epochs = sum(len(log.rows) for log in logs)
+    runs = f" in {len(logs)} runs" if len(logs) > 1 else ""
+    losses = [row["validation_loss"] for log in logs for row in log.rows if "validation_loss" in row]
+    best = f", lowest validation loss {min(losses):.4g}" if losses and len(logs) == 1 else ""
+    counted = f", {epochs} epoch{'' if epochs == 1 else 's'}{runs}{best}" if epochs else ""
+    say_progress(f"{name}: trained in {seconds:.1f} s{counted}")
 
 
 class TensorBoardCallback(Callback):

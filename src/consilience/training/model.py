@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from consilience.training.building_limits import BuildingLimits
 from consilience.training.class_weights import ClassWeight as ClassWeight
 from consilience.training.class_weights import weigh_classes
 from consilience.training.devices import resolve_device
+from consilience.training.loggers import say_trained
 from consilience.training.model_folder import (
     EXTRA,
     Folder,
@@ -160,10 +162,13 @@ class Model:
                 keep_held_out=keep_held_out,
             )
         with not_sharing(when=trainer.time_limit is not None):
+            began = time.perf_counter()
             if trainer.refit_steps is None:
                 method.fit(train, validation, trainer)
             else:
                 method.refit(train, trainer)
+        if trainer.verbose:
+            say_trained(name, trainer.logs, time.perf_counter() - began)
         trainer.forget()
         say_out_of_time(name, trainer.logs, trainer.time_limit)
         if not keep_held_out:

@@ -283,7 +283,7 @@ def _callbacks(
     if trainer.average is not None:
         yield WeightAveraging(trainer.average)
     if trainer.verbose:
-        yield Progress()
+        yield Progress(trainer.verbose)
     yield from trainer.callbacks or ()
     if checkpoint is not None:  # last, so that it saves what the others have after an epoch
         yield Checkpointing(checkpoint, trainer.checkpoint_seconds)

@@ -174,7 +174,7 @@ class TrainingSettings:
     seed: Annotated[int, Interval(0), "of initial weights, the order of samples and dropout"] = 0
     checkpoint_seconds: Annotated[float, Interval(0), "seconds between two checkpoints"] = 10.0
     on_interrupt: Annotated[Literal["keep", "raise"], "on Ctrl-C keep the best weights, or raise"] = "keep"
-    verbose: Annotated[int, Interval(0), "0: silent, 1: progress"] = 0
+    verbose: Annotated[int, Interval(0), "0: silent, 1: progress, 2: every epoch and part"] = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "training", TrainingSettings)

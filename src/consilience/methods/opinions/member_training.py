@@ -109,7 +109,7 @@ def train_members(tasks: Sequence[Task], trainer: Trainer) -> Outcome:
             over = "" if deadline is None else f", {max(deadline.left(), 0):.0f} s left"
             loss = "" if found.loss != found.loss else f" held-out loss {found.loss:.4f},"
             took = time.perf_counter() - began
-            announce(f"{task.title}:{loss} {took:.1f} s; {number + 1} of {len(tasks)} members{over}")
+            announce(f"{task.title}:{loss} {took:.1f} s; {number + 1} of {len(tasks)} members{over}", trainer.verbose)
     outcome.interrupted = trainer.interrupted
     return outcome
 
