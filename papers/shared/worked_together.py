@@ -45,10 +45,10 @@ class SharedStudy:
     describe: Callable[..., Any]
     keep: Callable[..., None]
 
-    def run(self, *, quick=False, settings=None, out=None, jobs=1, cluster=None, verbose=1, command=""):
-        """Measure with so many processes, and write the page."""
+    def run(self, *, name=None, quick=False, settings=None, out=None, jobs=1, cluster=None, verbose=1, command=""):
+        """Measure with so many processes, and write the page. name: of the run folder, if not the study's."""
         settings = {**(self.quick if quick else self.full), **(settings or {})}
-        store = self.settle(settings, run_folder(self.name, quick, out), command)
+        store = self.settle(settings, run_folder(name or self.name, quick, out), command)
         self.work_with(settings, store, jobs)
         self.work(settings, store)  # what a process that died has left
         return self.write_page(settings, store, command)
