@@ -8,7 +8,8 @@ quadrants    MNIST, binarised, two of four quadrants given, in all six choices
 breast-tcga  mRNA, miRNA and protein, one of them missing; learned from samples of which many have no protein
 
 Everything learns from the same samples of a split that changes with the seed, and is asked for complete test samples.
-The error is the root mean square in the data's units, of breast-tcga in standard deviations of each feature. Evidence
+The error is the root mean square in the data's units, of breast-tcga in standard deviations of each feature; for latent
+models that of `impute`, and of the model's expectation alone. Evidence
 is log p of the last modality given none, one, two, … of the others, the median over test samples, under the model and
 in what it generates.
 
@@ -18,6 +19,7 @@ Every cell (a case, a seed and a model) is kept in the folder --cells and not me
     python benchmarks/bench_latent_imputation.py --write-arrays latent-arrays.npz
     python benchmarks/bench_latent_imputation.py --arrays latent-arrays.npz --cells runs/imputation --jobs 16
     python benchmarks/bench_latent_imputation.py --cells runs/imputation --seeds 0 --keep docs/latent.json
+    python benchmarks/bench_latent_imputation.py --features 0 --cells runs/alone --part objectives …
     python docs/latent_tables.py
 """
 
@@ -47,7 +49,7 @@ from consilience.core.errors import CollapseWarning
 from consilience.core.samples import Samples
 
 NEIGHBOURS, PENALTIES = 10, np.logspace(-2, 6, 17)
-ERRORS = ("averaged", "uncorrected")
+ERRORS = ("averaged", "alone")
 KNN, RIDGE = f"{NEIGHBOURS} nearest neighbours", "ridge regression"
 FEATURES, COUNT, WIDTH = "ridge regression on random features", 1000, 0.5  # of the median distance
 RIVALS = (KNN, RIDGE, FEATURES)
@@ -218,14 +220,16 @@ def latent(case: Case, name: str, seed: int, asked: argparse.Namespace) -> dict[
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         began = time.perf_counter()
-        model = MultimodalVAE(name.partition(",")[0], random_state=seed, device=device, steps=steps, **MODELS[name])
+        settings = MODELS[name] | ({} if asked.features is None else {"regression_features": asked.features})
+        model = MultimodalVAE(name.partition(",")[0], random_state=seed, device=device, steps=steps, **settings)
         model.fit(case.train)
         seconds = time.perf_counter() - began
     collapsed = any(issubclass(each.category, CollapseWarning) for each in caught)
     found = {"seconds": seconds, "collapsed": collapsed}
     found["averaged"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
-    model.trained_.residuals = None  # the decoders' means alone
-    found["uncorrected"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
+    if model.trained_.regression is not None:
+        model.trained_.regression = None  # the model's expectation alone
+        found["alone"] = squared_errors(case, lambda given, rest: model.impute(case.test.only(given)))
     names, some = list(case.train.names), case.test[:judged]
     for which, learned in (("model", False), ("generated", True)):
         for count in range(len(names) if draws else 0):
@@ -300,10 +304,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=200, help="importance samples; 0: no likelihoods")
     parser.add_argument("--judged", type=int, default=360, help="likelihoods of so many test samples")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--features", type=int, help="of the regression that shares in imputations; 0: none")
     parser.add_argument("--steps", type=int, help="of training; None: as many as by default")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no cell after so many seconds")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="a JSON file to put the figures into")
+    parser.add_argument("--part", default="imputation", help="the name of the tables in that file")
     asked = parser.parse_args()
     if asked.write_arrays:
         write_arrays(asked.write_arrays)
@@ -320,7 +326,7 @@ def main() -> None:
             measure(*one)
     if asked.keep:
         content = json.loads(asked.keep.read_text(encoding="utf-8")) if asked.keep.exists() else {}
-        content["imputation"] = {case: summary(cells, "m2vae") for case, cells in read_cells(asked.cells).items()}
+        content[asked.part] = {case: summary(cells, "m2vae") for case, cells in read_cells(asked.cells).items()}
         asked.keep.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

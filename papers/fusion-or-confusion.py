@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 NAME = "fusion-or-confusion"
 TITLE = "Fusion or confusion: which methods are worth having when all are tuned alike?"
 PAPER = "After Rheude et al. 2025, Fusion or Confusion? Multimodal Complexity Is Not All You Need"
+SETS = ("digits", "gaussians", "breast-tcga", "handwritten", "hydraulic", "mosi", "mvsa", "utd-mhad")
 STUDY = yaml.safe_load((HERE / "studies" / f"{NAME}.yaml").read_text(encoding="utf-8"))
 FULL, QUICK = STUDY["settings"], STUDY["settings"] | STUDY["quick_settings"]
 default_sets = load_script(HERE.parent / "benchmarks" / "default_sets.py")

@@ -23,6 +23,7 @@ from consilience.version import __version__
 HERE = Path(__file__).parent
 TITLE = "A fair test of progressive fusion: does the loop help when modalities depend on each other?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, table 9"
+SETS = ("av-mnist",)
 STUDY = yaml.safe_load((HERE / "studies" / "progressive-fair.yaml").read_text(encoding="utf-8"))
 FULL, QUICK = STUDY["settings"], STUDY["settings"] | STUDY["quick_settings"]
 NAME = "progressive-fair"

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from consilience.core.tracing import is_traced
+
 MOST_NUMBERED = 62  # modalities whose sets have numbers of 64 bits
 
 
@@ -27,6 +29,8 @@ def set_numbers(present: Tensor) -> Tensor:
     >>> set_numbers(all_sets(2)).tolist()
     [0, 1, 2, 3]
     """
+    if not is_traced():  # without numbers from the host, which a GPU would wait for
+        return (present.long() << torch.arange(present.shape[-1], device=present.device)).sum(dim=-1)
     powers = [2**m for m in range(present.shape[-1])]  # a product: exported graphs cannot shift signed numbers
     return (present.long() * torch.tensor(powers, dtype=torch.int64, device=present.device)).sum(dim=-1)
 

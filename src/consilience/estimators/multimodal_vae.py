@@ -52,8 +52,9 @@ class MultimodalVAE(LatentLikelihoods):
         weights: Modality → factor of its log-likelihood.
         beta: Factor of every divergence.
         beta_warmup: Epochs over which the factor rises from 0 to `beta`.
-        residual_features: What `impute` fills in is corrected by a ridge regression of the model's residuals on so many
-            random features of what is given, if that lowers the error on the samples held out; 0: it is not.
+        regression_features: What `impute` fills in combines the model's expectation with ridge regressions on so many
+            random features of what is given, with the factors of least error on the samples held out; 0, or without
+            such samples: the expectation alone.
         columns: For a 2-D array or a DataFrame: modality → slice, positions, names or a glob.
         kinds: Modality → kind, where the shape does not show it.
         fill: What single empty cells of a table become, as in `load_data`; "none": an error. Fill values and
@@ -91,7 +92,7 @@ class MultimodalVAE(LatentLikelihoods):
     weights: Mapping[str, float] | None = None
     beta: float = 1.0
     beta_warmup: float = 0
-    residual_features: NonNegativeInt = 1000
+    regression_features: NonNegativeInt = 1000
     validation: Any = 0.1
 
     @checked
@@ -127,7 +128,7 @@ class MultimodalVAE(LatentLikelihoods):
             beta=self.beta,
             warmup=self.beta_warmup,
             gaps=gaps or None,
-            residual_features=self.residual_features,
+            regression_features=self.regression_features,
         )
         if self.verbose:
             say_trained(self.objective, self.trained_.logs, time.perf_counter() - began)
@@ -195,6 +196,9 @@ class MultimodalVAE(LatentLikelihoods):
     @checked
     def impute(self, X: Any, present: Any = None, *, draws: NonNegativeInt = 100) -> Samples:
         """Return the samples with what is missing filled in from what is there, by expected values.
+
+        They are the model's expectations, combined with a regression by what held-out samples say; with
+        `regression_features=0` the model's alone, as in `generate`.
 
         Missing modalities are filled in, and single empty cells of a table, if `fill` is "indicator": the features
         "COLUMN is empty" say where they are, and stay 1. A column that had no empty cell in training has no such

@@ -16,7 +16,8 @@ def fill_missing(
 ) -> Samples:
     """Return the samples with every missing modality filled in: the mean of the decoder's means at draws of z.
 
-    With draws=0 it is the decoder's mean at the posterior's mean. A sample without any modality stays as it is. A
+    With draws=0 it is the decoder's mean at the posterior's mean. A regression that the model was trained with is
+    combined with it (see `imputation_regression`). A sample without any modality stays as it is. A
     filled sequence is as long as the longest of the training set. What is present has the values of `keep`, by default
     those of the samples.
     """
@@ -28,7 +29,7 @@ def fill_missing(
     if not incomplete:
         return keep
     rows = np.flatnonzero(np.any([gaps[name] for name in incomplete], axis=0))
-    generated = trained.generate(samples[rows], incomplete, average=draws, corrected=True, device=device)
+    generated = trained.generate(samples[rows], incomplete, average=draws, combined=True, device=device)
     modalities, values, lengths = dict(samples.modalities), dict(keep.values), dict(samples.lengths)
     for name in incomplete:
         modality = trained.preparation.raw[name]

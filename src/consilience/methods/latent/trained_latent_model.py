@@ -21,9 +21,9 @@ from consilience.encoders import own_transforms as encoders_transforms
 from consilience.methods import Spec
 from consilience.methods.latent.diagonal_gaussian import Gaussian, kl
 from consilience.methods.latent.importance_sampling import LogLikelihood, log_likelihood, log_predictive
+from consilience.methods.latent.imputation_regression import MOST_PAIRS, ImputationRegression
 from consilience.methods.latent.latent_model import LatentModel
 from consilience.methods.latent.likelihoods.likelihood import default_likelihood
-from consilience.methods.latent.residual_regression import MOST_PAIRS, ResidualRegression
 from consilience.methods.latent.unit_conversion import in_users_units, log_volume, own_transforms, within_range
 from consilience.preparation import Preparation
 from consilience.training import Log, Trainer
@@ -34,11 +34,11 @@ from consilience.training.module_inventory import ModuleInventory, ready_to_pred
 
 # Samples that are encoded at once, and numbers that are generated at once.
 BATCH, GENERATED = 256, 2**24
-# Numbers of the samples, at most, that a regression of residuals learns from.
+# Numbers of the samples, at most, that the regression for imputation learns from.
 LEARNED_NUMBERS = 2**27
 # After so many epochs a mean KL(q ‖ p) below so many nats, over at most so many samples, is reported as a collapse.
 LEAST_NATS, MOST_JUDGED, ENOUGH_EPOCHS = 0.1, 1000, 20
-_MODEL, _PREPARATION, _RESIDUALS = "model.", "preparation.", "residuals."
+_MODEL, _PREPARATION, _REGRESSION = "model.", "preparation.", "regression."
 
 
 @dataclass
@@ -47,7 +47,7 @@ class TrainedLatent:
 
     Attributes:
         settings: The keyword-only arguments of `LatentModel`.
-        residuals: What corrects imputed values; None: nothing does.
+        regression: What imputed values are a mean of, beside the model's expectation; None: nothing.
     """
 
     model: LatentModel
@@ -55,7 +55,7 @@ class TrainedLatent:
     settings: dict[str, Any] = field(default_factory=dict)
     encoders: dict[str, EncoderChoice] = field(default_factory=dict)
     logs: list[Log] = field(default_factory=list)
-    residuals: ResidualRegression | None = None
+    regression: ImputationRegression | None = None
     _inventory: ModuleInventory | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
@@ -66,13 +66,13 @@ class TrainedLatent:
         *,
         encoders: Mapping[str, EncoderChoice] | None = None,
         trainer: Trainer | None = None,
-        residual_features: int = 0,
+        regression_features: int = 0,
         **settings: Any,
     ) -> TrainedLatent:
         """Choose likelihoods where none are given, prepare, build and train. Targets are ignored.
 
-        residual_features: Random features from which a regression of the residuals corrects what is imputed, which is
-            chosen on the validation samples; 0, or without such samples: none.
+        regression_features: Random features of a regression that shares in what is imputed, as far as that lowers the
+            error on the validation samples; 0, or without such samples: none.
         """
         given = dict(settings.pop("likelihoods", None) or {})
         for name in given:
@@ -93,12 +93,12 @@ class TrainedLatent:
         trained = cls(model, preparation, chosen, dict(encoders or {}), trainer.logs)
         if sum(len(log.rows) for log in trainer.logs) >= ENOUGH_EPOCHS:
             trained._warn_of_collapse(train if validation is None else validation, trainer.device)
-        if residual_features and validation is not None and len(model.names) > 1:
-            trained._learn_residuals(train, validation, residual_features, trainer)
+        if regression_features and validation is not None and len(model.names) > 1:
+            trained._learn_regression(train, validation, regression_features, trainer)
         return trained
 
-    def _learn_residuals(self, train: Samples, validation: Samples, features: int, trainer: Trainer) -> None:
-        """Learn what corrects imputed values, from at most so many samples."""
+    def _learn_regression(self, train: Samples, validation: Samples, features: int, trainer: Trainer) -> None:
+        """Learn the regression that shares in what is imputed."""
         most = max(1, min(MOST_PAIRS, LEARNED_NUMBERS // self._numbers(None)))
         rng = np.random.default_rng(trainer.seed)
         parts: list[Batch] = []
@@ -106,7 +106,12 @@ class TrainedLatent:
             if len(samples) > most:
                 samples = samples[np.sort(rng.permutation(len(samples))[:most])]
             parts.extend(self._batches(samples, trainer.device, most))
-        self.residuals = ResidualRegression.fit(self.model, parts[0], parts[1], features, trainer.seed)
+        self.regression = ImputationRegression.fit(self.model, parts[0], parts[1], features, trainer.seed)
+
+    def _regression_on(self, device: torch.device) -> ImputationRegression | None:
+        if self.regression is not None:
+            self.regression = self.regression.to(device)
+        return self.regression
 
     @torch.no_grad()
     def _warn_of_collapse(self, samples: Samples, device: str) -> None:
@@ -146,7 +151,7 @@ class TrainedLatent:
         draws: int | None = None,
         noise: bool = True,
         average: int = 0,
-        corrected: bool = False,
+        combined: bool = False,
         seed: int = 0,
         device: str = "auto",
     ) -> dict[str, np.ndarray]:
@@ -160,7 +165,7 @@ class TrainedLatent:
             noise: Whether a draw of x comes from its likelihood, or is the decoder's mean at a draw of z.
             average: Without draws, the mean of the decoder's means at so many draws of z, instead of its mean at the
                 posterior's mean. The draws have the same noise for all samples, so that none depends on the others.
-            corrected: Whether expected values of what a sample does not have are corrected by `residuals`.
+            combined: Whether `regression` shares in expected values of what a sample does not have.
             seed: Of the draws.
             device: Where to compute.
 
@@ -182,11 +187,8 @@ class TrainedLatent:
                 shape = (average, 1, self.model.latent)
                 shared = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
             z = posterior.mean if shared is None else posterior.draw(shared)
-            shift = None
-            if corrected and self.residuals is not None:
-                self.residuals = self.residuals.to(batch.device)
-                shift = self.residuals.corrections(batch, self._known(names))
-            parts.append(self.decode(z, names, average=shared is not None, shift=shift))
+            regression = self._regression_on(batch.device) if combined else None
+            parts.append(self.decode(z, names, average=shared is not None, regression=regression, batch=batch))
         return {
             name: np.concatenate([part[name] for part in parts], axis=0 if draws is None else 1) for name in parts[0]
         }
@@ -198,25 +200,29 @@ class TrainedLatent:
         names: Sequence[str] | None = None,
         generator: torch.Generator | None = None,
         average: bool = False,
-        shift: Mapping[str, Tensor] | None = None,
+        regression: ImputationRegression | None = None,
+        batch: Batch | None = None,
     ) -> dict[str, np.ndarray]:
         """Decode z `[..., latent]` in the user's units: to means, or with a generator to draws from the likelihoods.
 
-        average: return the mean over the first dimension of z. shift: name → what is added to its means, prepared; the
-        sum is kept within the range of the training values.
+        average: return the mean over the first dimension of z. regression: what shares in the means of what samples of
+        the batch lack; they are kept within the range of the training values.
         """
-        values = {}
+        made: dict[str, Tensor] = {}
         for name, decoded in self.model.decode(z, self._known(names)).items():
             likelihood = self.model.likelihoods[name]
             if generator is not None:
-                x = likelihood.draw(decoded, generator)
+                made[name] = likelihood.draw(decoded, generator)
             else:
-                x = likelihood.mean_over_draws(decoded) if average else likelihood.mean(decoded)
+                made[name] = likelihood.mean_over_draws(decoded) if average else likelihood.mean(decoded)
+        if regression is not None and batch is not None:
+            made = regression.combined(batch, made)
+        values = {}
+        for name, x in made.items():
             transform = self.preparation.transforms[name]
-            if shift is not None and name in shift:
-                values[name] = within_range(transform, in_users_units(transform, x + shift[name]))
-            else:
-                values[name] = in_users_units(transform, x)
+            values[name] = in_users_units(transform, x)
+            if regression is not None and name in regression.weights:
+                values[name] = within_range(transform, values[name])
             _check_finite(f"what is generated of {name!r}", values[name])
         return values
 
@@ -293,9 +299,9 @@ class TrainedLatent:
             "encoders": describe_encoders(self.encoders, self.model),
             "preparation": prepared,
         }
-        if self.residuals is not None and self.residuals.weights:
-            learned, described["residuals"] = self.residuals.state()
-            tensors |= {_RESIDUALS + key: value for key, value in learned.items()}
+        if self.regression is not None and self.regression.weights:
+            learned, described["regression"] = self.regression.state()
+            tensors |= {_REGRESSION + key: value for key, value in learned.items()}
         return tensors, described
 
     @classmethod
@@ -309,13 +315,15 @@ class TrainedLatent:
             if any(value.dtype == torch.float64 for value in state.values()):
                 model.double()
             model.load_state_dict(state)
-            residuals = None
-            if "residuals" in described:
-                learned = {key.removeprefix(_RESIDUALS): tensors[key] for key in tensors if key.startswith(_RESIDUALS)}
-                residuals = ResidualRegression.from_state(learned, described["residuals"])
+            regression = None
+            if "regression" in described:
+                learned = {
+                    key.removeprefix(_REGRESSION): tensors[key] for key in tensors if key.startswith(_REGRESSION)
+                }
+                regression = ImputationRegression.from_state(learned, described["regression"])
         except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise SavedModelError(f"the latent model cannot be rebuilt as it was saved: {error}") from error
-        return cls(model, preparation, settings, as_chosen(encoders), residuals=residuals)
+        return cls(model, preparation, settings, as_chosen(encoders), regression=regression)
 
     def _batches(self, samples: Samples, device: str, size: int = BATCH) -> Iterator[Batch]:
         target = resolve_device(device)
