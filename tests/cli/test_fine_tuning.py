@@ -51,7 +51,9 @@ def test_training_and_the_saved_model(run, table, tmp_path):
     model = load(tmp_path / "m")
     assert model.lr == {"vibration": 2e-3, "head": 0.02}
     assert model.freeze == {"vibration": 1, "heat": "3steps"}
-    assert "vibration" in (tmp_path / "m" / "README.md").read_text(encoding="utf-8")
+    card = (tmp_path / "m" / "README.md").read_text(encoding="utf-8")
+    assert '- lr: \\{"vibration": 0.002, "head": 0.02\\}' in card
+    assert '- freeze: \\{"vibration": 1, "heat": "3steps"\\}' in card
 
 
 def test_a_comparison_of_methods_that_have_not_all_parts(run, table, tmp_path):

@@ -117,7 +117,7 @@ def run(case: dict[str, Any]) -> str | None:
             assert written <= {"page.html", "state.json", "no", "such"}, written
             for name in ("log.csv", "reference.csv"):
                 assert Path(name).read_bytes() == files[name], f"watch has changed {name}"
-            pages = Path("page.html").read_text(encoding="utf-8") if "page.html" in written else ""
+            pages = "".join(path.read_text(encoding="utf-8") for path in Path().rglob("page.html"))
         finally:
             os.chdir(before)
     said = err.getvalue()
