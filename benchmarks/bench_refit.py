@@ -4,7 +4,7 @@ Only training rows of the sets are used, so that nothing is chosen by official t
 learn from and up to 1000 others to judge by. Results are added to a JSON file after each set, size, seed and method,
 and what is in it already is skipped, so that a run can be cut off and goes on with the same command.
 
-    python benchmarks/bench_refit.py --out refit.json
+    python benchmarks/bench_refit.py --sets all --out refit.json
 """
 
 from __future__ import annotations
@@ -85,17 +85,18 @@ def read_size(word: str) -> int | None:
 def main() -> None:
     """Measure every set that can be loaded, seed by seed."""
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    reader.add_argument("--out", type=Path, required=True)
-    reader.add_argument("--sets", nargs="+", default=list(SETS))
+    reader.add_argument("--out", type=Path, help="a JSON file for all figures; what it holds is not computed again")
+    reader.add_argument("--sets", nargs="+", default=["wine"], choices=[*SETS, "all"])
     reader.add_argument("--sizes", nargs="+", default=["100", "300", "all"], help="rows, or all")
     reader.add_argument("--methods", nargs="+", default=list(METHODS))
     reader.add_argument("--seeds", type=int, default=3)
     reader.add_argument("--minutes", type=float, help="begin nothing further after so many minutes")
     chosen = reader.parse_args()
     torch.set_num_threads(1)
-    found = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    sets = list(SETS) if "all" in chosen.sets else chosen.sets
+    found = json.loads(chosen.out.read_text()) if chosen.out is not None and chosen.out.exists() else {}
     started = time.monotonic()
-    for seed, name, word, method in product(range(chosen.seeds), chosen.sets, chosen.sizes, chosen.methods):
+    for seed, name, word, method in product(range(chosen.seeds), sets, chosen.sizes, chosen.methods):
         key, samples = f"{name} {word} {seed} {method}", SETS[name]()
         if key in found or len(samples) < (read_size(word) or 0) + FEWEST:
             continue
@@ -107,7 +108,8 @@ def main() -> None:
             warnings.simplefilter("ignore")
             models = pair(method, learned, seed)
             found[key] = {which: np.round(measure(model, judged), 4).tolist() for which, model in models.items()}
-        chosen.out.write_text(json.dumps(found, indent=1))
+        if chosen.out is not None:
+            chosen.out.write_text(json.dumps(found, indent=1))
         print(f"{key}: {found[key]}  {time.process_time() - began:.0f} s", flush=True)
 
 

@@ -60,6 +60,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "show_signature": False,
     "write_computation_times": False,
     "plot_gallery": "True",
+    "thumbnail_size": (480, 240),  # nearly the shape of most pictures
 }
 
 html_theme = "furo"

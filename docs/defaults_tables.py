@@ -24,6 +24,8 @@ from consilience.comparison.significance import holm, paired_bootstrap
 PAGE = Path(__file__).with_name("defaults.md")
 FILE = PAGE.with_suffix(".json")
 BENCH = PAGE.with_name("defaults_bench.json")
+CHOICES = PAGE.with_name("defaults_choices.json")
+REGRESSION = PAGE.with_name("defaults_regression.json")
 SIZES = {"all": "all rows", "300": "300 rows", "100": "100 rows"}
 OURS = ("auto", "bayes-robust", "late", "concat")
 # Sets whose test rows are the same for all seeds, and the level of significance.
@@ -48,7 +50,8 @@ def tables() -> dict[str, str]:
         "breast": _plain(content["breast"]),
         "bench": bench_by_set(bench),
         "conditions": bench_by_condition(bench),
-        "sizes": bench_by_size(),
+        **{f"choices {method}": choices(method) for method in ("late", "concat")},
+        "regression": regression(),
         "verdicts": bench_verdicts(),
         "regret": bench_regret(),
     }
@@ -74,7 +77,72 @@ def refits(measured: Mapping[str, Mapping[str, list[float]]]) -> str:
     ]
     every = [figures for own in grouped.values() for figures in own]
     rows.append(["mean", "", "", str(len(every)), cell(every, "once"), cell(every, "refit")])
+    gains = np.array([np.subtract(one["refit"], one["once"]) for one in every]) * [100, 1, 1]
+    mean, error = gains.mean(axis=0), gains.std(axis=0, ddof=1) / len(gains) ** 0.5
+    forms = ("{:+.2f} ± {:.2f}", "{:+.4f} ± {:.4f}", "{:+.3f} ± {:.3f}")
+    rows.append(["gain ± standard error", "", "", "", "", " / ".join(map(str.format, forms, mean, error))])
     return _lines(["method", "set", "rows", "seeds", "once", "refitted"], rows)
+
+
+def regression() -> str:
+    """R² of the methods for numbers, set and condition × method, the mean over seeds that all methods have."""
+    runs: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for key, figures in json.loads(REGRESSION.read_text(encoding="utf-8")).items():
+        name, seed, method = key.split("|")
+        runs.setdefault(name, {}).setdefault(seed, {})[method] = figures
+    methods = list(dict.fromkeys(method for by_seed in runs.values() for own in by_seed.values() for method in own))
+    means: dict[str, list[list[float]]] = {}
+    rows = []
+    for name, by_seed in runs.items():
+        whole = [own for own in by_seed.values() if own.keys() == set(methods)]
+        for condition in whole[0][methods[0]] if whole else ():
+            values = [fmean(own[method][condition] for own in whole) for method in methods]
+            means.setdefault(condition, []).append(values)
+            rows.append([name, condition, str(len(whole)), *_best_in_bold(values)])
+    for condition, of_sets in means.items():
+        rows.append(["mean", condition, "", *_best_in_bold(list(map(fmean, zip(*of_sets))))])
+    return _lines(["", "", "seeds", *methods], rows)
+
+
+def _best_in_bold(values: list[float]) -> list[str]:
+    shown = [f"{value:.2f}" for value in values]
+    return [f"**{text}**" if value == max(values) else text for text, value in zip(shown, values)]
+
+
+def read_choices(method: str) -> dict[str, dict[str, np.ndarray]]:
+    """Set → variant → accuracy and log-loss, the mean over seeds that have all variants; of `bench_choices.py`."""
+    runs: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for key, figures in json.loads(CHOICES.read_text(encoding="utf-8")).items():
+        name, _, seed, own, variant = key.split("|")
+        if own == method:
+            runs.setdefault(name, {}).setdefault(seed, {})[variant] = figures[:2]
+    variants = {variant for by_seed in runs.values() for own in by_seed.values() for variant in own}
+    means = {}
+    for name, by_seed in runs.items():
+        whole = [own for own in by_seed.values() if variants == own.keys()]
+        if whole:
+            means[name] = {variant: np.mean([own[variant] for own in whole], axis=0) for variant in sorted(variants)}
+    return means
+
+
+def choices(method: str) -> str:
+    """Each variant of a method, the lowest log-loss first, and what choosing on other sets gains."""
+    means = read_choices(method)
+    titles = list(next(iter(means.values())))
+    table = np.array([[own[title] for title in titles] for own in means.values()])  # [set, variant, figure]
+    more = table - table[:, [titles.index("default")]]
+    error = more.std(axis=0, ddof=1) / len(table) ** 0.5
+    rows = []
+    for place in table[:, :, 1].mean(axis=0).argsort(kind="stable"):
+        accuracy, loss = table[:, place].mean(axis=0)
+        lower = f"{(more[:, place, 1] < 0).sum()} of {len(table)}"
+        gain = "" if titles[place] == "default" else f"{more[:, place, 1].mean():+.3f} ± {error[place, 1]:.3f}"
+        points = "" if titles[place] == "default" else f"{more[:, place, 0].mean():+.1f} ± {error[place, 0]:.1f}"
+        rows.append([titles[place], f"{accuracy:.1f} / {loss:.3f}", points, gain, lower])
+    loss_of_others = (table[:, :, 1].sum(axis=0) - table[:, :, 1]).argmin(axis=1)
+    gained = more[np.arange(len(table)), loss_of_others].mean(axis=0)
+    rows.append(["chosen on the other sets", "", f"{gained[0]:+.1f}", f"{gained[1]:+.3f}", ""])
+    return _lines(["", "accuracy / log-loss", "points more", "log-loss more", "sets with a lower one"], rows)
 
 
 def read_bench(size: str = "all") -> Figures:
@@ -109,20 +177,6 @@ def bench_by_condition(bench: Figures) -> str:
         for condition in first["accuracy"]
     ]
     return _lines(["", *contenders], rows)
-
-
-def bench_by_size() -> str:
-    """Clean accuracy / log-loss, number of training rows × contender, the mean over sets."""
-    benches = {size: read_bench(size) for size in SIZES}
-    benches = {size: bench for size, bench in benches.items() if bench}
-    contenders = [
-        who for who in _contenders(benches["all"]) if all(who in _contenders(own) for own in benches.values())
-    ]
-    rows = []
-    for size, bench in benches.items():
-        runs = f"{len(bench)} sets, {sum(map(len, bench.values()))} runs"
-        rows.append([SIZES[size], runs, *_marked([_mean_over_sets(bench, who, "clean") for who in contenders])])
-    return _lines(["", "mean over", *contenders], rows)
 
 
 def bench_verdicts() -> str:

@@ -4,12 +4,7 @@ A result is one method on one set with one seed. A run goes on where it stopped,
 folder, and the page is of the sets on which every method has a result.
 """
 
-import argparse
-import json
 import logging
-import shlex
-import subprocess
-import sys
 import time
 import warnings
 from functools import cache
@@ -21,16 +16,16 @@ import yaml
 from sklearn.metrics import log_loss
 
 from consilience import FusionClassifier, load_data
-from consilience.comparison.plan import Job, digest, to_json
-from consilience.comparison.store import Result, Store, versions_used, writing
+from consilience.comparison.plan import Job, digest
+from consilience.comparison.store import Result
 from consilience.core.errors import ConsilienceError
-from consilience.reproduction.study import Reproduction, load_script, run_folder
-from consilience.version import __version__
+from consilience.reproduction.study import load_script
 
 HERE = Path(__file__).parent
 NAME = "fusion-or-confusion"
 TITLE = "Fusion or confusion: which methods are worth having when all are tuned alike?"
 PAPER = "After Rheude et al. 2025, Fusion or Confusion? Multimodal Complexity Is Not All You Need"
+SETS = ("digits", "gaussians", "breast-tcga", "handwritten", "hydraulic", "mosi", "mvsa", "utd-mhad")
 STUDY = yaml.safe_load((HERE / "studies" / f"{NAME}.yaml").read_text(encoding="utf-8"))
 FULL, QUICK = STUDY["settings"], STUDY["settings"] | STUDY["quick_settings"]
 default_sets = load_script(HERE.parent / "benchmarks" / "default_sets.py")
@@ -38,37 +33,10 @@ default_sets = load_script(HERE.parent / "benchmarks" / "default_sets.py")
 logger = logging.getLogger("consilience")
 
 
-def run(*, quick=False, settings=None, out=None, jobs=1, cluster=None, verbose=1, command=""):
-    settings = {**(QUICK if quick else FULL), **(settings or {})}
-    store = settle(settings, run_folder(NAME, quick, out), command)
-    others = [start_worker(settings, store.folder) for _ in range(jobs - 1)]
-    work(settings, store)
-    for process in others:
-        process.wait()
-    work(settings, store)  # what a process that died has left
-    return write_page(settings, store, command)
-
-
-def write_page(settings, store, command):
-    """Write the page of what is measured."""
-    from consilience.report.document import write_document
-
+def describe(settings, store, command):
+    """The page of what is measured."""
     field_page = load_script(HERE / "field" / "field_page.py")
-    document = field_page.describe(TITLE, PAPER, STUDY, settings, read(settings, store), command, store.read_plan())
-    with writing(store.folder):
-        return Reproduction(store.folder, document, write_document(document, store.folder))
-
-
-def settle(settings, folder, command=""):
-    """The run folder for these settings; more sets, methods and seeds extend it."""
-    store, asked = Store(folder), asked_of(settings)
-    store.settle(asked, lambda: {"asked": asked, "jobs": [], "command": command, "versions": versions_used()})
-    return store
-
-
-def asked_of(settings):
-    identifying = {name: value for name, value in settings.items() if name not in ("sets", "methods", "seeds")}
-    return json.loads(to_json({"experiment": NAME, **identifying, "version": __version__}))
+    return field_page.describe(TITLE, PAPER, STUDY, settings, read(settings, store), command, store.read_plan())
 
 
 def job_of(settings, name, method, seed):
@@ -184,36 +152,17 @@ def generated(name):
 default_sets.SETS.update({name: (lambda name=name: generated(name)) for name in STUDY["generated"]})
 
 
-def start_worker(settings, folder, seconds=float("inf")):
-    command = [sys.executable, str(Path(__file__)), "--settings", json.dumps(settings), "--out", str(folder)]
-    return subprocess.Popen([*command, "--seconds", str(seconds)])  # noqa: S603  # its own file
-
-
-def main():
-    """Run it; with --settings only measure, as one of several on a folder."""
-    parser = argparse.ArgumentParser(description=TITLE)
-    parser.add_argument("--quick", action="store_true", help="minutes on two cores instead of full size")
-    parser.add_argument("--out", metavar="FOLDER", help="run folder; by default one in runs")
-    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
-    parser.add_argument("--settings", help="measure with these settings (JSON, over those of the study); write no page")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after so many seconds")
-    parser.add_argument("--keep-sets", metavar="FOLDER", help="write the sets as arrays into a folder, and stop")
-    given = parser.parse_args()
-    settings = {**(QUICK if given.quick else FULL), **json.loads(given.settings or "{}")}
-    if given.keep_sets:
-        default_sets.keep(settings["sets"], Path(given.keep_sets))
-    elif given.settings:
-        until = time.monotonic() + given.seconds
-        store = settle(settings, run_folder(NAME, given.quick, given.out))
-        others = [start_worker(settings, store.folder, given.seconds) for _ in range(given.jobs - 1)]
-        work(settings, store, until)
-        for process in others:
-            process.wait()
-    else:
-        done = run(quick=given.quick, out=given.out, jobs=given.jobs, command=shlex.join(["python", *sys.argv]))
-        print("\n".join(done.document.answer))
-        print(f"\nreport: {done.page}")
-
+shared = load_script(HERE / "shared" / "worked_together.py").SharedStudy(
+    NAME,
+    __file__,
+    FULL,
+    QUICK,
+    extending=("sets", "methods", "seeds"),
+    work=work,
+    describe=describe,
+    keep=lambda path, settings: default_sets.keep(settings["sets"], path),
+)
+run, settle, asked_of = shared.run, shared.settle, shared.asked_of
 
 if __name__ == "__main__":
-    main()
+    shared.main(TITLE)

@@ -5,12 +5,8 @@ new seeds are trained with the chosen ones and tested. Both are kept in the run 
 stopped. Several processes may work on one folder.
 """
 
-import argparse
 import json
 import logging
-import shlex
-import subprocess
-import sys
 import time
 from functools import cache
 from itertools import product
@@ -19,55 +15,30 @@ from pathlib import Path
 import torch
 import yaml
 
-from consilience.comparison.plan import Job, digest, to_json
-from consilience.comparison.store import Result, Store, versions_used, writing
-from consilience.reproduction.study import Reproduction, load_script, run_folder
+from consilience.comparison.plan import Job, digest
+from consilience.comparison.store import Result
+from consilience.reproduction.study import load_script
 from consilience.version import __version__
 
 HERE = Path(__file__).parent
 TITLE = "A fair test of progressive fusion: does the loop help when modalities depend on each other?"
 PAPER = "Shankar, Thompson and Fiterau 2022, Progressive Fusion for Multimodal Integration, table 9"
+SETS = ("av-mnist",)
 STUDY = yaml.safe_load((HERE / "studies" / "progressive-fair.yaml").read_text(encoding="utf-8"))
 FULL, QUICK = STUDY["settings"], STUDY["settings"] | STUDY["quick_settings"]
 NAME = "progressive-fair"
 fresh_pairs = load_script(HERE / "progressive" / "fresh_pairs.py")
 fair_search = load_script(HERE / "progressive" / "fair_search.py")
+fair_synthetic = load_script(HERE / "progressive" / "fair_synthetic.py")
 
 logger = logging.getLogger("consilience")
 
 
-def run(*, quick=False, settings=None, out=None, jobs=1, cluster=None, verbose=1, command=""):
-    settings = {**(QUICK if quick else FULL), **(settings or {})}
-    folder = run_folder(NAME, quick, out)
-    store = settle(settings, folder, command)
-    others = [start_worker(settings, folder) for _ in range(jobs - 1)]
-    work(settings, store)
-    for process in others:
-        process.wait()
-    work(settings, store)  # what a process that died has left
-    return write_page(settings, store, command)
-
-
-def write_page(settings, store, command):
-    """Write the page of what is measured: of all bases that have a result for every variant."""
-    from consilience.report.document import write_document
-
+def describe(settings, store, command):
+    """The page of what is measured: of all bases that have a result for every variant."""
     fair_page = load_script(HERE / "progressive" / "fair_page.py")
-    document = fair_page.describe(TITLE, PAPER, STUDY, settings, read(settings, store), command, store.read_plan())
-    with writing(store.folder):
-        return Reproduction(store.folder, document, write_document(document, store.folder))
-
-
-def settle(settings, folder, command=""):
-    """The run folder for these settings. Where the arrays lie and how many seeds there are does not identify it."""
-    store, asked = Store(folder), asked_of(settings)
-    store.settle(asked, lambda: {"asked": asked, "jobs": [], "command": command, "versions": versions_used()})
-    return store
-
-
-def asked_of(settings):
-    identifying = {name: value for name, value in settings.items() if name not in ("seeds", "arrays")}
-    return json.loads(to_json({"experiment": NAME, **identifying, "version": __version__}))
+    found, synthetic = read(settings, store), read_synthetic(settings, store)
+    return fair_page.describe(TITLE, PAPER, STUDY, settings, found, synthetic, command, store.read_plan())
 
 
 def job_of(settings, what, base, variant, block=None):
@@ -83,6 +54,11 @@ def blocks_of(settings):
 
 def work(settings, store, until=float("inf")):
     """Measure whatever no other process has measured or is measuring; seeds outermost. until: begin nothing later."""
+    for variant in settings["variants"] if settings["synthetic"] else ():
+        job = synthetic_job(settings, variant)
+        with store.claim(job) as mine:
+            if mine and not store.done(job) and time.monotonic() < until:
+                store.write(job, measure_synthetic(settings["synthetic"], variant))
     # Base by base, so that a run that is stopped early has all variants of some; the slowest variant first.
     order = ["pro", "unimodal-feedback", "wide", "base"]
     pairs = [(base, variant) for base in settings["bases"] for variant in order if variant in settings["variants"]]
@@ -97,6 +73,16 @@ def work(settings, store, until=float("inf")):
                 arrays, about = fair_search.compare_seeds(base, variant, losses, seeds, data, settings)
                 store.write(final, Result({"chosen": about, "device": device_name()}, arrays))
                 logger.info("%s of %s: seeds %s to %s", variant, base, seeds[0], seeds[-1])
+
+
+def synthetic_job(settings, variant):
+    return Job(NAME, f"{variant} synthetic", 0, "", digest(["synthetic", settings["synthetic"], variant, __version__]))
+
+
+def measure_synthetic(settings, variant):
+    seeds, device = list(range(settings["draws"])), "cuda" if torch.cuda.is_available() else "cpu"
+    errors, chosen = fair_synthetic.measure(variant, fair_search, settings, seeds, device)
+    return Result({"chosen": chosen, "device": device_name()}, {"errors": errors})
 
 
 def tuned(settings, store, base, variant):
@@ -125,6 +111,12 @@ def read(settings, store):
     return found
 
 
+def read_synthetic(settings, store):
+    """Variant → result on the synthetic regression; nothing before all variants have one."""
+    found = {name: store.read(synthetic_job(settings, name)) for name in settings["variants"] if settings["synthetic"]}
+    return {} if None in found.values() else found
+
+
 @cache
 def data_of(settings):
     settings = json.loads(settings)
@@ -138,36 +130,17 @@ def device_name():
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
 
 
-def start_worker(settings, folder, seconds=float("inf")):
-    command = [sys.executable, str(Path(__file__)), "--settings", json.dumps(settings), "--out", str(folder)]
-    return subprocess.Popen([*command, "--seconds", str(seconds)])  # noqa: S603  # its own file
-
-
-def main():
-    """Run it; with --settings only measure, in this process, as one of several on a folder."""
-    parser = argparse.ArgumentParser(description=TITLE)
-    parser.add_argument("--quick", action="store_true", help="minutes on two cores instead of full size")
-    parser.add_argument("--out", metavar="FOLDER", help="run folder; by default one in runs")
-    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
-    parser.add_argument("--settings", help="measure with these settings (JSON, over those of the study); write no page")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after so many seconds")
-    parser.add_argument("--keep-arrays", metavar="FILE", help="write what is drawn from to a file, and stop")
-    given = parser.parse_args()
-    settings = {**(QUICK if given.quick else FULL), **json.loads(given.settings or "{}")}
-    if given.keep_arrays:
-        fresh_pairs.keep(given.keep_arrays, settings["build"])
-    elif given.settings:
-        until = time.monotonic() + given.seconds
-        store = settle(settings, run_folder(NAME, given.quick, given.out))
-        others = [start_worker(settings, store.folder, given.seconds) for _ in range(given.jobs - 1)]
-        work(settings, store, until)
-        for process in others:
-            process.wait()
-    else:
-        done = run(quick=given.quick, out=given.out, jobs=given.jobs, command=shlex.join(["python", *sys.argv]))
-        print("\n".join(done.document.answer))
-        print(f"\nreport: {done.page}")
-
+shared = load_script(HERE / "shared" / "worked_together.py").SharedStudy(
+    NAME,
+    __file__,
+    FULL,
+    QUICK,
+    extending=("seeds", "arrays", "synthetic"),
+    work=work,
+    describe=describe,
+    keep=lambda path, settings: fresh_pairs.keep(path, settings["build"]),
+)
+run, settle, asked_of = shared.run, shared.settle, shared.asked_of
 
 if __name__ == "__main__":
-    main()
+    shared.main(TITLE)

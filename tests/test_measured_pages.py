@@ -57,3 +57,40 @@ def test_the_intervals_of_the_bayes_page_are_those_of_the_paired_t_test():
         ours, other = (np.array(found["ways"][way]["log-loss"]) for way in ("auto", "temperature"))
         low, high = ttest_rel(other, ours).confidence_interval()
         np.testing.assert_allclose(tables.interval(other - ours), (high - low) / 2)
+
+
+def test_a_variant_chosen_on_other_sets_is_judged_where_it_was_not_chosen(monkeypatch, tmp_path):
+    tables = importlib.import_module("defaults_tables")
+    losses = {"a": {"default": 0.4, "x": 0.3}, "b": {"default": 0.4, "x": 0.3}, "c": {"default": 0.4, "x": 0.9}}
+    runs = {
+        f"{name}|300|0|late|{title}": [90.0, loss, 1.0] for name, own in losses.items() for title, loss in own.items()
+    }
+    runs["a|300|1|late|x"] = [0.0, 9.0, 1.0]  # a seed without the default is left out
+    (tmp_path / "choices.json").write_text(json.dumps(runs), encoding="utf-8")
+    monkeypatch.setattr(tables, "CHOICES", tmp_path / "choices.json")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables.choices("late").splitlines()[2:]]
+    # Without c, x is the best and costs 0.5 there; without a or b the default is, and gains nothing.
+    assert rows[-1] == ["chosen on the other sets", "", "+0.0", "+0.167", ""]
+    spread = np.std([-0.1, -0.1, 0.5], ddof=1) / np.sqrt(3)
+    assert [row[0] for row in rows] == ["default", "x", "chosen on the other sets"]
+    assert rows[1][1:] == ["90.0 / 0.500", "+0.0 ± 0.0", f"+0.100 ± {spread:.3f}", "2 of 3"]
+
+
+def test_auto_is_behind_only_where_the_bootstrap_says_so(monkeypatch, tmp_path):
+    tables = importlib.import_module("defaults_tables")
+
+    def figures(right):
+        packed = np.packbits(np.array(right)).tobytes().hex()
+        return {"accuracy": {"clean": 100 * np.mean(right)}, "log_loss": {"clean": 0.5}, "right": packed, "tested": 40}
+
+    worse, better = [True] * 20 + [False] * 20, [True] * 39 + [False]
+    weak = {who: figures(worse) for who in tables.OURS}
+    strong = {**weak, "svc": figures(better)}
+    content = {"wine": {"all": {str(seed): strong for seed in range(8)}}, "mosi": {"all": {"0": weak}}}
+    (tmp_path / "bench.json").write_text(json.dumps({"figures": content}), encoding="utf-8")
+    monkeypatch.setattr(tables, "BENCH", tmp_path / "bench.json")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables.bench_verdicts().splitlines()[2:]]
+    assert rows[0][1:5] == ["wine", "8", "svc", "+47.50"]
+    assert rows[0][-1] == "behind"
+    assert rows[1][1:] == ["mosi", "1", "auto", "+0.00", "", "first"]
+    assert rows[2][4] == "23.75 in the mean, at most 47.50"

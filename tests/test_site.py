@@ -62,9 +62,10 @@ def test_whatever_documents_and_gallery_import_is_in_the_reference():
 def test_links_of_documents_become_links_of_the_site():
     links = importlib.import_module("site_links")
     text = "[a](compare.md#the-table) [b](../CONTRIBUTING.md#rules) [c](../src/consilience/core/errors.py) [d](#x)"
+    text += " [e](../examples/gallery/plot_03_kappa.py)"
     assert links.site_text(text, DOCS) == (
         "[a](/compare.md#the-table) [b](/project/contributing.md#rules) "
-        "[c](repository:src/consilience/core/errors.py) [d](#x)"
+        "[c](repository:src/consilience/core/errors.py) [d](#x) [e](/gallery/plot_03_kappa.rst)"
     )
     fenced = "```python\n[a](compare.md)\n```\n"
     assert links.site_text(fenced, DOCS) == fenced

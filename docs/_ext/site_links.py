@@ -1,8 +1,8 @@
 """Where the links of documents lead on the site.
 
 The documents link to each other as files, so that they can be read in the repository. On the site a document outside of
-`docs` is a page of its own (`OUTSIDE`), and any other file or folder of the repository is a page under `source/` that
-shows it.
+`docs` is a page of its own (`OUTSIDE`), a script of the gallery is its page there, and any other file or folder of the
+repository is a page under `source/` that shows it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 DOCS = Path(__file__).resolve().parent.parent
 ROOT = DOCS.parent
 SCHEME = "repository:"
+GALLERY = ROOT / "examples" / "gallery"  # whose scripts are pages of the gallery
 # Documents outside of docs → the page of the site that shows them.
 OUTSIDE = {
     "CONTRIBUTING.md": "project/contributing",
@@ -53,6 +54,8 @@ def site_link(link: str, folder: Path) -> str:
         return f"/{OUTSIDE[inside]}.md{hash_sign}{anchor}"
     if inside == "README.md":
         return f"/{README_PAGE}.md"
+    if target.parent == GALLERY and target.suffix == ".py":
+        return f"/gallery/{target.stem}.rst{hash_sign}{anchor}"
     if target.is_relative_to(DOCS) and target.is_file() and target.suffix != ".py":
         return f"/{target.relative_to(DOCS).as_posix()}{hash_sign}{anchor}"
     return f"{SCHEME}{inside}{hash_sign}{anchor}"

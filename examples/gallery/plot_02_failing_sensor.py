@@ -37,5 +37,5 @@ axes[0].set(xlabel="noise in one quadrant, standard deviations", ylabel="accurac
 axes[0].legend()
 axes[1].stackplot(levels, list(zip(*trust)), labels=models["bayes-robust"].modalities_, alpha=0.8)
 axes[1].set(xlabel="noise in top_left, standard deviations", ylabel="mean trust of bayes-robust", ylim=(0, 1))
-axes[1].legend(loc="lower left")
+axes[1].legend(loc="upper right")
 plt.show()

@@ -31,6 +31,6 @@ for axis, (title, samples) in zip(axes, {"clean": digits.test, "half the quadran
         points = [(sure[bins == number].mean(), right[bins == number].mean()) for number in filled]
         axis.plot(*zip(*points), "o-", label=f"{name}, error {error:.1f} points")
     axis.set(title=title, xlabel="probability of the decision")
-    axis.legend(loc="upper left")
+    axis.legend(loc="lower right")
 axes[0].set_ylabel("share that is right")
 plt.show()

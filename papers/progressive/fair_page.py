@@ -85,7 +85,7 @@ class Findings:
         return Gain.of([self.gains(base, variant, condition, degree, over).mean() for base in self.bases])
 
 
-def describe(title, paper, study, settings, found, command, plan):
+def describe(title, paper, study, settings, found, synthetic, command, plan):
     findings = Findings.of(settings, found)
     words = {name: label for name, label in study["words"].items() if name in findings.variants}
     study = study | {"words": words}
@@ -95,13 +95,52 @@ def describe(title, paper, study, settings, found, command, plan):
             "When does a loop help?",
             (study["reading"],),
             (pooled_table(findings, words),),
-            (figure(findings, words),),
+            (figure(panels_of(findings, synthetic, settings, words), words),),
         ),
         *(model_section(findings, condition, study) for condition in CONDITIONS),
         Section("chosen", "What was chosen", (study["choosing"],), (chosen_table(findings, study),)),
         Section("method", "How it was measured", how(findings, settings, study, plan)),
     )
-    return Document(title, answer(findings, study), sections, command=command, paper=paper)
+    sections = (*sections[:1], *synthetic_sections(synthetic, settings, study), *sections[1:])
+    sentences = (*answer(findings, study), *answer_synthetic(synthetic, settings))
+    return Document(title, sentences, sections, command=command, paper=paper)
+
+
+def relative_gains(synthetic, variant, place):
+    """How much smaller a variant's error on the synthetic regression is, as a share of the base's: `[draw]`."""
+    errors, base = (synthetic[name].arrays["errors"][place] for name in (variant, "base"))
+    return 1 - errors / base
+
+
+def answer_synthetic(synthetic, settings):
+    """The loop's gain on the synthetic regression at each dependence, in a sentence."""
+    if not synthetic:
+        return ()
+    told = []
+    for place, degree in enumerate(settings["synthetic"]["dependence"]):
+        gain = Gain.of(relative_gains(synthetic, LOOP, place))
+        won = int((relative_gains(synthetic, LOOP, place) > 0).sum())
+        told.append(
+            f"{gain.say()} % at dependence {say_level(degree)} ({won} of {settings['synthetic']['draws']} draws)"
+        )
+    return (f"On the synthetic regression, where a loop is known to help, it lowers the error by {say_list(told)}.",)
+
+
+def synthetic_sections(synthetic, settings, study):
+    """Gains on the synthetic regression: the same variants and budgets, where the loop is known to help."""
+    if not synthetic:
+        return ()
+    words = {name: label for name, label in study["words"].items() if name in synthetic}
+    degrees, rows = settings["synthetic"]["dependence"], []
+    for place, degree in enumerate(degrees):
+        gains = [Gain.of(relative_gains(synthetic, name, place)) for name in words]
+        error = synthetic["base"].arrays["errors"][place].mean()
+        rows.append((say_level(degree), f"{error:.3f}", *(gain.say() for gain in gains)))
+    caption = "Mean squared error saved, % of the late net's; intervals over draws"
+    table = TextTable(caption, ("dependence", "error, late net", *words.values()), tuple(rows))
+    options = {name: value for name, value in settings["synthetic"].items() if name not in ("forms", "dependence")}
+    told = study["synthetic"].format(**options)
+    return (Section("synthetic", "Where the loop is known to help", (told,), (table,)),)
 
 
 def answer(findings, study):
@@ -202,38 +241,46 @@ def chosen_table(findings, study):
     return TextTable("The trial with the lowest validation loss", header, tuple(rows))
 
 
-def figure(findings, words):
+def panels_of(findings, synthetic, settings, words):
+    """What the figure shows: title, label of the y-axis, degrees, and variant → a gain for each degree."""
+    panels = []
+    for condition, title in CONDITIONS.items():
+        gains = {name: [findings.together(name, condition, degree) for degree in findings.degrees] for name in words}
+        panels.append((f"AV-MNIST, {title}", "accuracy gained, points", findings.degrees, gains))
+    if synthetic:
+        degrees = settings["synthetic"]["dependence"]
+        gains = {
+            name: [Gain.of(relative_gains(synthetic, name, place)) for place in range(len(degrees))] for name in words
+        }
+        panels.append(("synthetic regression", "error saved, %", degrees, gains))
+    return panels
+
+
+def figure(panels, words):
     """Gains against dependence, one panel for each condition."""
-    looks, width, height = looks_of(list(words)), 7.2, 3.1
-    alt = []
+    looks, alt = looks_of(list(words)), []
     with drawing_style():
-        drawn = Figure(figsize=(width, height), facecolor="none")
-        panels = drawn.subplots(1, len(CONDITIONS), sharey=True)
-        for axes, (condition, title) in zip(panels, CONDITIONS.items()):
+        drawn = Figure(figsize=(3.2 * len(panels) + 0.4, 3.1), facecolor="none")
+        for axes, (title, label, degrees, gains) in zip(drawn.subplots(1, len(panels)), panels):
             axes.patch.set_visible(False)
-            for number, (name, label) in enumerate(words.items()):
-                gains = [findings.together(name, condition, degree) for degree in findings.degrees]
-                means = [100 * gain.mean for gain in gains]
-                errors = np.nan_to_num(
-                    [[100 * (g.mean - g.low) for g in gains], [100 * (g.high - g.mean) for g in gains]]
-                )
-                shifted = [degree + 0.012 * (number - 1) for degree in findings.degrees]
-                look = looks[name]
-                axes.errorbar(
-                    shifted, means, errors, color=look.colour, marker=look.marker, label=label, linewidth=1.4, capsize=2
-                )
-                alt.append(f"{condition}, {label}: {', '.join(POINTS.signed(gain.mean) for gain in gains)}")
+            for number, (name, of_variant) in enumerate(gains.items()):
+                means = [100 * gain.mean for gain in of_variant]
+                half = np.nan_to_num([100 * (gain.high - gain.mean) for gain in of_variant])
+                shifted = [degree + 0.012 * (number - 1) for degree in degrees]
+                look = {"color": looks[name].colour, "marker": looks[name].marker, "label": words[name]}
+                axes.errorbar(shifted, means, half, **look, linewidth=1.4, capsize=2)
+                alt.append(f"{title}, {words[name]}: {', '.join(POINTS.signed(gain.mean) for gain in of_variant)}")
             axes.axhline(0, color=INK, linewidth=0.8, alpha=0.7)
             axes.set_title(title, loc="left")
-            axes.set_xticks(findings.degrees, [say_level(degree) for degree in findings.degrees])
-            axes.set_xlabel("dependence given the digit")
+            axes.set_xticks(degrees, [say_level(degree) for degree in degrees])
+            axes.set_xlabel("dependence of the modalities")
+            axes.set_ylabel(label)
             axes.grid(axis="y")
-        panels[0].set_ylabel("gain over the base, points")
-        panels[-1].legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8)
         drawn.tight_layout()
     caption = (
-        "Accuracy gained over the base models by the loop and by its two controls, against the dependence between the "
-        "modalities given the class, mean over models. Bars: 95 % intervals over models."
+        "What the loop and its two controls gain over the base models, against the dependence between the modalities. "
+        "Bars: 95 % intervals, over models for AV-MNIST and over draws for the synthetic regression."
     )
     return Drawing("gain-dependence", caption, "; ".join(alt), drawn)
 

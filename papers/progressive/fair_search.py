@@ -22,14 +22,14 @@ _TUNING_SEED = 1000
 _BLEND_RATE = 3e-3  # of the short trainings that find the weights of gradient-blend's heads
 
 
-def draw_trials(base, settings):
+def draw_trials(base, settings, forms=None):
     """The settings of every trial of a base method and its variants: rates, and the form of the loop.
 
     Rates are drawn in as many strata as there are trials; every form of a loop gets rates from all of their range. All
     variants have the same trials; the base method ignores the form.
     """
     random = np.random.default_rng([20260, *base.encode()])
-    count, forms = settings["trials"], draw_forms(base, settings)
+    count, forms = settings["trials"], forms or draw_forms(base, settings)
     order = random.permutation(count)
 
     def spread(limits, strata):

@@ -256,15 +256,23 @@ def test_a_machine_that_is_lost_costs_no_result_and_the_rest_is_not_repeated(clu
 @pytest.mark.slow
 def test_a_script_that_the_machines_do_not_have_is_sent(cluster, tmp_path):
     script = tmp_path / "own_script.py"
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "factor.yaml").write_text("factor: 7")
     script.write_text(
+        "from functools import cache\n"
+        "from pathlib import Path\n"
+        "import yaml\n"
         "from consilience.comparison.store import Result\n"
-        "FACTOR = 7\n"
+        "FACTOR = yaml.safe_load((Path(__file__).parent / 'settings' / 'factor.yaml').read_text())['factor']\n"
+        "@cache\n"
+        "def product(number):\n"
+        "    return FACTOR * number\n"
         "def measure(cell, shared):\n"
-        "    return Result({'product': FACTOR * cell['number']})\n"
+        "    return Result({'product': product(cell['number']), 'file': __file__})\n"
     )
     module = load_script(script)
-    script.unlink()
     found = []
     cells = [{"number": 6}]
     run_study("products", module.measure, cells, {}, kept_in(found), out=tmp_path / "run", cluster="ray", verbose=0)
     assert found[0].about["product"] == 42
+    assert not found[0].about["file"].startswith(str(tmp_path))

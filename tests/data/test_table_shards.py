@@ -10,6 +10,7 @@ import torch
 
 from consilience import FusionClassifier
 from consilience.cli.main import main
+from consilience.comparison.sources import Source
 from consilience.core.errors import InputError, MissingDataError, TableWarning
 from consilience.data import load_data
 from consilience.data.shards import learning, tables
@@ -159,6 +160,16 @@ def test_train_on_the_command_line_and_predict(files, tmp_path, capsys):
     assert len(pl.read_csv(tmp_path / "answers.csv")) == ROWS
 
 
+def test_a_comparison_notices_that_shards_behind_a_glob_have_changed(tmp_path):
+    for part in range(3):
+        pl.DataFrame({"a": [float(part), 1.5], "y": [0, 1]}).write_parquet(tmp_path / f"part-{part}.parquet")
+    source = Source.of(str(tmp_path / "part-*.parquet"), {"target": "y"})
+    before = source.fingerprint()
+    assert source.fingerprint() == before
+    pl.DataFrame({"a": [7.0, 1.5], "y": [0, 1]}).write_parquet(tmp_path / "part-2.parquet")
+    assert source.fingerprint() != before
+
+
 def test_what_cannot_be_read_is_said(files, tmp_path):
     with pytest.raises(InputError, match="parts: shards need a target: name the column to predict with target="):
         load_data(files / "parts")
@@ -168,6 +179,8 @@ def test_what_cannot_be_read_is_said(files, tmp_path):
         load_data(str(files / "nothing-*.parquet"), target="label")
     with pytest.raises(InputError, match="buffer is for shards: give a folder, a glob or a URL of them, got DataFrame"):
         load_data(make_table(), target="label", buffer=5)
+    with pytest.raises(InputError, match="buffer is for shards; data set 'digits' has none: leave buffer out"):
+        load_data("digits", buffer=5)
     with pytest.raises(InputError, match="modality 'b' has single empty cells, the first in column 'b1'"):
         load_data(files / "parts", target="label", modalities=MODALITIES, fill="none")
     with pytest.raises(InputError, match=r"of kind vector or text, got \{'a': 'sequence'\}"):

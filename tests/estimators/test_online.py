@@ -170,7 +170,7 @@ def test_an_update_that_fails_changes_nothing(monkeypatch):
     (X, y), (new, labels), (test, truth) = stream(0, 200), stream(1, 100), stream(2, 100)
     model = cs.BayesFusion().fit(X, y).calibrate(test, truth)
     before, sets = model.predict_proba(test), model.predict_set(test)
-    fit, calls = rule_update.fit_temperature, []
+    fit, calls = rule_update.update_expert, []
 
     def fails(*given, **named):
         calls.append(len(calls))
@@ -178,7 +178,7 @@ def test_an_update_that_fails_changes_nothing(monkeypatch):
             raise MemoryError
         return fit(*given, **named)
 
-    monkeypatch.setattr(rule_update, "fit_temperature", fails)
+    monkeypatch.setattr(rule_update, "update_expert", fails)
     with pytest.raises(MemoryError):
         model.partial_fit(new, labels)
     np.testing.assert_array_equal(model.predict_proba(test), before)

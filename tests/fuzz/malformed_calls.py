@@ -29,9 +29,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from consilience.core.errors import ConsilienceError, is_library_error
+from fuzz.calls_after_fitting import DOORS as DOORS_AFTER_FITTING
 from fuzz.fuzzers import Fuzzer, register
 from fuzz.hostile_values import hostile
-from fuzz.public_calls import DOORS, Door
+from fuzz.public_calls import DOORS as PUBLIC_DOORS
+from fuzz.public_calls import Door
+
+DOORS = (*PUBLIC_DOORS, *DOORS_AFTER_FITTING)
 
 # Seconds of processor time after which a call is given up, and seconds for one that only waits.
 PATIENCE, WAITING = 20, 300

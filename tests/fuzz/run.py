@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from fuzz.fuzzers import CORPUS, Fuzzer, discover
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120.0
+GRACE = 60.0  # seconds that a case may take after the end
+SAID_EVERY = 60.0  # seconds between two lines of the counts so far
 _IDLE = 0.005  # processor time as a share of time, below which nothing is going on
 _CASES = 20_000  # after so many a child is replaced, so that what one case leaves behind does not stay for good
 
@@ -143,22 +146,31 @@ def keep(folder: Path, fuzzer: Fuzzer, case: Any, answer: dict[str, str]) -> Pat
 
 
 def fuzz(seconds: float, seed: int, names: list[str], corpus: Path, bare: bool = False, most: float = math.inf) -> int:
-    """Run cases of all fuzzers in turn for so long, or so many; prints the counts and returns how many failed."""
+    """Run cases of all fuzzers in turn for so long, or so many; prints the counts and returns how many failed.
+
+    A line of the counts so far is printed every minute. Ctrl-C and SIGTERM end the run with its summary too, and so
+    does the end of the time: a case that is not done a minute later is left.
+    """
     fuzzers = [fuzzer for name, fuzzer in discover().items() if name in names or (not names and fuzzer.examples)]
     random_of = {fuzzer.name: random.Random(f"{seed} {fuzzer.name}") for fuzzer in fuzzers}
     counts: dict[str, Counter[str]] = {fuzzer.name: Counter() for fuzzer in fuzzers}
     spent = dict.fromkeys(random_of, 0.0)
     kept: Counter[Path] = Counter()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    began = said = time.monotonic()
+    handlers = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGTERM, signal.SIGALRM)}
+    signal.setitimer(signal.ITIMER_REAL, seconds + GRACE)
+    with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
         child = Child(Path(folder) / "running.json", bare)
         try:
             while time.monotonic() - began < seconds and sum(map(Counter.total, counts.values())) < most:
                 fuzzer = min(fuzzers, key=lambda each: spent[each.name])  # each gets the same time
-                before = time.monotonic()
+                start = time.monotonic()
+                if start - said >= SAID_EVERY:
+                    said = start
+                    print(state_line(fuzzers, counts, kept.total(), start - began), flush=True)
                 case = fuzzer.draw(random_of[fuzzer.name])
                 answer = child.run(fuzzer, case)
-                spent[fuzzer.name] += time.monotonic() - before
+                spent[fuzzer.name] += time.monotonic() - start
                 counts[fuzzer.name][answer["outcome"]] += 1
                 if "said" in answer:
                     path = keep(corpus, fuzzer, case, answer)
@@ -167,10 +179,22 @@ def fuzz(seconds: float, seed: int, names: list[str], corpus: Path, bare: bool =
                     kept[path] += 1
         finally:
             child.close()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for each, handler in handlers.items():
+        signal.signal(each, handler)
     print_counts(fuzzers, counts, time.monotonic() - began, seed)
     for path, count in kept.most_common():
         print(f"{count} × {path}")
     return kept.total()
+
+
+def state_line(fuzzers: list[Fuzzer], counts: dict[str, Counter[str]], failed: int, seconds: float) -> str:
+    """The counts so far in one line: cases of each unit, and failures."""
+    of_unit: Counter[str] = Counter()
+    for fuzzer in fuzzers:
+        of_unit[fuzzer.unit] += counts[fuzzer.name].total()
+    units = ", ".join(f"{count} {unit}" for unit, count in of_unit.items())
+    return f"{seconds / 60:.0f} min: {units}; {failed} failed"
 
 
 def print_counts(fuzzers: list[Fuzzer], counts: dict[str, Counter[str]], seconds: float, seed: int) -> None:

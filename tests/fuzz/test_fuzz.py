@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from fuzz import run
 from fuzz.fuzzers import REFUSED, RIGHT, discover, kept_cases
 from fuzz.run import Child, fuzz, repeat
 
@@ -85,6 +89,32 @@ def test_fuzzer(child, name):
 )
 def test_the_runner_notices(bare, case, outcome):
     assert bare.run(discover()["probe"], case)["outcome"] == outcome
+
+
+def test_a_run_says_its_state_and_ends_with_its_counts_when_it_is_stopped(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "SAID_EVERY", 0.0)
+    asked = []
+
+    def stops(child, fuzzer, case):
+        asked.append(case)
+        if len(asked) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return {"outcome": RIGHT}
+
+    monkeypatch.setattr(run.Child, "run", stops)
+    handler = signal.getsignal(signal.SIGTERM)
+    assert fuzz(600, 0, ["probe"], tmp_path, bare=True) == 0
+    assert signal.getsignal(signal.SIGTERM) is handler
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:4] == [f"0 min: {count} probes; 0 failed" for count in range(4)]
+    assert printed[-1].startswith(("3 probes: 3 right", "4 probes: 4 right"))
+
+
+def test_a_run_ends_in_time_whatever_its_case_does(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "GRACE", 0.2)
+    monkeypatch.setattr(run.Child, "run", lambda *_: threading.Event().wait())
+    assert fuzz(0.1, 0, ["probe"], tmp_path, bare=True) == 0
+    assert "0 probes" in capsys.readouterr().out
 
 
 @pytest.mark.slow

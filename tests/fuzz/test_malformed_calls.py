@@ -6,8 +6,8 @@ import pytest
 
 import consilience as cs
 from consilience.core.errors import ConsilienceError, InputError, OperationError, RowError, WrongTypeError
-from fuzz.malformed_calls import calls, judge, sample
-from fuzz.public_calls import DOORS, HALF, QUICK, Y, fitted, modalities, samples
+from fuzz.malformed_calls import DOORS, calls, judge, sample
+from fuzz.public_calls import HALF, QUICK, Y, fitted, modalities, samples
 
 
 def test_malformed_calls_are_refused_or_right():

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from consilience.comparison.store import Result
+from consilience.data import load_data
 from paper_scripts import script
 
 fair = script("progressive-fair")
@@ -24,7 +25,9 @@ TINY = fair.FULL | {
     "batch_size": 12,
     "seeds": 2,
     "block": 1,
+    "synthetic": None,
 }
+SYNTHETIC = fair.FULL["synthetic"] | {"n": 40, "epochs": 1, "draws": 2, "tuning_draws": 1, "trials": 3, "hidden": 4}
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +208,7 @@ def invented(gain):
 )
 def test_what_is_concluded_follows_from_the_gains(gain, said):
     settings, found = invented(gain)
-    document = page.describe(fair.TITLE, fair.PAPER, fair.STUDY, settings, found, "command", None)
+    document = page.describe(fair.TITLE, fair.PAPER, fair.STUDY, settings, found, {}, "command", None)
     assert said in document.answer[0]
     degrees = "0, 0.7 and 1" if gain == 0 else "0 and 0.7"
     assert f"excluded on clean test pairs at dependence {degrees} and on noisy" in document.answer[1]
@@ -233,3 +236,43 @@ def test_a_base_that_lacks_a_variant_is_left_out():
     settings, found = invented(0)
     del found["mfas", "wide"]
     assert page.Findings.of(settings, found).bases == [base for base in settings["bases"] if base != "mfas"]
+
+
+def test_synthetic_samples_are_the_named_sets_standardised_by_what_is_trained_on():
+    asked = [(0.0, 3), (1.0, 3)]
+    train, validation, test = fair.fair_synthetic.draw(asked, SYNTHETIC)
+    assert (train.samples, validation.samples, test.samples) == (40, 40, 5000)
+    raw = load_data("progressive-synthetic", n=5080, eta=1.0, sigma2=0.5, dependence=1.0, seed=3).samples["x2"]
+    expected = (raw[80:] - raw[:40].mean(axis=0)) / raw[:40].std(axis=0)
+    np.testing.assert_allclose(test.values["x2"][1], expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(train.values["x1"][0], train.values["x1"][1])  # the dial changes the second modality alone
+    assert not torch.equal(train.values["x2"][0], train.values["x2"][1])
+
+
+@pytest.mark.parametrize("variant", ["base", "pro"])
+def test_the_synthetic_part_tests_the_chosen_trial_on_new_draws(variant, monkeypatch):
+    used = []
+    whole = fair.fair_synthetic._train
+    monkeypatch.setattr(fair.fair_synthetic, "_train", lambda *given: used.append(given[2]) or whole(*given))
+    result = fair.measure_synthetic(SYNTHETIC, variant)
+    assert result.arrays["errors"].shape == (3, 2)
+    assert np.isfinite(result.arrays["errors"]).all()
+    tuned = [model for models in used for model in models if model[2] >= 1000]
+    tested = [model for models in used for model in models if model[2] < 1000]
+    assert len(tuned) == 3 * 3  # trials and degrees
+    assert sorted(model[1:] for model in tested) == [(degree, seed) for degree in (0.0, 0.7, 1.0) for seed in (0, 1)]
+    for trial, degree, _ in tested:
+        assert trial == result.about["chosen"][SYNTHETIC["dependence"].index(degree)]
+
+
+def test_gains_on_the_synthetic_part_are_shares_of_the_late_nets_error():
+    errors = {"base": [1.0, 2.0, 4.0], "pro": [0.5, 1.0, 3.0]}
+    results = {name: Result({"chosen": []}, {"errors": np.array([values] * 3)}) for name, values in errors.items()}
+    assert page.relative_gains(results, "pro", 0).tolist() == [0.5, 0.5, 0.25]
+    settings = {"synthetic": SYNTHETIC | {"draws": 3}}
+    (sentence,) = page.answer_synthetic(results, settings)
+    assert "+41.67" in sentence
+    assert "(3 of 3 draws)" in sentence
+    (section,) = page.synthetic_sections(results, settings, fair.STUDY)
+    assert [row[0] for row in section.tables[0].rows] == ["0", "0.7", "1"]
+    assert page.synthetic_sections({}, settings, fair.STUDY) == ()

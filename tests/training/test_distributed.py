@@ -53,6 +53,32 @@ def test_two_processes_match_one_on_uneven_weighted_batches():
     assert "MASTER_PORT" not in os.environ
 
 
+def test_rates_by_part_and_layers_computed_twice_on_two_processes():
+    random = np.random.default_rng(0)
+    samples = Samples.of({"a": random.normal(size=(48, 3)), "b": random.normal(size=(48, 5, 2))}, np.arange(48) % 3)
+    encoders = {
+        "a": {"name": "mlp", "hidden": [8, 6], "dropout": 0.0},
+        "b": {"name": "transformer", "width": 8, "heads": 2, "layers": 2, "dropout": 0.0},
+    }
+    # Adam would magnify the rounding of gradients that are 0, as of the keys' biases.
+    given = {"lr": {"a": 0.01, "rest": 0.3}, "weight_decay": {"b": 0.1}, "layer_decay": {"b": 0.5}, "optimizer": "sgd"}
+    one, two, plain = (
+        Model.fit(
+            "concat",
+            samples,
+            settings={"dropout": 0.0},
+            encoders=encoders,
+            trainer=Trainer(
+                epochs=2, batch_size=12, device="cpu", devices=devices, gradient_checkpointing=twice, **settings
+            ),
+        ).method
+        for devices, twice, settings in ((1, False, given), (2, True, given), (1, False, {"lr": 0.01}))
+    )
+    close(one, two)
+    with pytest.raises(AssertionError):
+        close(one, plain)
+
+
 def test_phases_missing_modalities_and_checkpoints_on_two_processes(tmp_path):
     present = np.ones((40, 2), dtype=bool)
     present[:36, 1] = False  # in most batches a process has no sample with "b"

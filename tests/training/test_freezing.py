@@ -169,6 +169,10 @@ def test_a_run_that_ends_too_early_says_what_stayed_frozen(caplog):
     with caplog.at_level(logging.WARNING, "consilience"):
         train(build(), freeze={"a": 9, "head": 1})
     assert "a stayed frozen, since training ended before the end of freeze=" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "consilience"):
+        train(build(), [Phase("one", epochs=1), Phase("two", epochs=2)], freeze={"a": 2})
+    assert not caplog.text
 
 
 def test_nothing_left_to_train_is_an_error():

@@ -10,17 +10,22 @@ which is the share among all rows. Temperature, bias and reliability of an exper
 
 where p is what its old calibration says of its opinion z_i, and q what the new one would say. The second term is the
 loss that the old evidence would have on these opinions: without any new label it is smallest where nothing changes.
+Where the new rows are too few or too unlike those of the fit to tell the parameters, the old evidence counts by itself
+(see `calibration_update`).
 Each new row counts v_i ∝ π_exp(y_i) / π'(y_i), so that a class that has become more frequent is no evidence against an
 expert, which was trained with the shares π_exp.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.calibration import fit_bias_temperature, fit_robust_temperature, fit_temperature
+from consilience.bayes.calibration_update import Expert, update_expert
 from consilience.bayes.priors import empirical_prior
 from consilience.core.errors import InputError
 
@@ -75,7 +80,7 @@ def update_rule(
         target = empirical_prior(y, rule.classes, weight=counted)
     learned = {"target": target}
     if rule.calibration is not None:
-        learned |= _recalibrated(rule, opinions, y, present, counted, old_rows / total, target)
+        learned |= _recalibrated(rule, opinions, y, present, counted, old_rows, target)
     rule.learn(**learned)
     return rule
 
@@ -86,10 +91,10 @@ def _recalibrated(
     y: np.ndarray,
     present: np.ndarray,
     counted: np.ndarray,
-    old_share: float,
+    old_rows: float,
     target: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Fit the calibration of every expert that the rows have; returns its new buffers. old_share: N_0 / n."""
+    """Fit the calibration of every expert that the rows have; returns its new buffers."""
     prior = _shares(rule.prior)
     importance = counted * prior[y] / np.maximum(target[y], 1e-300)
     if not importance.sum() > 0:
@@ -97,36 +102,44 @@ def _recalibrated(
     importance *= counted.sum() / importance.sum()
     given = torch.from_numpy(np.where(present[:, :, None], opinions, 0.0).astype(np.float64))
     moved = rule.uncalibrated(given, torch.from_numpy(present)).double().cpu().numpy()
-    classes, one_hot = rule.classes, np.eye(rule.classes)[y]
-    temperature, bias = rule.temperature.double().cpu().numpy().copy(), rule.bias.double().cpu().numpy().copy()
-    sound, plain = rule.reliability.double().cpu().numpy().copy(), rule.plain_temperature.double().cpu().numpy().copy()
-    # "auto" joins two calibrations, each of which has old evidence of its own.
-    said = _said(rule, given, present, 0.0)
-    plainly = _said(rule, given, present, 1.0) if rule.calibration == "auto" else said
+    names = ("temperature", "bias", "reliability", "plain_temperature")
+    learned = {name: rule.get_buffer(name).double().cpu().numpy().copy() for name in names}
+    # "auto" joins two calibrations, each of which has old evidence of its own: what it said of the new rows.
+    joined = "robust" if rule.calibration == "auto" else rule.calibration
+    parts: list[tuple[str, Any, np.ndarray]] = [("temperature", joined, _said(rule, given, present, 0.0))]
+    if rule.calibration == "auto":
+        parts.append(("plain_temperature", "temperature", _said(rule, given, present, 1.0)))
     for expert in range(rule.modalities):
         rows = np.flatnonzero(present[:, expert] & (importance > 0))
         if not len(rows):
             continue
-        # Each row once with every label, weighed by how much speaks for it.
-        labels = np.tile(np.arange(classes), len(rows))
-        repeated = np.repeat(moved[rows, expert : expert + 1], classes, axis=0)
-        weight, weight_of_plain = (
-            (importance[rows, None] * (one_hot[rows] + old_share * each[rows, expert])).ravel()
-            for each in (said, plainly)
-        )
-        smoothing = 0.0 if old_share > 0 else 1.0  # the old evidence already keeps q from being certain
-        if rule.calibration == "auto":
-            plain[expert] = fit_temperature(repeated, labels, weight=weight_of_plain, smoothing=smoothing)[0]
-        if rule.calibration in ("robust", "auto"):
-            fitted, own = fit_robust_temperature(repeated, labels, prior, weight=weight)
-            sound[expert] = own[0]
-        elif rule.calibration == "bias":
-            fitted, biases = fit_bias_temperature(repeated, labels, weight=weight, smoothing=smoothing)
-            bias[expert] = biases[0]
-        else:
-            fitted = fit_temperature(repeated, labels, weight=weight, smoothing=smoothing)
-        temperature[expert] = fitted[0]
-    return {"temperature": temperature, "bias": bias, "reliability": sound, "plain_temperature": plain}
+        for name, kind, said in parts:
+            own, weight = moved[rows, expert], importance[rows]
+            if old_rows == 0:
+                found = _fit_anew(kind, own, y[rows], weight, prior)
+            else:
+                sound = learned["reliability"][expert] if kind == "robust" else 1.0
+                old = Expert(learned[name][expert], learned["bias"][expert], sound)
+                evidence = {"old_rows": old_rows, "old_share": old_rows / counted.sum()}
+                found = update_expert(old, kind, own, said[rows, expert], y[rows], weight, prior, **evidence)
+            learned[name][expert] = found.temperature
+            if kind == "bias":
+                learned["bias"][expert] = found.bias
+            elif kind == "robust":
+                learned["reliability"][expert] = found.reliability
+    return learned
+
+
+def _fit_anew(kind: str, z: np.ndarray, y: np.ndarray, weight: np.ndarray, prior: np.ndarray) -> Expert:
+    """The calibration of one expert of new rows alone; z: `[n, class]`."""
+    opinions, bias, sound = z[:, None], np.zeros((1, z.shape[1])), np.ones(1)
+    if kind == "robust":
+        temperature, sound = fit_robust_temperature(opinions, y, prior, weight=weight)
+    elif kind == "bias":
+        temperature, bias = fit_bias_temperature(opinions, y, weight=weight)
+    else:
+        temperature = fit_temperature(opinions, y, weight=weight)
+    return Expert(float(temperature[0]), bias[0], float(sound[0]))
 
 
 def _said(rule: BayesRule, given: torch.Tensor, present: np.ndarray, plain_share: float) -> np.ndarray:

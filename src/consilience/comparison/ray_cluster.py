@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sys
 import tempfile
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -63,18 +61,13 @@ class RayPool:
 
     def _start(self) -> None:
         """Connect to the cluster, and send it what all jobs need."""
-        measuring, plan = self._measuring, self._plan
         self._ray = _connected()
-        with ExitStack() as stack:
-            for module in _own_modules(measuring):
-                cloudpickle.register_pickle_by_value(module)
-                stack.callback(cloudpickle.unregister_pickle_by_value, module)
-            packed = cloudpickle.dumps((measuring, _with_data(plan)))
+        packed = cloudpickle.dumps((self._measuring, _with_data(self._plan)))
         self._digest = hashlib.sha256(packed).hexdigest()
         self._packed = self._ray.put(packed)
         # One try each: Ray would repeat a job without a word.
         options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}
-        if isinstance(plan, Plan) and str(plan.training.get("device", "")).startswith("cuda"):
+        if isinstance(self._plan, Plan) and str(self._plan.training.get("device", "")).startswith("cuda"):
             options["num_gpus"] = 1  # Ray hides the GPUs from a job that asks for none
         self._run = self._ray.remote(**options)(_run)
 
@@ -197,15 +190,3 @@ def _loaded(source: Source) -> Source:
     if data.samples.on_disk and source.is_path and not str(source.name).startswith("/"):
         source = replace(source, name=source.name if "://" in source.name else str(Path(source.name).absolute()))
     return source if data.samples.on_disk else replace(source, data=data, called=source.label)
-
-
-def _own_modules(measuring: Callable[..., Any] | None) -> list[ModuleType]:
-    """The modules of functions that the machines do not have: scripts, which are sent with them."""
-    found = []
-    while measuring is not None:
-        for function in (measuring, *getattr(measuring, "args", ())):
-            name = getattr(function, "__module__", None)
-            if callable(function) and name and name.split(".")[0] not in ("consilience", "functools", "__main__"):
-                found.append(sys.modules[name])
-        measuring = getattr(measuring, "func", None)
-    return [module for place, module in enumerate(found) if module not in found[:place]]

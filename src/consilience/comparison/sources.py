@@ -15,6 +15,7 @@ import numpy as np
 from consilience.core.errors import InputError
 from consilience.data import DataSet, load_data
 from consilience.data.named_sets import DATA_SETS, find_folder
+from consilience.data.shards.locations import find_shards, is_url, names_shards, size_of
 
 # Files up to this size are known by their content, larger ones by size and time of change.
 _HASHED_BYTES = 2**28
@@ -86,7 +87,10 @@ class Source:
             files = [file for name in named.files.names for file in _files_below(folder / name)]
         elif named is None and path.exists():
             files = [*_files_below(path), *self._named_files()]
-        contents = [[file.name, digest_of_file(file)] for file in files if file.is_file()]
+        contents: list[list[Any]] = [_known_as(file) for file in files if file.is_file()]
+        if named is None and not path.exists() and names_shards(self.name):
+            places = find_shards(self.name)
+            contents += [[place, size_of(place)] if is_url(place) else _known_as(Path(place)) for place in places]
         # The folder is not part of the content.
         options = {name: value for name, value in self.options.items() if name != "data_dir"}
         return digest({"name": self.label, "options": options, "files": contents})
@@ -147,6 +151,10 @@ def digest(value: Any) -> str:
 
 def _files_below(path: Path) -> list[Path]:
     return sorted(path.rglob("*")) if path.is_dir() else [path]
+
+
+def _known_as(file: Path) -> list[Any]:
+    return [file.name, digest_of_file(file)]
 
 
 def digest_of_file(path: Path) -> str:

@@ -137,6 +137,8 @@ def load_data(
         own = DATA_SETS[name_or_path].options
         options = {**{name: value for name, value in ordering.items() if name in own}, **options}
         given |= {name: value for name, value in ordering.items() if name not in own}
+        if buffer is not None:
+            raise InputError(f"buffer is for shards; data set {name_or_path!r} has none: leave buffer out")
         if given:
             raise InputError(
                 f"data set {name_or_path!r} has its own target, kinds and split: {', '.join(given)} "
@@ -178,7 +180,8 @@ def _load_shards(place: Any, modalities: Any, options: FileOptions, buffer: int 
     if not is_url(place) and Path(place).is_file() and not Path(place).name.lower().endswith(TABLE_SHARDS):
         raise InputError(f"buffer is for shards, of {', '.join(TABLE_SHARDS)} or .npy; {str(place)!r} is read whole")
     found = find_shards(place)
-    name = str(place) if is_url(place) else Path(place).absolute().name
+    whole = Path(place).absolute()
+    name = str(place) if is_url(place) else whole.name if whole.exists() else whole.parent.name
     if found[0].lower().endswith(".npy"):
         return load_array_shards(found, name, _names(modalities), options, buffer)
     return load_table_shards(found, name, modalities, options, buffer)

@@ -333,8 +333,9 @@ class FusionClassifier(ClassifierMixin, LearnsOnline, PredictsClasses, _FusionEs
 class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     """Train a fusion method to predict numbers.
 
-    The parameters are those of `FusionClassifier` without `class_weight`. The default method is "concat", which is more
-    accurate on clean numbers than `bayes-robust` (docs/robust.md), which is what "auto" means for a regression.
+    The parameters are those of `FusionClassifier` without `class_weight`. The default method is "concat", which is
+    trained once. "auto" means `bayes-robust`, which also trains each expert in every fold, and is better where
+    modalities are missing or noisy (docs/defaults.md).
 
     Example:
         >>> import numpy as np

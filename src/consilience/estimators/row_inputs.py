@@ -83,14 +83,13 @@ def _column(name: str, cells: list[Any]) -> polars.Series:
 
     plain = [None if is_missing(cell) else _plain(cell) for cell in cells]
     types = {type(cell) for cell in plain if cell is not None}
-    if types <= {int, float, bool} and len(types) > 1:
-        plain = [None if cell is None else float(cell) for cell in plain]
-    elif len(types) > 1 and all(issubclass(kind, datetime.date) for kind in types):
+    numbers = types <= {int, float, bool} and len(types) > 1
+    if len(types) > 1 and all(issubclass(kind, datetime.date) for kind in types):
         plain = [None if cell is None else _on_the_wall(cell) for cell in plain]
-    elif len(types) > 1:
+    elif len(types) > 1 and not numbers:
         listing = ", ".join(sorted(kind.__name__ for kind in types))
         raise InputError(f"rows: column {name!r} holds values of different types ({listing}): convert them to one type")
     try:
-        return pl.Series(name, plain)
+        return pl.Series(name, [None if cell is None else float(cell) for cell in plain] if numbers else plain)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise InputError(f"rows: column {name!r} cannot be read: {error}") from error

@@ -30,6 +30,8 @@ from consilience.version import __version__
 logger = logging.getLogger("consilience")
 
 Settings = Mapping[str, Any]
+# What the names of modules begin with that `load_script` has made.
+SCRIPTS = "_script_"
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ def run_study(
         quick: Whether this is the quick form, which has a run folder of its own.
         out: The run folder; by default a folder in `runs`.
         jobs: Number of processes.
-        cluster: "ray" for the processes of a Ray cluster, which are sent the file of `measure`; whatever else that
-            file imports they must have.
+        cluster: "ray" for the processes of a Ray cluster. They are sent the file of `measure` and the code and
+            settings beside it and in the folders there, but no data.
         verbose: 0 for no progress.
         command: The command to repeat the study with, for the page.
 
@@ -101,8 +103,13 @@ def run_study(
     store.settle(asked, lambda: plan)
     if measure_group is not None and cluster is None and _has_gpu():
         _measure_groups(listed, shared, store, measure_group, group_of)
-    here = jobs == 1 or cluster is not None  # a cluster is sent the function, since it may not have its file
-    measuring = partial(_measure, measure) if here else _measuring_of_file(name, measure)
+    measuring: Callable[..., Result]
+    if cluster is not None:
+        from consilience.reproduction.sent_scripts import SentFunction
+
+        measuring = SentFunction.of(name, measure)  # its machines may not have the file
+    else:
+        measuring = partial(_measure, measure) if jobs == 1 else _measuring_of_file(name, measure)
     run_jobs(listed, shared, store, workers=jobs, cluster=cluster, verbose=verbose, measuring=measuring)
     results = list(store.read_all(listed, name).values())
     page = replace(describe(results), command=command)
@@ -141,7 +148,7 @@ def load_script(path: str | Path) -> ModuleType:
         The module; the same one at every call.
     """
     path = Path(path).resolve()
-    name = f"_script_{digest(str(path))}"
+    name = f"{SCRIPTS}{digest(str(path))}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():

@@ -36,7 +36,7 @@ def bind(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except (OSError, OverflowError) as error:
-        number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
+        number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else 0
         advice = {
             errno.EADDRINUSE: "give another --port, or 0 for any that is free",
             errno.EACCES: "ports below 1024 may need an administrator: give a larger --port",

@@ -1,11 +1,12 @@
-"""Which samples each batch of an epoch holds, for one process or several, and how much each batch counts."""
+"""Which samples each batch of an epoch holds, for one process or several, how much it counts, and means by that."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -138,3 +139,30 @@ def cut(start: int, stop: int, parts: int) -> list[tuple[int, int]]:
     size, larger = divmod(stop - start, parts)
     edges = [start + part * size + min(part, larger) for part in range(parts + 1)]
     return list(itertools.pairwise(edges))
+
+
+def epoch_means(
+    terms: Mapping[str, Mapping[int, Tensor]], plans: Sequence[BatchPlan], fabric: Any
+) -> tuple[dict[str, float], tuple[str, float, int] | None]:
+    """Return the mean of each loss term over an epoch, and the first term that is not finite with value and batch.
+
+    Args:
+        terms: Term → position of a batch → value.
+        plans: Of the batches.
+        fabric: Joins the means of several processes.
+    """
+    means: dict[str, float] = {}
+    broken: list[tuple[str, float, int]] = []
+    for name, by_position in terms.items():
+        values = torch.stack(list(by_position.values())).float()
+        mean = (values * values.new_tensor([plans[position].of_epoch for position in by_position])).sum()
+        if fabric.world_size > 1:
+            mean = fabric.all_reduce(mean, reduce_op="sum")
+        means[name] = float(mean)
+        if not math.isfinite(means[name]):
+            pairs = zip(by_position, values.tolist())
+            bad = next(((position, value) for position, value in pairs if not math.isfinite(value)), None)
+            position, value = bad or (len(plans) - 1, means[name])
+            broken.append((name, value, position))
+    # Once the weights are broken every term follows: the first one counts.
+    return means, min(broken, key=lambda item: item[2], default=None)

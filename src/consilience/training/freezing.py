@@ -36,6 +36,7 @@ class Freezing:
         settings: How to train.
         steps_per_epoch: Steps of the optimizer in an epoch.
         before: Steps that were taken before the first one counted here.
+        ends: Whether training ends with this, so that what is frozen then never was trained.
 
     Attributes:
         last: Number of steps after which nothing is frozen any more.
@@ -48,8 +49,9 @@ class Freezing:
         settings: ResolvedSettings,
         steps_per_epoch: int,
         before: int = 0,
+        ends: bool = True,
     ):
-        self.module, self.freeze = module, dict(settings.freeze or {})
+        self.module, self.freeze, self.ends = module, dict(settings.freeze or {}), ends
         # Each parameter, its part, and the number of steps for which it is frozen.
         self._until: list[tuple[nn.Parameter, str, int]] = []
         if self.freeze:
@@ -79,7 +81,7 @@ class Freezing:
         still = sorted({part for parameter, part, _ in self._until if not parameter.requires_grad})
         for parameter, _, _ in self._until:
             parameter.requires_grad_(True)
-        if still and error[0] is None:
+        if still and self.ends and error[0] is None:
             logger.warning(
                 "training %s: %s stayed frozen, since training ended before the end of freeze=%r",
                 type(self.module).__name__,

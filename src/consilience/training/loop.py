@@ -17,7 +17,7 @@ from consilience.methods import Method, Step
 from consilience.training.augment_batch import Augmenter
 from consilience.training.balancing import Balancer
 from consilience.training.batch_loader import BatchLoader
-from consilience.training.batch_plans import BatchPlan
+from consilience.training.batch_plans import BatchPlan, epoch_means
 from consilience.training.callbacks import Callback, ending_with, overridden_hooks, restore_callbacks, state_of
 from consilience.training.cuda_graphs import Recorder, Work
 from consilience.training.devices import epoch_seed, lay_out
@@ -28,15 +28,7 @@ from consilience.training.optimizers import LearningRate, Phase, build_optimizer
 from consilience.training.parts import parameter_groups
 from consilience.training.recomputing import recomputed
 from consilience.training.time_limit import Deadline
-from consilience.training.training_log import (
-    EarlyStopping,
-    Log,
-    check_weights,
-    diverged,
-    epoch_means,
-    first_broken,
-    validate,
-)
+from consilience.training.training_log import EarlyStopping, Log, check_weights, diverged, first_broken, validate
 from consilience.training.training_settings import ResolvedSettings, steps_per_epoch
 
 logger = logging.getLogger("consilience")
@@ -242,8 +234,8 @@ class TrainingRun:
         self.best_weights, self.weights_kept, start = None, _LAST, 0
         self.step = Step(0, epochs, phase.name)
         resumed = 0 if self._saved is None else self._saved["epoch"] + 1  # epochs of this phase
-        before = (len(self.log.rows) - resumed) * self._steps_per_epoch
-        freezing = Freezing(self.module, names, settings, self._steps_per_epoch, before)
+        place = (len(self.log.rows) - resumed) * self._steps_per_epoch, number + 1 == len(self.phases)
+        freezing = Freezing(self.module, names, settings, self._steps_per_epoch, *place)
         self._stopping = EarlyStopping.of(settings, self._steps_per_epoch, freezing.last)
         with training_only(self.module, names) as self.parameters, freezing as self._freezing:
             self._optimizer = self.fabric.setup_optimizers(
@@ -340,7 +332,7 @@ class TrainingRun:
                 for call in after_step:
                     call(self)
         self.batch = None  # whose memory may be that of the whole epoch
-        means, broken = epoch_means(terms, [plan.of_epoch for plan in plans], fabric)  # waits for the device
+        means, broken = epoch_means(terms, plans, fabric)  # waits for the device
         if broken is not None:
             raise self._diverged(*broken)
         return means

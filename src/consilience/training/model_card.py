@@ -19,7 +19,8 @@ from consilience.core.plain_text import markdown_escape, one_line
 _LISTED = 20  # classes and modalities that are named
 # The parameters of estimators that change what is predicted.
 _TOLD = (
-    *("epochs", "batch_size", "lr", "optimizer", "patience", "modality_dropout", "augment", "class_weight"),
+    *("epochs", "batch_size", "lr", "layer_decay", "freeze", "optimizer", "weight_decay", "patience"),
+    *("modality_dropout", "augment", "class_weight"),
     *("precision", "fill", "calibration", "refit", "random_state", "kappa", "reliability", "prior", "target_prior"),
     *("folds", "latent", "bound", "subsets", "subset_encoder"),
 )

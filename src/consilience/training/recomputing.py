@@ -1,6 +1,7 @@
 """Gradient checkpointing: the activations within a layer are computed again for the gradient and not kept.
 
-Memory then grows with the inputs of layers, and not with everything that a layer computes; time grows by up to a third.
+Memory then grows with the inputs of layers, and not with everything that a layer computes; the forward pass of every
+layer is computed twice.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,33 +77,6 @@ def first_broken(losses: Mapping[str, Tensor]) -> tuple[str, float]:
     values = {name: value.item() for name, value in losses.items()}
     broken = next((item for item in values.items() if not math.isfinite(item[1])), None)
     return broken or ("sum of " + " + ".join(values), sum(values.values()))
-
-
-def epoch_means(
-    terms: Mapping[str, Mapping[int, Tensor]], shares: Sequence[float | Tensor], fabric: Any
-) -> tuple[dict[str, float], tuple[str, float, int] | None]:
-    """Return the mean of each loss term over an epoch, and the first term that is not finite with value and batch.
-
-    Args:
-        terms: Term → position of a batch → value.
-        shares: Of each batch in the epoch.
-        fabric: Joins the means of several processes.
-    """
-    means: dict[str, float] = {}
-    broken: list[tuple[str, float, int]] = []
-    for name, by_position in terms.items():
-        values = torch.stack(list(by_position.values())).float()
-        mean = (values * values.new_tensor([shares[position] for position in by_position])).sum()
-        if fabric.world_size > 1:
-            mean = fabric.all_reduce(mean, reduce_op="sum")
-        means[name] = float(mean)
-        if not math.isfinite(means[name]):
-            pairs = zip(by_position, values.tolist())
-            bad = next(((position, value) for position, value in pairs if not math.isfinite(value)), None)
-            position, value = bad or (len(shares) - 1, means[name])
-            broken.append((name, value, position))
-    # Once the weights are broken every term follows: the first one counts.
-    return means, min(broken, key=lambda item: item[2], default=None)
 
 
 def check_weights(module: nn.Module, lr: float) -> None:

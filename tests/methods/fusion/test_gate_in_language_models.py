@@ -215,3 +215,34 @@ def test_what_is_trained_and_saved_predicts_the_same(model, tmp_path):
         file.unlink()
     loaded, _ = load_model(tmp_path / "saved")
     torch.testing.assert_close(loaded.predict(samples).output, fitted.predict(samples).output)
+
+
+def spoken(n=500):
+    """Texts with one "the" among other words; what counts is the sign of the sound at that word."""
+    random = np.random.default_rng(0)
+    texts, sounds, y = [], [], []
+    for _ in range(n):
+        words = list(random.choice(["good", "play", "film", "b", "it's"], random.integers(3, 6)))
+        place = random.integers(len(words))
+        words[place] = "the"
+        signs = random.choice([-1.0, 1.0], size=(len(words), 1))
+        texts.append(" ".join(words))
+        sounds.append(signs)
+        y.append(int(signs[place, 0] > 0))
+    return Samples.of({"text": np.array(texts, dtype=object), "sound": sounds}, np.array(y))
+
+
+@pytest.mark.slow
+@MODELS
+def test_what_a_word_sounds_like_is_learned_only_with_its_own_step(model, tmp_path):
+    samples = spoken()
+    train, test = samples.select(np.arange(350)), samples.select(np.arange(350, 500))
+    encoders = {**chosen(model(tmp_path, pieces=True)), "sound": torch.nn.Linear(1, 8)}
+    right = {}
+    for align in ("words", "pooled"):
+        trainer = Trainer(epochs=25, batch_size=32, lr=3e-3, device="cpu", patience=None)
+        settings = {"align": align, "dropout": 0.0}
+        fitted = Model.fit("mag", train, settings=settings, encoders=encoders, trainer=trainer)
+        right[align] = (fitted.predict(test).output.argmax(1).numpy() == test.y).mean()
+    assert right["words"] > 0.95
+    assert right["pooled"] < 0.8

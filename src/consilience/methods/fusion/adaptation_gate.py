@@ -47,9 +47,9 @@ class Mag(StepMethod):
 
     The model T is the host's encoder. Unless another is chosen it is a small `transformer`, trained from scratch. The
     paper's are pretrained, `encoders={"text": {"name": "bert", "freeze": False}}` or `{"name": "pretrained", "model":
-    "xlnet/xlnet-base-cased", "freeze": False}`, and need a learning rate of about 1e-5. The gate can come after any
-    layer of a `transformer`, a BERT or an XLNet, and before the layers of any other pretrained model; after any other
-    encoder.
+    "xlnet/xlnet-base-cased", "freeze": False}`, and need a learning rate of about 1e-5, `lr={"text": 1e-5, "rest":
+    1e-3}`. The gate can come after any layer of a `transformer`, a BERT or an XLNet, and before the layers of any other
+    pretrained model; after any other encoder.
 
     Args:
         host: The modality whose parts are shifted. None: the first text, else the first sequence.

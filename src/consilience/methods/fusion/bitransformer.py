@@ -34,10 +34,11 @@ class Mmbt(JointMethod):
         c = T([start; W_1 h_1 + s_1 + p; …; words + s_text + p])_start         z = P c         L = ℓ(z, y)
 
     With a BERT chosen as the encoder of a text, `encoders={"text": {"name": "bert", "freeze": False}}`, that BERT is
-    the transformer T, and the start vector begins as its [CLS]. This is the paper's method, and needs a learning rate
-    of about 5e-5. Without one, T is a small pre-norm transformer trained from scratch, with sinusoids for p. Of several
-    texts with a BERT, the first one's BERT is T; the others are read as the parts that their encoders give. Segment
-    vectors are ours, beside BERT's own, since it has only two.
+    the transformer T, and the start vector begins as its [CLS]. This is the paper's method; it needs a learning rate of
+    about 5e-5 for the BERT, and the paper freezes encoders at first: `lr={"text": 5e-5, "rest": 1e-3}, freeze={"text":
+    3}` in training. Without one, T is a small pre-norm transformer trained from scratch, with sinusoids for p. Of
+    several texts with a BERT, the first one's BERT is T; the others are read as the parts that their encoders give.
+    Segment vectors are ours, beside BERT's own, since it has only two.
 
     Args:
         width: Width of our own transformer, a multiple of heads.

@@ -58,7 +58,7 @@ class I2moe(JointMethod):
         self,
         spec: Spec,
         *,
-        width: PositiveInt = 32,
+        width: PositiveInt = 16,
         gate_width: PositiveInt = 64,
         dropout: Rate = 0.1,
         interaction: NonNegativeFloat = 0.1,
@@ -128,15 +128,24 @@ class InteractionExperts(nn.Module):
         given = self.dropout(joint)
         if replaced:  # what replaces the modalities is one more row
             given = torch.cat([given, torch.randn_like(joint[:1])])
-        parts = given.split(self.widths, dim=1)
-        own = torch.stack([enter(part) for enter, part in zip(self.enter.values(), parts)], dim=1)
-        own, other = own[: joint.shape[0]], own[joint.shape[0] :]
-        hidden = own.sum(dim=1, keepdim=True)
+        own = self._enter(given)  # [modality, batch, expert · width]
+        own, other = own[:, : joint.shape[0]], own[:, joint.shape[0] :]
+        hidden = own.sum(dim=0, keepdim=True)
         if replaced:
-            hidden = torch.cat([hidden, hidden - own + other], dim=1)
-        hidden = functional.relu(hidden).view(-1, self.experts, self.width).transpose(0, 1)
-        outputs = torch.baddbmm(self.bias[:, None], hidden, self.leave).transpose(0, 1)
-        return outputs.unflatten(0, (joint.shape[0], -1))
+            hidden = torch.cat([hidden, hidden - own + other])
+        # Experts first and side by side in memory: what follows, and its gradient, then need no further copies.
+        hidden = functional.relu(hidden.view(-1, self.experts, self.width).transpose(0, 1).contiguous())
+        outputs = torch.baddbmm(self.bias[:, None], hidden, self.leave)  # [expert, (1 + modality) · batch, output]
+        return outputs.unflatten(1, (-1, joint.shape[0])).permute(2, 1, 0, 3)
+
+    def _enter(self, given: Tensor) -> Tensor:
+        """Each modality's share of the first layers `[modality, batch, expert · width]`, if of equal widths at once."""
+        maps = list(self.enter.values())
+        if len(set(self.widths)) > 1:
+            return torch.stack([enter(part) for enter, part in zip(maps, given.split(self.widths, dim=1))])
+        parts = given.unflatten(1, (len(maps), -1)).transpose(0, 1)
+        biases = torch.stack([enter.bias for enter in maps])[:, None]
+        return torch.baddbmm(biases, parts, torch.stack([enter.weight for enter in maps]).transpose(1, 2))
 
 
 def interaction_losses(outputs: Tensor, present: Tensor, by_angle: bool = True) -> Tensor:
@@ -151,8 +160,8 @@ def interaction_losses(outputs: Tensor, present: Tensor, by_angle: bool = True) 
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
     count = present.shape[1]
     complete, replaced = outputs[:, :1], outputs[:, 1:]
-    # The root has no slope at 0, where an expert ignores a modality altogether.
-    apart = ((complete - replaced).square().sum(dim=3) + 1e-12).sqrt()  # [batch, replaced modality, expert]
+    # At 0, where an expert ignores a modality altogether, torch takes the slope of the norm to be 0.
+    apart = torch.linalg.vector_norm(complete - replaced, dim=3)  # [batch, replaced modality, expert]
     unique = apart[:, :, :count]
     there = present.to(unique.dtype)
     triplets = functional.relu(unique - unique.diagonal(dim1=1, dim2=2)[:, None] + _MARGIN)
