@@ -161,9 +161,9 @@ def answer(findings, study):
         over = say_list([f"{loop.say()} percentage points over the base models, {say_p(loop.p)}", *beyond])
         sentences.append(f"Dependence {say_level(degree)}, {CONDITIONS[condition]}: the loop gains {over}.")
     if helps:
-        verdict = f"A loop helps, beyond its controls, {_say_where(helps)}"
+        verdict = f"On AV-MNIST a loop helps, beyond its controls, {_say_where(helps)}"
     else:
-        verdict = "A gain of the loop over the base models and both controls is found nowhere"
+        verdict = "A gain of the loop over the base models and both controls is found nowhere on AV-MNIST"
     smallest = f"{study['smallest']:g} percentage points"
     where = _say_where(excluded) if excluded else "nowhere"
     count = f"{say_number(len(findings.bases), 'model')}, {say_number(findings.seeds, 'seed')} of each"

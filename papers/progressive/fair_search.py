@@ -13,7 +13,8 @@ from consilience.core.seeding import seeded
 from consilience.methods import Spec, build, task_losses
 from consilience.methods.fusion.gradient_blending import blending_weights
 from consilience.methods.progressive.looped_encoder import END
-from consilience.training.stacked_training import evaluate, train_side_by_side
+from consilience.training.stacked_predictions import evaluate
+from consilience.training.stacked_training import train_side_by_side
 from consilience.training.training_settings import TrainingSettings
 from consilience.training.trial_optimizer import TrialRates
 

@@ -271,7 +271,7 @@ def test_gains_on_the_synthetic_part_are_shares_of_the_late_nets_error():
     assert page.relative_gains(results, "pro", 0).tolist() == [0.5, 0.5, 0.25]
     settings = {"synthetic": SYNTHETIC | {"draws": 3}}
     (sentence,) = page.answer_synthetic(results, settings)
-    assert "+41.67" in sentence
+    assert "by 41.67" in sentence
     assert "(3 of 3 draws)" in sentence
     (section,) = page.synthetic_sections(results, settings, fair.STUDY)
     assert [row[0] for row in section.tables[0].rows] == ["0", "0.7", "1"]

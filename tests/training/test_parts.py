@@ -223,3 +223,12 @@ def test_what_is_resolved_twice_stays_as_it_was():
         {"a": 0.3},
     )
     assert once.settings()["lr"] == {"a": 0.1, "rest": 0.2}
+
+
+@pytest.mark.parametrize("given", [{"freeze": {"text": 1}}, {"lr": {"text": 1e-5, "head": 1e-3}}])
+def test_an_encoder_that_is_fixed_for_good_is_not_unfrozen_in_silence(given, tmp_path):
+    fixed, samples, preparation = pretrained("concat", tiny_bert, tmp_path, freeze=True)
+    with pytest.raises(InputError, match=r"given for 'text', whose weights are all fixed: set freeze=False or lora"):
+        Trainer(preparation, epochs=2, device="cpu", **given).run(fixed, samples)
+    adapted, *_ = pretrained("concat", tiny_bert, tmp_path, freeze=True, lora=2)
+    Trainer(preparation, epochs=2, device="cpu", **given).run(adapted, samples)

@@ -36,8 +36,9 @@ from consilience.training.shared_dropout import share_dropout
 from consilience.training.shared_training import once
 from consilience.training.stacked_augment import StackedAugmenter
 from consilience.training.stacked_mlp import batched_objective
+from consilience.training.stacked_predictions import evaluate
 from consilience.training.stacked_seeds import reason_on_host
-from consilience.training.stacked_training import ACCEPTED, Stack, evaluate
+from consilience.training.stacked_training import ACCEPTED, Stack
 from consilience.training.trainer import Trainer, check_set, split_folds
 from consilience.training.training_log import Log, check_weights, diverged, mean_without_worst
 from consilience.training.training_settings import STEPS, ResolvedSettings, default_batch, resolve, steps_per_epoch

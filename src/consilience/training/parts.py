@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import nn
 
+from consilience.core.errors import InputError
 from consilience.encoders import Encoder, Pretrained, encoder_layers
 from consilience.methods import Method, PerModality
-from consilience.training.part_names import FUSION, HEAD
+from consilience.training.part_names import BY_PART, FUSION, HEAD
 from consilience.training.training_settings import ResolvedSettings
 
 _HEADS = ("head", "heads")
@@ -83,6 +84,29 @@ def depths_of(module: nn.Module) -> dict[str, tuple[int, int]]:
                     layer[name] = place
                     last[parts[name]] = max(last.get(parts[name], 0), len(layers) - 1)
     return {name: (layer.get(name, 0), last.get(part, 0)) for name, part in parts.items() if part not in (FUSION, HEAD)}
+
+
+def check_trained(module: nn.Module, training: Mapping[str, Any]) -> None:
+    """Raise an error for a setting by part that names a part of a method whose weights are all fixed for good.
+
+    Args:
+        module: A method.
+        training: Settings of training by name.
+
+    Raises:
+        InputError: If there is such a part; it would never be trained.
+    """
+    named = {setting: given for setting in BY_PART if isinstance(given := training.get(setting), Mapping)}
+    if not named:
+        return
+    parts, trained = parts_of(module), {name for name, weight in module.named_parameters() if weight.requires_grad}
+    fixed = set(parts.values()) - {parts[name] for name in trained}
+    for setting, given in named.items():
+        if wrong := [name for name in given if name in fixed]:
+            raise InputError(
+                f"training {type(module).__name__}: {setting} is given for {wrong[0]!r}, whose weights are all fixed: "
+                "set freeze=False or lora in its encoder, or leave it out"
+            )
 
 
 def parameter_groups(

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch import Tensor
+from torch.func import stack_module_state
 
 from consilience.core.batches import Batch
 from consilience.core.errors import InputError, TrainingError
@@ -34,8 +34,9 @@ from consilience.training.devices import epoch_seed
 from consilience.training.modality_dropout import hide_some
 from consilience.training.optimizers import LearningRate, build_optimizer
 from consilience.training.stacked_augment import StackedAugmenter
-from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order, trial_batch
+from consilience.training.stacked_data import Trials, plan_own_orders, plan_shared_order
 from consilience.training.stacked_mlp import Objective
+from consilience.training.stacked_predictions import ROWS, Ask, Weights, ask_trials, evaluate
 from consilience.training.training_log import EarlyStopping, Log, figures, per_sample
 from consilience.training.training_settings import (
     ALL_PARTS_ALIKE,
@@ -57,13 +58,9 @@ ACCEPTED: dict[str, tuple[Any, ...]] = {
     "balance": (None,),
     **ALL_PARTS_ALIKE,
 }
-_ROWS = 2048  # samples of each trial that are evaluated at once
 
-# A function of a method and its prediction of a batch that returns a tensor, or tensors by name.
-Ask = Callable[[Method, Prediction, Batch], Any]
 # Returns an epoch's training samples: called with its number, the numbers of the models that still train, and the last.
 Renew = Callable[[int, list[int], Trials], Trials]
-Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def train_side_by_side(
     settings: TrainingSettings | None = None,
     *,
     seeds: Sequence[int] | None = None,
-    rows: int = _ROWS,
+    rows: int = ROWS,
     augmenter: StackedAugmenter | None = None,
     rates: TrialRates | None = None,
     renew: Renew | None = None,
@@ -300,7 +297,7 @@ class Stack:
         if self.objective is not None:
             return self.objective(self.weights, batch)
         asking: Ask = lambda method, *rest: method.objective(*rest, step)  # noqa: E731
-        return _ask(self.method, asking, self.weights, batch, self.settings.precision)
+        return ask_trials(self.method, asking, self.weights, batch, self.settings.precision)
 
     def _step(self) -> None:
         if self.settings.clip is not None:
@@ -354,45 +351,6 @@ def _grouped(plans: Iterable[BatchPlan], at_once: int) -> Iterator[list[BatchPla
         samples += plan.rows.shape[-1]
     if group:
         yield group
-
-
-class _Asked(nn.Module):
-    """A method and a function of its prediction, so that both use the same stacked weights."""
-
-    def __init__(self, method: Method, ask: Ask, complete: frozenset[str] | None):
-        super().__init__()
-        self.method, self.ask, self.complete = method, ask, complete
-
-    def forward(self, values: Weights, y: Tensor, present: Tensor | None, weight: Tensor | None) -> Any:
-        batch = trial_batch(values, y, present, weight, self.complete)
-        return self.ask(self.method, self.method(batch), batch)
-
-
-def _ask(method: Method, ask: Ask, weights: Mapping[str, Tensor], batch: Trials, precision: str) -> Any:
-    """Return what is asked of every trial's prediction of its batch, with the stacked weights: `[trial, …]`."""
-    asked = _Asked(method, ask, batch.complete)
-
-    def single(weights: Weights, *data: Any) -> Any:
-        return functional_call(asked, {f"method.{name}": weight for name, weight in weights.items()}, data)
-
-    data = (dict(batch.values), batch.y, batch.present, batch.weight)
-    dimensions = (0, *(None if part is None else 0 for part in data))
-    with torch.autocast(batch.y.device.type, torch.bfloat16, enabled=precision.startswith("bf16")):
-        return vmap(single, in_dims=dimensions, randomness="different")(dict(weights), *data)
-
-
-@torch.no_grad()
-def evaluate(
-    method: Method, weights: Mapping[str, Tensor], data: Trials, ask: Ask, precision: str = "32", rows: int = _ROWS
-) -> list[Any]:
-    """Return what is asked of the predictions in evaluation mode, for each piece of `rows` samples."""
-    training = method.training
-    method.eval()
-    pieces = (slice(start, start + rows) for start in range(0, data.samples, rows))
-    try:
-        return [_ask(method, ask, weights, data.rows(piece), precision) for piece in pieces]
-    finally:
-        method.train(training)
 
 
 def _clip(gradients: Sequence[Tensor], largest: float) -> None:

@@ -33,6 +33,7 @@ from consilience.training.loop import TrainingRun
 from consilience.training.loss_history import LossHistory
 from consilience.training.optimizers import Phase
 from consilience.training.part_names import check_part_names
+from consilience.training.parts import check_trained
 from consilience.training.shared_training import train_once
 from consilience.training.step_counts import phases_of_steps
 from consilience.training.time_limit import Deadline
@@ -122,6 +123,7 @@ class Trainer(TrainingSettings):
             module.check_samples(validation)
         choose_augmentations(self.augment, self._prepared().raw)  # refuses what does not fit
         check_part_names(vars(self), self._prepared().raw)
+        check_trained(module, vars(self))
         check_balance(self, module)
         if self.deadline is not None:
             self.deadline.start()

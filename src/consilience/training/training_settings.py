@@ -66,7 +66,7 @@ RECORDED = {
     "strategy": ("auto",),
     "gradient_checkpointing": (False,),  # which saves and restores the device's random state in every step
 }
-# What a training that freezes parts must be trained with: several processes would wait for gradients that never come.
+# What a training that freezes parts must be trained with: which gradients processes exchange is settled at its start.
 FROZEN = {"devices": (1,), "nodes": (1,), "strategy": ("auto",)}
 # What a training that balances modalities must be trained with.
 BALANCED = {
