@@ -138,7 +138,7 @@ def evidence(kept: dict[str, Any]) -> str:
 
 
 def cases(kept: dict[str, Any]) -> str:
-    """Errors by case, means and deviations over seeds; arrows mark what surely differs from m2vae."""
+    """Errors by case, means and deviations over the seeds of m2vae; arrows mark what surely differs from it."""
     found = {case: one["found"] for case, one in kept.items() if "m2vae" in one["found"]}
     names = list(dict.fromkeys(name for one in found.values() for name in one))
     rows = []
@@ -152,8 +152,10 @@ def cases(kept: dict[str, Any]) -> str:
 
 
 def _case_error(one: dict[str, Any], name: str, key: str) -> str:
-    values = one["found"].get(name, {}).get(key)
-    if values is None:
+    shared = one["found"]["m2vae"]["seed"]
+    own = one["found"].get(name, {})
+    values = [value for seed, value in zip(own.get("seed", ()), own.get(key, ())) if seed in shared]
+    if not values:
         return ""
     arrow = ARROWS[one["sure"].get(name, 0)] if key == "averaged" else ""
     return _over_seeds(values, 2 if np.mean(values) > 2 else 3) + arrow
