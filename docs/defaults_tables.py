@@ -26,6 +26,7 @@ FILE = PAGE.with_suffix(".json")
 BENCH = PAGE.with_name("defaults_bench.json")
 CHOICES = PAGE.with_name("defaults_choices.json")
 REGRESSION = PAGE.with_name("defaults_regression.json")
+BLOCKS = PAGE.with_name("defaults_blocks.json")
 SIZES = {"all": "all rows", "300": "300 rows", "100": "100 rows"}
 OURS = ("auto", "bayes-robust", "late", "concat")
 # Sets whose test rows are the same for all seeds, and the level of significance.
@@ -51,6 +52,7 @@ def tables() -> dict[str, str]:
         "bench": bench_by_set(bench),
         "conditions": bench_by_condition(bench),
         **{f"choices {method}": choices(method) for method in ("late", "concat")},
+        "blocks": blocks(),
         "regression": regression(),
         "verdicts": bench_verdicts(),
         "regret": bench_regret(),
@@ -82,6 +84,22 @@ def refits(measured: Mapping[str, Mapping[str, list[float]]]) -> str:
     forms = ("{:+.2f} ± {:.2f}", "{:+.4f} ± {:.4f}", "{:+.3f} ± {:.3f}")
     rows.append(["gain ± standard error", "", "", "", "", " / ".join(map(str.format, forms, mean, error))])
     return _lines(["method", "set", "rows", "seeds", "once", "refitted"], rows)
+
+
+def blocks() -> str:
+    """How sure `auto` is on its held-out blocks and on blocks that it never saw, as `bench_blocks.py` keeps it."""
+    rows = []
+    for key, own in json.loads(BLOCKS.read_text(encoding="utf-8")).items():
+        parts = [
+            f"{own[f'{part}, accuracy']:.1f} / {own[f'{part}, log-loss']:.3f}, best temperature "
+            f"{own[f'{part}, best temperature']:.2f}: {own[f'{part}, log-loss at it']:.3f}"
+            for part in ("held out", "judged")
+        ]
+        component, _, seed = key.split("|")
+        rows.append([component, str(own["rows"]), seed, *parts, f"{own['class shares, log-loss']:.3f}"])
+    return _lines(
+        ["component", "training rows", "seed", "held-out blocks", "unseen blocks", "class shares alone"], rows
+    )
 
 
 def regression() -> str:

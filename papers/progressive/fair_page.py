@@ -120,9 +120,8 @@ def answer_synthetic(synthetic, settings):
     for place, degree in enumerate(settings["synthetic"]["dependence"]):
         gain = Gain.of(relative_gains(synthetic, LOOP, place))
         won = int((relative_gains(synthetic, LOOP, place) > 0).sum())
-        told.append(
-            f"{gain.say()} % at dependence {say_level(degree)} ({won} of {settings['synthetic']['draws']} draws)"
-        )
+        counted = f"{won} of {settings['synthetic']['draws']} draws"
+        told.append(f"{gain.say().removeprefix('+')} % at dependence {say_level(degree)} ({counted})")
     return (f"On the synthetic regression, where a loop is known to help, it lowers the error by {say_list(told)}.",)
 
 

@@ -24,7 +24,7 @@ N = 60
 QUICK: dict[str, Any] = {"epochs": 1, "device": "cpu", "verbose": 0, "random_state": 0, "calibration": None}
 TOLERANCE = 1e-5
 CELLS = (float("nan"), float("inf"), float("-inf"), 1e38, -3e38, 1e30, 1e12, 1e6, -1e6, 1e-38, 0.0)
-METHODS = ("late", "concat", "bayes", "bayes-robust", "qmf", "gmu")
+METHODS = ("late", "concat", "bayes", "bayes-robust", "qmf", "lowrank")
 PATHS = (
     "model.onnx",
     "model.pt2",
