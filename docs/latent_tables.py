@@ -6,6 +6,8 @@ The file is filled by runs, and no number in those tables is typed by hand; a te
     python benchmarks/bench_likelihood.py --keep docs/latent.json    # likelihoods against a loop over points
     python benchmarks/bench_latent_posteriors.py --cells FOLDER --keep docs/latent.json  # imputation, posteriors
     python benchmarks/bench_latent_posteriors.py --rows 200 --draws 0 --cells FOLDER --keep docs/latent.json --part few
+    python benchmarks/bench_latent_imputation.py --arrays FILE --cells FOLDER --keep docs/latent.json  # six cases
+    python benchmarks/bench_latent_imputation.py --features 0 --part objectives …      # the same without regressions
     python benchmarks/bench_latent_defaults.py --keep docs/latent.json  # what the defaults were chosen from
     python benchmarks/bench_multivae.py --keep docs/latent.json      # speed against MultiVae
     python docs/latent_tables.py keep runs/m2vae-digits              # after consilience reproduce m2vae-digits
@@ -14,6 +16,7 @@ The file is filled by runs, and no number in those tables is typed by hand; a te
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -61,9 +64,12 @@ def tables() -> dict[str, str]:
     """The tables of the page by name."""
     content = json.loads(FILE.read_text(encoding="utf-8"))
     made: dict[str, Any] = {"cost": cost, "noise": noise, "likelihoods": likelihoods, "posteriors": posteriors}
-    made |= {"choice": choice, "few": few, "multivae": multivae}
+    made |= {"choice": choice, "few": few, "multivae": multivae, "imputation": cases, "objectives": cases}
     made |= dict.fromkeys(CUTS, parts)
-    return {name: made[name](found) for name, found in content.items()} | {"evidence": evidence(content["posteriors"])}
+    written = {name: made[name](found) for name, found in content.items()}
+    written["evidence"] = evidence(content["posteriors"])
+    written["evidence-cases"] = evidence_by_case(content["objectives"])
+    return written
 
 
 def cost(found: dict[str, dict[str, float]]) -> str:
@@ -129,6 +135,44 @@ def evidence(kept: dict[str, Any]) -> str:
         for which in ("model", "generated")
     ]
     return markdown(("", "none given", "one", "two", "three", "rises at every step, seeds"), rows)
+
+
+def cases(kept: dict[str, Any]) -> str:
+    """Errors by case, means and deviations over the seeds of m2vae; arrows mark what surely differs from it."""
+    found = {case: one["found"] for case, one in kept.items() if "m2vae" in one["found"]}
+    names = list(dict.fromkeys(name for one in found.values() for name in one))
+    rows = []
+    for name in names:
+        cells = [_case_error(kept[case], name, "averaged") for case in found]
+        rows.append((name, *cells))
+        if any("alone" in one.get(name, {}) for one in found.values()):
+            rows.append((f"{name}, expectation alone", *(_case_error(kept[case], name, "alone") for case in found)))
+    counts = (str(len(one["m2vae"]["seed"])) for one in found.values())
+    return markdown(("", *found), [*rows, ("splits of m2vae", *counts)])
+
+
+def _case_error(one: dict[str, Any], name: str, key: str) -> str:
+    shared = one["found"]["m2vae"]["seed"]
+    own = one["found"].get(name, {})
+    values = [value for seed, value in zip(own.get("seed", ()), own.get(key, ())) if seed in shared]
+    if not values:
+        return ""
+    arrow = ARROWS[one["sure"].get(name, 0)] if key == "averaged" else ""
+    return _over_seeds(values, 2 if np.mean(values) > 2 else 3) + arrow
+
+
+def evidence_by_case(kept: dict[str, Any]) -> str:
+    """Log-likelihood of the last modality by how many of the others are given, means over seeds, of every case."""
+    rows = []
+    for case, one in kept.items():
+        for name, found in one["found"].items():
+            counts = sum(f"model, {count} given" in found for count in range(4))
+            for which in ("model", "generated") if counts else ():
+                means = [np.mean(found[f"{which}, {count} given"]) for count in range(counts)]
+                cells = [Scale(1.0, 2).number(mean) for mean in means] + [""] * (4 - counts)
+                steps = "yes" if all(after > before for before, after in itertools.pairwise(means)) else "no"
+                rows.append((f"{case}, {name}, {which}", *cells, steps))
+    return markdown(("", "none given", "one", "two", "three", "rises at every step, in the mean"), rows)
 
 
 def _increasing(found: dict[str, list[float]], which: str) -> int:

@@ -172,7 +172,8 @@ class TrainedLatent:
         Returns:
             Name → `[n, *shape]`, or `[draws, n, *shape]`.
         """
-        generator = self._generator(seed, device)
+        names = self._known(names)
+        generator = self._generator(seed, device) if draws is not None or average else None
         size = max(1, min(BATCH, GENERATED // ((draws or average or 1) * self._numbers(names))))
         shared: Tensor | None = None
         parts = []
@@ -189,6 +190,8 @@ class TrainedLatent:
             z = posterior.mean if shared is None else posterior.draw(shared)
             regression = self._regression_on(batch.device) if combined else None
             parts.append(self.decode(z, names, average=shared is not None, regression=regression, batch=batch))
+        if len(parts) == 1:
+            return parts[0]
         return {
             name: np.concatenate([part[name] for part in parts], axis=0 if draws is None else 1) for name in parts[0]
         }
