@@ -109,6 +109,21 @@ def test_an_error_of_a_reading_thread_comes_to_whoever_needs_the_rows():
             chunks.values("a", batches[2])
 
 
+def test_rows_can_be_read_ahead_for_two_at_once():
+    chunks = Chunks(Cut(), 20)
+    inner, outer = [np.arange(5), np.arange(25, 35)], [np.arange(40, 45), np.arange(55, 60)]
+    with chunks.reading_ahead(outer, ["a"]) as first:
+        first.advance(0)
+        with chunks.reading_ahead(inner, ["a"]) as second:
+            for number, rows in enumerate(inner):
+                second.advance(number)
+                np.testing.assert_array_equal(chunks.values("a", rows), ARRAYS["a"][rows])
+        first.advance(1)
+        np.testing.assert_array_equal(chunks.values("a", outer[1]), ARRAYS["a"][outer[1]])
+    assert not first._held and not second._held
+    np.testing.assert_array_equal(chunks.values("a", outer[0]), ARRAYS["a"][outer[0]])
+
+
 def test_a_file_that_was_changed_is_an_error():
     source = Cut()
     chunks = Chunks(source, 20)

@@ -97,6 +97,15 @@ def test_shards_that_do_not_fit(broken, message, tmp_path):
         load_data(tmp_path)
 
 
+def test_shards_of_two_folders_with_the_same_numbers(tmp_path):
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        for name in ("y", "level"):
+            np.save(tmp_path / folder / f"{name}-0.npy", np.arange(4) % 2)
+    with pytest.raises(InputError, match=r"first/.*-0.npy and .*second/.*-0.npy are both shard 0 of array"):
+        load_data(tmp_path / "*" / "*.npy")
+
+
 def test_gaps_are_not_filled(folder):
     with pytest.raises(InputError, match=r"fill does not apply to shards of .npy files: fill them beforehand"):
         load_data(folder, fill="mean")

@@ -170,6 +170,25 @@ def test_a_comparison_notices_that_shards_behind_a_glob_have_changed(tmp_path):
     assert source.fingerprint() != before
 
 
+def test_a_glob_with_two_stars_takes_all_folders_below(tmp_path):
+    frame = make_table()
+    (tmp_path / "year" / "month").mkdir(parents=True)
+    frame[:200].write_parquet(tmp_path / "part-0.parquet")
+    frame[200:300].write_parquet(tmp_path / "year" / "part-1.parquet")
+    frame[300:].write_parquet(tmp_path / "year" / "month" / "part-2.parquet")
+    found = load_data(tmp_path / "**" / "*.parquet", target="label", modalities={"a": "a*"}, fill="mean")
+    assert len(found.samples) == ROWS
+
+
+def test_a_folder_with_brackets_in_its_name(tmp_path):
+    frame = make_table().select("a0", "a1", "label")
+    (tmp_path / "run[1]").mkdir()
+    frame.write_ipc(tmp_path / "run[1]" / "part-0.arrow")
+    found = load_data(tmp_path / "run[1]", target="label", modalities={"a": "a*"})
+    first = found.samples["a"][:5]
+    np.testing.assert_allclose(first, frame.select("a0", "a1")[:5].to_numpy(), rtol=1e-6)
+
+
 def test_what_cannot_be_read_is_said(files, tmp_path):
     with pytest.raises(InputError, match="parts: shards need a target: name the column to predict with target="):
         load_data(files / "parts")

@@ -168,3 +168,11 @@ def test_a_batch_that_does_not_fit_is_named(toy, classifier, second, said):
     wrong = ({name: toy.X[name][:size] for name, size in sizes.items()}, None if targets is None else toy.y[:targets])
     with pytest.raises(InputError, match=said):
         classifier(epochs=1).fit(batches_of((toy.X, toy.y), wrong))
+
+
+def test_single_items_of_a_loader_are_refused(toy, classifier):
+    single = [({"image": torch.zeros(3), "audio": torch.zeros(3)}, torch.tensor(1.0))]
+    with pytest.raises(
+        InputError, match="batch 0 of the DataLoader holds a single value of y, .* give it a batch_size"
+    ):
+        classifier(epochs=1).fit(batches_of(*single))

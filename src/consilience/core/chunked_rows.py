@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -71,7 +71,7 @@ class Chunks:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, str], np.ndarray] = OrderedDict()  # the last one that was used is last
-        self._ahead: _ReadAhead | None = None
+        self._ahead: tuple[_ReadAhead, ...] = ()  # several if batches of two sets, or of two threads, are read
 
     @property
     def rows(self) -> int:
@@ -106,9 +106,9 @@ class Chunks:
         return found
 
     def _chunk(self, number: int, name: str) -> np.ndarray:
-        ahead = self._ahead
-        if ahead is not None and (values := ahead.take(number, name)) is not None:
-            return values
+        for ahead in self._ahead:
+            if (values := ahead.take(number, name)) is not None:
+                return values
         with self._lock:
             if (number, name) in self._kept:
                 self._kept.move_to_end((number, name))
@@ -149,15 +149,17 @@ class Chunks:
             batches: The rows of each batch.
             names: Modalities to read.
         """
+        ahead = _ReadAhead(self, batches, [name for name in names if name in self.columns])
         with self._lock:
             if not self.fit:
                 self._kept.clear()
-        self._ahead = _ReadAhead(self, batches, [name for name in names if name in self.columns])
+            self._ahead = (*self._ahead, ahead)
         try:
-            yield self._ahead
+            yield ahead
         finally:
-            self._ahead.end()
-            self._ahead = None
+            with self._lock:
+                self._ahead = tuple(other for other in self._ahead if other is not ahead)
+            ahead.end()
 
     def keep(self, number: int, values: Mapping[str, np.ndarray]) -> None:
         """Keep a chunk that was read, where all rows are kept."""
@@ -244,7 +246,12 @@ class _ReadAhead:
     def take(self, number: int, name: str) -> np.ndarray | None:
         """Return a modality of a chunk that was asked for, or None."""
         coming = self._held.get(number)
-        return None if coming is None or name not in self.names else coming.result()[name]
+        if coming is None or name not in self.names:
+            return None
+        try:
+            return coming.result()[name]
+        except CancelledError:  # these batches have ended, and another thread reads the same chunk
+            return None
 
     def end(self) -> None:
         """Wait for the threads, and forget what they have read."""

@@ -111,10 +111,12 @@ def _split(item: Any, what: str) -> Batch:
 def _check_rows(batch: Batch, what: str) -> None:
     """Raise an error unless all modalities and the targets of a batch have the same number of samples."""
     modalities, y = batch
-    sizes = {name: len(values) for name, values in modalities.items() if hasattr(values, "__len__")}
-    sizes |= {"y": len(y)} if hasattr(y, "__len__") else {}
     if not modalities:
         raise InputError(f"{what} has no modality that is not None: leave such a batch out")
+    given = {**modalities, "y": y}
+    if single := [name for name, values in given.items() if getattr(values, "ndim", None) == 0]:
+        raise InputError(f"{what} holds a single value of {single[0]}, not one for each sample: give it a batch_size")
+    sizes = {name: len(values) for name, values in given.items() if hasattr(values, "__len__")}
     if len(set(sizes.values())) > 1:
         listing = ", ".join(f"{size} of {name}" for name, size in sizes.items())
         raise InputError(f"{what} must have as many samples of each modality, and as many targets: it has {listing}")

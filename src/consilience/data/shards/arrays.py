@@ -109,7 +109,13 @@ def _by_name(found: Sequence[str], name: str) -> dict[str, list[_File]]:
                 f"{name}: {PurePosixPath(place).name!r} has no number; shards of arrays are called NAME-NUMBER.npy, "
                 "such as image-0.npy, y-0.npy, image-1.npy, y-1.npy"
             )
-        numbered.setdefault(matched["name"], {})[int(matched["number"])] = _read_header(place)
+        own, number = numbered.setdefault(matched["name"], {}), int(matched["number"])
+        if number in own:
+            raise InputError(
+                f"{name}: {own[number].place} and {place} are both shard {number} of array {matched['name']!r}: give "
+                "every shard a number of its own, or load one folder"
+            )
+        own[number] = _read_header(place)
     numbers = {number for own in numbered.values() for number in own}
     for each, own in numbered.items():
         if lacking := sorted(numbers - own.keys()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,9 @@ class TableFiles:
     def _scan(self, place: str) -> polars.LazyFrame:
         import polars as pl
 
-        return pl.scan_parquet(place, glob=False) if _is_parquet(place) else pl.scan_ipc(place)
+        if _is_parquet(place):
+            return pl.scan_parquet(place, glob=False)
+        return pl.scan_ipc(glob.escape(place))  # a name with brackets is no pattern
 
     def _reading(self, place: str, read: Any) -> Any:
         return reading(Path(PurePosixPath(place).name) if is_url(place) else Path(place), read)

@@ -77,7 +77,7 @@ def _local(path: Path) -> list[str]:
         return [str(file.absolute()) for file in path.iterdir() if file.is_file()]
     if path.is_file():
         return [str(path.absolute())]
-    return [os.path.abspath(name) for name in glob.glob(str(path)) if os.path.isfile(name)]
+    return [os.path.abspath(name) for name in glob.glob(str(path), recursive=True) if os.path.isfile(name)]
 
 
 def _remote(url: str) -> list[str]:
