@@ -120,7 +120,8 @@ def test_rows_can_be_read_ahead_for_two_at_once():
                 np.testing.assert_array_equal(chunks.values("a", rows), ARRAYS["a"][rows])
         first.advance(1)
         np.testing.assert_array_equal(chunks.values("a", outer[1]), ARRAYS["a"][outer[1]])
-    assert not first._held and not second._held
+    assert not first._held
+    assert not second._held
     np.testing.assert_array_equal(chunks.values("a", outer[0]), ARRAYS["a"][outer[0]])
 
 

@@ -170,6 +170,23 @@ def test_a_comparison_notices_that_shards_behind_a_glob_have_changed(tmp_path):
     assert source.fingerprint() != before
 
 
+def test_numbers_too_large_for_32_bits_are_kept_wherever_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(learning, "SAMPLED", 50)
+    values = np.random.default_rng(0).normal(size=ROWS)
+    frame = pl.DataFrame({"a": values, "b": values, "label": np.arange(ROWS) % 2})
+
+    def read(frame):
+        frame.write_parquet(tmp_path / "part-0.parquet")
+        return load_data(tmp_path, target="label", modalities={"a": ["a"], "b": ["b"]})
+
+    row = int(read(frame).test.index[0])  # from which nothing is learned
+    large = values.copy()
+    large[row] = 1e39
+    found = read(frame.with_columns(a=large))
+    assert found.samples["a"][[row]].tolist() == [[1e39]]
+    assert found.samples["b"].dtype == np.float32
+
+
 def test_a_glob_with_two_stars_takes_all_folders_below(tmp_path):
     frame = make_table()
     (tmp_path / "year" / "month").mkdir(parents=True)

@@ -173,6 +173,6 @@ def test_a_batch_that_does_not_fit_is_named(toy, classifier, second, said):
 def test_single_items_of_a_loader_are_refused(toy, classifier):
     single = [({"image": torch.zeros(3), "audio": torch.zeros(3)}, torch.tensor(1.0))]
     with pytest.raises(
-        InputError, match="batch 0 of the DataLoader holds a single value of y, .* give it a batch_size"
+        InputError, match=r"batch 0 of the DataLoader holds a single value of y, .* give it a batch_size"
     ):
         classifier(epochs=1).fit(batches_of(*single))

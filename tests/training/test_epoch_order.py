@@ -8,9 +8,10 @@ import torch
 
 from consilience.core.chunked_rows import Chunks, Column
 from consilience.core.errors import InputError
+from consilience.core.modalities import MappedRows
 from consilience.core.samples import Samples
 from consilience.training.batch_plans import plan_epoch, plan_parts
-from consilience.training.epoch_order import chunked_orders, plan_samples
+from consilience.training.epoch_order import base_rows, chunked_orders, plan_samples
 
 N = 200
 
@@ -107,3 +108,9 @@ def test_too_few_chunks_or_samples_for_the_processes():
         plan_samples(samples, torch.ones(16), seeded(), 4, 1, 3, 0)
     with pytest.raises(InputError, match="a process has 2 samples for 6 batches; use a larger batch_size"):
         plan_parts([torch.arange(10), torch.arange(10, 12)], torch.ones(12), batch_size=2)
+
+
+def test_rows_are_those_of_the_chunks_beside_an_array_on_disk_with_rows_of_its_own():
+    on_disk = MappedRows(np.zeros((2 * N, 3), dtype=np.float32), np.arange(N) + 7)
+    samples = Samples.of({"before": on_disk, **Chunks(Numbers(), 16).samples()})
+    np.testing.assert_array_equal(base_rows(samples), np.arange(N))

@@ -115,13 +115,13 @@ class RayPool:
         try:
             returned: Returned = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            cause = error.as_instanceof_cause()
-            if isinstance(cause, ConsilienceError):
-                raise cause from None
+            # As it was raised: the message of `as_instanceof_cause()` is the whole traceback of the machine.
+            if isinstance(error.cause, ConsilienceError):
+                raise error.cause from None
             raise TrainingError(f"a machine of the cluster: {str(error).strip().splitlines()[-1]}") from error
         except self._ray.exceptions.RayError as error:  # its process or its machine has ended
             self._deaths[job.key] += 1
-            reason = str(error).strip().splitlines()[0].rstrip(".")
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             if self._deaths[job.key] < _ATTEMPTS:
                 logger.warning("%s was lost (%s); the job is run again", job.describe(), reason)
                 return None

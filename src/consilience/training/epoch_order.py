@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.core.chunked_rows import Chunks, chunks_of
+from consilience.core.chunked_rows import ChunkedRows, Chunks, chunks_of
 from consilience.core.errors import InputError
 from consilience.core.samples import MappedRows, Samples
 from consilience.training.batch_plans import BatchPlan, plan_epoch, plan_parts
@@ -49,8 +49,9 @@ def plan_samples(
 
 def base_rows(samples: Samples) -> np.ndarray:
     """Return which row of its chunks each sample is `[n]`."""
-    mapped: Any = next(value for value in samples.values.values() if isinstance(value, MappedRows))
-    return mapped.rows
+    mapped = (value for value in samples.values.values() if isinstance(value, MappedRows))
+    chunked: Any = next(value for value in mapped if isinstance(value.base, ChunkedRows))  # others are rows of files
+    return chunked.rows
 
 
 def chunked_orders(chunks: Chunks, rows: np.ndarray, generator: torch.Generator, processes: int = 1) -> list[Tensor]:

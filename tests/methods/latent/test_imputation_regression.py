@@ -63,6 +63,23 @@ def test_the_model_stays_alone_where_held_out_samples_say_so():
     assert fitted(shared(60, 1), 20, validation=None).trained_.regression is None
 
 
+def test_what_is_learned_does_not_depend_on_how_many_modalities_are_learned_at_once(monkeypatch):
+    model, present = model_of(3), torch.tensor(MIXED, dtype=torch.bool).repeat(30, 1)
+    batch, held_out = batch_of(3, present=present), batch_of(3, 20)
+    asked, sums = [], ImputationRegression._sums
+    monkeypatch.setattr(ImputationRegression, "_sums", lambda *given: asked.append(given[-1]) or sums(*given))
+    together = ImputationRegression.fit(model, batch, held_out, 16, seed=0)
+    assert [list(names) for names in asked] == [list("abc")] * 2
+    asked.clear()
+    monkeypatch.setattr(imputation_regression, "SUMS_BYTES", 1)
+    alone = ImputationRegression.fit(model, batch, held_out, 16, seed=0)
+    assert [list(names) for names in asked] == [["a"], ["a"], ["b"], ["b"], ["c"], ["c"]]
+    assert together.shares == alone.shares
+    assert together.weights
+    for name, weights in together.weights.items():
+        torch.testing.assert_close(alone.weights[name], weights, rtol=0, atol=0)
+
+
 def test_sums_are_those_of_ridge_regression():
     """On the values of all pairs of a sample and a proper subset of what it has, by scikit-learn."""
     model, present = model_of(3), torch.tensor(MIXED, dtype=torch.bool).repeat(30, 1)

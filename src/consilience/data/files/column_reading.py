@@ -283,8 +283,20 @@ def _as_columns(
     return Columns(name, kind, list(numbers), np.ascontiguousarray(cells.to_numpy()), strings)
 
 
-def needs_64_bits(cells: np.ndarray) -> bool:
+def rounding_errors(numbers: np.ndarray) -> np.ndarray:
+    """The most that 32 bits move a number of each column of `[n, column]`; infinite if it is too large for them.
+
+    >>> rounding_errors(np.array([[1.0, 2.0**24 + 1, 1e39], [np.nan, 0.5, 0.0]])).tolist()
+    [0.0, 1.0, inf]
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.fmax.reduce(np.abs(numbers - numbers.astype(np.float32)), axis=0, initial=0.0)
+
+
+def needs_64_bits(cells: np.ndarray, error: float = 0.0) -> bool:
     """Whether 32 bits are too few for numbers `[n]`: they would move a number by more than 0.01 % of the spread.
+
+    error: The most that 32 bits are known to move a number of which these are some.
 
     >>> seconds = np.arange(60.0)
     >>> needs_64_bits(seconds / 7), needs_64_bits(1.7e9 + seconds)
@@ -292,5 +304,6 @@ def needs_64_bits(cells: np.ndarray) -> bool:
     """
     known = cells[np.isfinite(cells)]
     with np.errstate(over="ignore", invalid="ignore"):
-        error, spread = np.abs(known - known.astype(np.float32)).max(initial=0.0), known.std() if len(known) else 0.0
+        error = np.abs(known - known.astype(np.float32)).max(initial=error)
+        spread = known.std() if len(known) else 0.0
     return bool(np.isinf(error) or (spread > 0 and error > 1e-4 * spread))

@@ -1,7 +1,7 @@
 """What the train rows of a table in shards teach, learned in one pass: categories, fills, empty cells, missing rows.
 
-Medians, and whether numbers need 64 bits, are of a random sample of the train rows if there are more than `SAMPLED`.
-Everything else is of all rows.
+Medians, and the spread by which it is decided whether numbers need 64 bits, are of a random sample of the train rows if
+there are more than `SAMPLED`. Everything else is of all rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from consilience.core.errors import InputError, listed, name_rows
 from consilience.data.files.cell_fills import Fill
 from consilience.data.files.column_encoding import Encoding, learn_encoding
-from consilience.data.files.column_reading import Columns, needs_64_bits, read_known_columns
+from consilience.data.files.column_reading import Columns, needs_64_bits, read_known_columns, rounding_errors
 
 if TYPE_CHECKING:
     import polars
@@ -89,6 +89,7 @@ class _Seen:
         self.gaps = np.zeros(len(self.first.columns), dtype=np.int64)  # in all rows
         self.train_gaps = np.zeros(len(self.first.columns), dtype=bool)
         self.known = np.zeros(len(self.first.columns), dtype=bool)  # in any train row
+        self.rounding = np.zeros(len(columns.number_names))  # the most that 32 bits move a number, in all rows
 
     def add(self, frame: polars.DataFrame, start: int, train: np.ndarray, sampled: np.ndarray) -> None:
         """Learn from some rows, of which the first is row `start` of the table."""
@@ -106,6 +107,7 @@ class _Seen:
                 f"{self.where}: modality {self.name!r} holds infinity in column {column!r} ({name_rows(start + bad)}): "
                 "correct these cells, or leave them empty"
             )
+        self.rounding = np.fmax(self.rounding, rounding_errors(columns.numbers))
         gaps, missing = self.first.find_gaps(columns)
         self.present[start:stop] = ~missing
         self.gaps += gaps.sum(axis=0)
@@ -129,7 +131,7 @@ class _Seen:
             )
         sample = _joined(self.parts)
         numbers = sample.numbers
-        wide = any(needs_64_bits(cells) for cells in numbers.T)
+        wide = any(needs_64_bits(cells, error) for cells, error in zip(numbers.T, self.rounding.tolist()))
         if not wide:
             numbers = numbers.astype(np.float32)
         learned = learn_encoding(replace(sample, numbers=numbers), np.ones(len(numbers), dtype=bool), fill)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Pairs of a sample and a set that are learned from at most, and are computed at once.
 MOST_PAIRS, AT_ONCE = 20_000, 512
+# Modalities are learned together while the sums of features over their pairs take at most so many bytes.
+SUMS_BYTES = 2**30
 # The widths of the kernels, in median distances of two pairs: as many features have one as another.
 WIDTHS = (0.3, 0.5, 0.8)
 PENALTIES = (0.1, 0.5, 2.0, 8.0, 32.0)
@@ -102,15 +104,19 @@ class ImputationRegression:
         pairs, checks = (_pairs(batch, generator) for batch in (train, held_out))
         made = cls._draw(names, train, pairs, features, generator)
         targets = [name for name in names if len(pairs[0]) and len(checks[0])]
-        learned = made._sums(model, train, pairs, targets)
-        checked = made._sums(model, held_out, checks, targets)
-        for name in targets:
-            found = _best(learned[name], checked[name], len(held_out))
-            if found is not None:
-                penalty, (share, of_values, of_expected) = found
-                both = Sums(*(first + second for first, second in zip(learned[name], checked[name])))
-                target = of_values * both.values + of_expected * both.expected
-                made.weights[name], made.shares[name] = _solved(both.gram, target, penalty).float(), share
+        size = 8 * (len(made.phases) + len(made.scale)) ** 2
+        at_once = max(1, SUMS_BYTES // (2 * size))
+        for start in range(0, len(targets), at_once):
+            some = targets[start : start + at_once]
+            learned = made._sums(model, train, pairs, some)
+            checked = made._sums(model, held_out, checks, some)
+            for name in some:
+                found = _best(learned[name], checked[name], len(held_out))
+                if found is not None:
+                    penalty, (share, of_values, of_expected) = found
+                    both = Sums(*(first.add_(second) for first, second in zip(learned[name], checked[name])))
+                    target = of_values * both.values + of_expected * both.expected
+                    made.weights[name], made.shares[name] = _solved(both.gram, target, penalty).float(), share
         return made
 
     @classmethod
