@@ -42,8 +42,10 @@ def test_health_and_metadata(serve):
     assert client.get(f"/v2/models/machines/versions/{version}").json() == described
     assert client.get("/v2/models/machines/versions/7").status_code == 404
     assert [each["name"] for each in client.get("/v1/models").json()["models"]] == ["machines", "hours"]
+    nowhere = "there is no such address: GET /v1/models lists models; POST rows to"
     for method, path, status, said in (
-        ("GET", "/nothing", 404, "there is no such address: GET /v1/models lists models; POST rows to"),
+        ("GET", "/nothing", 404, nowhere),
+        ("GET", "/v1/models/", 404, nowhere),  # not a redirect to the host that the request names
         ("GET", "/v1/models/machines/predict", 405, "GET is not allowed at this address, which takes POST: "),
     ):
         wrong = client.ask(method, path)

@@ -54,8 +54,14 @@ def create_app(
         with dispatching():
             yield
 
-    # The pages of FastAPI's documentation load scripts from elsewhere.
-    app = FastAPI(title="consilience", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="consilience",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect would name whatever host the request names
+    )
 
     @app.exception_handler(HTTPException)
     async def of_routing(request: Request, error: HTTPException) -> Response:
