@@ -10,6 +10,7 @@ from sklearn.impute import SimpleImputer
 
 from consilience import FusionClassifier, MultimodalVAE, load, load_data
 from consilience.core.errors import InputError, SavedModelError, UnknownNameError
+from consilience.estimators.row_inputs import rows_to_frame
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(are filled|left out)")
 PARTS = {"image": ["i0", "i1", "i2"], "audio": ["a0", "a1"]}
@@ -127,6 +128,19 @@ def test_rows_are_checked(toy, classifier):
         alone = model.predict_proba({name: cell for name, cell in row.items() if not name.startswith("a")})
     without = model.predict_proba({**row, "a0": None, "a1": float("nan")})
     np.testing.assert_allclose(alone, without, atol=1e-7)
+
+
+@pytest.mark.parametrize("far", [2**63, -(2**64), 10**30])
+def test_whole_numbers_beyond_64_bits_are_the_same_in_any_row(far):
+    cells = [-1, 7, None, far]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 3, 0, 1]):
+        frame = rows_to_frame([{"id": cells[place]} for place in order])
+        assert frame["id"].to_list() == [cells[place] for place in order]
+    for order in ([1, 2**127], [2**127, 1], [-(2**127) - 1]):
+        with pytest.raises(
+            InputError, match=r"column 'id' holds -?17014\d+, a whole number of more than 128 bits: give"
+        ):
+            rows_to_frame([{"id": cell} for cell in order])
 
 
 def test_keys_of_rows_have_no_order_where_columns_of_a_frame_do(toy, classifier, library):

@@ -89,7 +89,19 @@ def _column(name: str, cells: list[Any]) -> polars.Series:
     elif len(types) > 1 and not numbers:
         listing = ", ".join(sorted(kind.__name__ for kind in types))
         raise InputError(f"rows: column {name!r} holds values of different types ({listing}): convert them to one type")
+    dtype = None
+    if types == {int}:  # polars takes the type of the first cell
+        whole = [cell for cell in plain if cell is not None]
+        known = ((pl.Int64, -(2**63), 2**63), (pl.UInt64, 0, 2**64), (pl.Int128, -(2**127), 2**127))
+        fitting = (each for each, least, end in known if least <= min(whole) and max(whole) < end)
+        dtype = next(fitting, None)
+        if dtype is None:
+            far = str(max(whole, key=abs))
+            raise InputError(
+                f"rows: column {name!r} holds {far if len(far) < 50 else far[:20] + '…'}, a whole number of more than "
+                "128 bits: give it as a float"
+            )
     try:
-        return pl.Series(name, [None if cell is None else float(cell) for cell in plain] if numbers else plain)
+        return pl.Series(name, [None if cell is None else float(cell) for cell in plain] if numbers else plain, dtype)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise InputError(f"rows: column {name!r} cannot be read: {error}") from error
