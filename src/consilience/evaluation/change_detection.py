@@ -133,26 +133,35 @@ class ChangeDetector:
         Raises:
             ValueError, TypeError, KeyError: If it is not the state of a detector of as many quantities.
         """
-        for name in _ARRAYS:
+        for name, (least, most) in _ARRAYS.items():
             before = getattr(self, name)
             array = np.array(described[name], dtype=before.dtype)
-            if array.shape != before.shape or not np.isfinite(array).all():
-                raise ValueError(f"{name} must be finite numbers {list(before.shape)}")
+            if array.shape != before.shape or not ((array >= least) & (array <= most)).all():
+                raise ValueError(f"{name} must be numbers {list(before.shape)} from {least:g} to {most:g}")
             setattr(self, name, array)
         counts: dict[int, np.ndarray] = {}
         for category, entries in described["counts"].items():
             triples = np.array(entries, dtype=np.int64).reshape(-1, 3)
             quantity, cell, count = triples.T
             known = np.zeros((len(self.steps), CELLS), dtype=np.int64)
-            if (triples < 0).any() or (quantity >= len(known)).any() or (cell >= CELLS).any():
-                raise ValueError("counts must be of the quantities and cells that there are")
+            if (triples < 0).any() or (quantity >= len(known)).any() or (cell >= CELLS).any() or (count > _FAR).any():
+                raise ValueError(f"counts must be at most {_FAR:g}, of the quantities and cells that there are")
             known[quantity, cell] = count
             counts[int(category)] = known
         self.counts = counts
         self._random.bit_generator.state = dict(described["random"])
 
 
-_ARRAYS = ("steps", "capital", "rise", "starts", "ranks", "log_evidence")
+_FAR = 10**12  # more rows than any stream has, and so a bound of what bets on them can win or lose
+# The values of a detector, from the least that each can be to the most.
+_ARRAYS = {
+    "steps": (0, _FAR),
+    "capital": (-_FAR, _FAR),
+    "rise": (-_FAR, _FAR),
+    "starts": (0, _FAR),
+    "ranks": (0, _MEMORY + 1),
+    "log_evidence": (-_FAR, _FAR),
+}
 
 
 def share_cells(share: np.ndarray) -> np.ndarray:
