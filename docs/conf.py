@@ -119,6 +119,7 @@ toctrees = {
                 "robust",
                 "conformal",
                 "use",
+                "watching",
                 *(f"guide/{page}" for page in ("explaining", "measuring", "opinions-in-files")),
                 *existing("serving", "export", "scale", "guide/serving", "guide/export", "guide/scale"),
                 *(f"guide/{page}" for page in ("other-libraries", "saving", "errors")),
