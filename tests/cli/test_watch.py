@@ -96,6 +96,17 @@ def test_a_log_in_two_files_is_watched_as_one(run, model, files, tmp_path):
     assert json.loads(state.read_text(encoding="utf-8"))["rows"] == ROWS
 
 
+def test_alarms_of_an_earlier_log_are_not_told_again(run, model, files, tmp_path):
+    state, later = tmp_path / "monitor.json", tmp_path / "later.csv"
+    machines(40, seed=3).drop("fault").write_csv(later)
+    first = run("watch", model, files / "log.csv", "--reference", files / "reference.csv", "--state", state)
+    assert "heat repeats itself" in first.out
+    second = run("watch", model, later, "--state", state)
+    assert second.code == 0, second.err
+    assert "repeats itself" not in second.out
+    assert [alarm["quantity"] for alarm in json.loads(state.read_text(encoding="utf-8"))["alarms"]]
+
+
 def test_a_share_of_false_alarms_nearer_to_1_raises_alarms_sooner(run, model, files):
     words = ["watch", model, files / "log.csv", "--reference", files / "reference.csv"]
     sooner, later = (run(*words, "--false-alarms", share).out for share in ("0.5", "1e-9"))

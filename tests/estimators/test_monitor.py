@@ -8,7 +8,7 @@ import pytest
 
 import consilience as cs
 from consilience.core.errors import InputError, SavedModelError, UnknownNameError, UnsupportedError
-from consilience.estimators.monitored_values import conflict_of, measure
+from consilience.estimators.monitored_values import measure
 from consilience.evaluation.stream_alarms import RELIABILITY, REPETITION, TRUST
 
 NAMES = ("vibration", "audio", "current")
@@ -155,16 +155,6 @@ def test_means_are_those_of_the_reference_and_of_the_last_rows(model, reference,
         assert found[f"absence of {name}"].recent == pytest.approx(1 - there[-30:, m].mean())
     assert found["confidence"].recent == pytest.approx(confidence.mean())
     assert "class shares" not in found
-
-
-def test_conflict_is_the_squared_hellinger_distance_of_two():
-    rng = np.random.default_rng(8)
-    p, q = rng.dirichlet(np.ones(4), size=(2, 20))
-    torch = pytest.importorskip("torch")
-    opinions = torch.tensor(np.log(np.stack([p, q, rng.dirichlet(np.ones(4), size=20)], axis=1)))
-    there = torch.tensor([[True, True, False]] * 20)
-    distance = 0.5 * ((np.sqrt(p) - np.sqrt(q)) ** 2).sum(axis=1)
-    np.testing.assert_allclose(conflict_of(opinions, there), distance, atol=1e-12)
 
 
 def test_reset_watches_anew(model, reference, clean):
