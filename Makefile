@@ -65,6 +65,7 @@ tables: $(STAMP)  ## generate what the documents take from code and stored resul
 	$(BIN)/python docs/defaults_tables.py
 	$(BIN)/python docs/choose_tables.py
 	$(BIN)/python docs/finetune_tables.py
+	$(BIN)/python docs/watch_tables.py
 
 docs: $(DOCS_STAMP)  ## build the site with its gallery into build/site; a warning, a failing script or a broken link ends it
 	mkdir -p docs/live
