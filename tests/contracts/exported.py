@@ -20,7 +20,7 @@ from consilience.training import Model
 from contracts.contract import fitted, small, some_missing
 
 # Method → a part of the reason why it cannot be exported.
-NOT_EXPORTED: dict[str, str] = {"m2vae": "cannot be written as ONNX"}
+NOT_EXPORTED: dict[str, str] = {}
 # Those of the fast tests: opinions, and recurrent networks over images and texts.
 FAST = ("late", "lf-lstm")
 

@@ -32,7 +32,7 @@ def test_a_name_with_the_characters_of_a_glob_is_one_file(tmp_path, ending):
         data = load_data(tmp_path / f"{name}.{ending}", target="y", modalities={"m": "x"})
         assert np.unique(data.samples.values["m"]).tolist() == [2.0]
         assert len(data.samples) == 20
-    for name in ("data[2]", "r*"):
+    for name in ("data[2]", "r*") if ending == "csv" else ("data[2]",):  # r*.parquet are shards, which no file is named
         with pytest.raises(MissingDataError, match="there is no file"):
             load_data(tmp_path / f"{name}.{ending}", target="y", modalities={"m": "x"})
 

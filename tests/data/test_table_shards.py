@@ -211,7 +211,7 @@ def test_what_cannot_be_read_is_said(files, tmp_path):
         load_data(files / "parts")
     with pytest.raises(InputError, match=r"unknown target column 'lable'.*label"):
         load_data(files / "parts", target="lable")
-    with pytest.raises(MissingDataError, match=r"no shards in '.*nothing-\*.parquet'"):
+    with pytest.raises(MissingDataError, match=r"there is no file '.*nothing-\*.parquet', and no shards"):
         load_data(str(files / "nothing-*.parquet"), target="label")
     with pytest.raises(InputError, match="buffer is for shards: give a folder, a glob or a URL of them, got DataFrame"):
         load_data(make_table(), target="label", buffer=5)

@@ -18,7 +18,11 @@ def all_sets(modalities: int) -> Tensor:
     >>> all_sets(2).int().tolist()
     [[0, 0], [1, 0], [0, 1], [1, 1]]
     """
-    return (torch.arange(2**modalities)[:, None] >> torch.arange(modalities)) & 1 == 1
+    numbers = torch.arange(2**modalities)[:, None]
+    if not is_traced():
+        return (numbers >> torch.arange(modalities)) & 1 == 1
+    powers = torch.tensor([2**m for m in range(modalities)])  # as in `set_numbers`
+    return torch.div(numbers, powers, rounding_mode="floor") % 2 == 1
 
 
 def set_numbers(present: Tensor) -> Tensor:

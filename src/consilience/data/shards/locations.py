@@ -62,7 +62,10 @@ def find_shards(place: str | os.PathLike[str]) -> list[str]:
     found = _remote(str(place)) if is_url(place) else _local(Path(place))
     found = [name for name in found if name.lower().endswith((*TABLE_SHARDS, ".npy"))]
     if not found:
-        raise MissingDataError(f"no shards in {str(place)!r}: files of {', '.join(TABLE_SHARDS)} or .npy are read")
+        raise MissingDataError(
+            f"there is no file {str(place)!r}, and no shards in it or like it: files of {', '.join(TABLE_SHARDS)} or "
+            ".npy are read as shards"
+        )
     kinds = {Path(name).suffix.lower() for name in found}
     if len(kinds) > 1:
         raise InputError(
