@@ -67,6 +67,14 @@ def test_a_reader_that_goes_away_is_no_error():
     assert (running.returncode, said) == (0, b"")
 
 
+def line_with(words, read):
+    """The first line that holds these words; a program that ends before it says them fails the test."""
+    while line := read():
+        if words in line:
+            return line
+    raise AssertionError(f"the program ended without {words!r}")
+
+
 def soon_nobody_of(group: int) -> bool:
     """Whether all processes of a group end within ten seconds."""
     for _ in range(100):
@@ -162,10 +170,9 @@ def test_a_signal_is_never_lost(table, tmp_path, number, moment):
 @pytest.mark.slow
 def test_sigterm_keeps_the_best_weights_of_training(table, tmp_path):
     words = ["train", str(table), *COLUMNS, "--method", "late", "--epochs", "100000", "--patience", "100000"]
-    words = [*PROGRAM, *words, "--out", str(tmp_path / "model")]
+    words = [*PROGRAM, *words, "--verbose", "2", "--out", str(tmp_path / "model")]
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        while "epoch 2/" not in running.stderr.readline():
-            pass
+        line_with("epoch 2/", running.stderr.readline)
         running.terminate()
         printed, said = running.communicate(timeout=60)
     assert running.returncode == 143
@@ -181,8 +188,7 @@ def test_ctrl_c_and_the_same_command_again(run, caplog, table, tmp_path, jobs):
     words, pipe = ["compare", str(table), *COLUMNS, *protocol, "--out", str(tmp_path / "run")], subprocess.PIPE
     # As a terminal does it, the signal goes to the whole group of processes.
     with subprocess.Popen([*PROGRAM, *words], stderr=pipe, stdout=pipe, start_new_session=True) as running:
-        while "jobs" not in (first := running.stderr.readline().decode()):
-            pass
+        first = line_with(b"jobs", running.stderr.readline).decode()
         for pause in (0, 0.05, 0.05, 0.05):  # pressed again and again, while processes are being ended
             time.sleep(pause)
             with contextlib.suppress(ProcessLookupError):
