@@ -47,6 +47,17 @@ def test_r2_of_a_constant_target_is_that_of_scikit_learn():
     assert np.isnan(METRICS["r2"].resampler([1.0, 2.0], [1.0, 3.0])(np.zeros((1, 2)))).all()
 
 
+def test_squares_of_the_largest_numbers_do_not_overflow():
+    _, y, prediction = draw(0)
+    for scale in (2.0**1000, 2.0**-700):
+        assert r2(y * scale, prediction * scale) == r2(y, prediction)
+        resampled = METRICS["pearson"].resampler(y * scale, prediction)(np.ones((1, len(y))))
+        assert resampled == pytest.approx([pearsonr(y, prediction).statistic])
+    one_far_off = np.where(np.arange(len(y)) == 3, 1e300, y)
+    n = len(y)
+    assert r2(one_far_off, prediction) == pytest.approx(1 - 1 / (1 - 1 / n))  # all error and all spread are of one row
+
+
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 1e6]), st.sampled_from([1e-6, 1.0, 1e6]))
 @settings(max_examples=20, deadline=None)
 def test_r2_does_not_depend_on_units(seed, shift, scale):

@@ -229,8 +229,10 @@ def _as_sequence(value: Any, any_order: bool) -> Any:
 def _fit_mapping(value: Any, member: Any) -> tuple[bool, Any]:
     """Check the values; the keys are not checked."""
     kind = (typing.get_args(member) or (Any, Any))[1]
-    if not isinstance(value, typing.get_origin(member)) or kind is Any:
-        return isinstance(value, typing.get_origin(member)), value
+    # A sparse matrix of SciPy may be a dictionary, of places.
+    mapping = isinstance(value, typing.get_origin(member)) and not hasattr(value, "toarray")
+    if not mapping or kind is Any:
+        return mapping, value
     fitted = {key: _accept(item, kind) for key, item in value.items()}
     return all(fits for fits, _ in fitted.values()), {key: item for key, (_, item) in fitted.items()}
 
