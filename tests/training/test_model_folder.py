@@ -274,6 +274,20 @@ def test_a_description_that_makes_no_sense(folder, changes, message):
         load_model(folder)
 
 
+def test_a_default_that_has_changed_since_changes_no_saved_model(folder, tmp_path):
+    before, _ = load_model(folder)
+    assert json.loads((folder / DESCRIPTION).read_text())["defaults"] == {"width": 256, "dropout": 0.1}
+    edit(folder, defaults={"width": 256, "dropout": 0.4, "of another version": 3})
+    loaded, _ = load_model(folder)
+    assert (before.settings, loaded.settings) == ({}, {"dropout": 0.4})
+    assert [part.p for part in loaded.method.modules() if isinstance(part, nn.Dropout)][-1] == 0.4
+    again, _ = load_model(loaded.save(tmp_path / "again"))  # nor does saving it again
+    assert again.settings == {"dropout": 0.4}
+    edit(folder, defaults={"dropout": "much"})
+    with pytest.raises(SavedModelError, match="dropout must be"):
+        load_model(folder)
+
+
 def test_a_newer_format_warns_and_is_tried(model, folder):
     edit(folder, format=FORMAT + 1, version="99.0")
     with pytest.warns(UserWarning, match=r"saved by consilience 99\.0 in a newer format"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 from consilience.core import settings as declared
@@ -148,3 +150,24 @@ def build(name: str, spec: Spec, settings: Mapping[str, Any] | None = None) -> M
         raise InputError(f"method {name!r}: {error}") from error
     except (TypeError, ValueError, RuntimeError) as error:  # torch's errors, such as for a combination of widths
         raise InputError(f"method {name!r} does not accept these settings {given}: {error}") from error
+
+
+def default_settings(method: type[Method]) -> dict[str, Any]:
+    """The defaults of the settings of a method as JSON values, without those that JSON does not hold.
+
+    >>> default_settings(METHODS["concat"])
+    {'width': 256, 'dropout': 0.1}
+    """
+    found = {}
+    for name, setting in declared.settings_of(method).items():
+        with suppress(TypeError, ValueError):
+            found[name] = json.loads(json.dumps(setting.default, allow_nan=False))
+    return found
+
+
+def former_defaults(name: str, spec: Spec, saved: Any) -> dict[str, Any]:
+    """Of the defaults that were saved with a model, those that have changed since: the model is built with them."""
+    if not isinstance(saved, Mapping):  # a model of a version that did not save them
+        return {}
+    now = default_settings(find(name, spec.modalities)[0])
+    return {setting: value for setting, value in saved.items() if setting in now and value != now[setting]}

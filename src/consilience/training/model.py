@@ -24,6 +24,7 @@ from consilience.corruption import Corruptor, Statistics
 from consilience.data import read_with_recipe
 from consilience.encoders import EncoderChoice, as_chosen, describe_encoders, own_transforms
 from consilience.methods import Method, Prediction, Spec, build, choose_encoders, expert_losses
+from consilience.methods.registration import default_settings, former_defaults
 from consilience.preparation import Preparation
 from consilience.training.batch_loader import BatchLoader
 from consilience.training.building_limits import BuildingLimits
@@ -243,6 +244,7 @@ class Model:
         described = {
             "method": self.name,
             "settings": self.method.saved_settings(self.settings),
+            "defaults": default_settings(type(self.method)),
             "encoders": describe_encoders(self.encoders, self.method),
             "preparation": prepared,
             "recipe": self.recipe,
@@ -278,6 +280,7 @@ def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = 
             spec = Spec(preparation.modalities, preparation.task, chosen)
             state = content.part(_METHOD)
             with seeded(0), BuildingLimits(state.values(), name):  # these weights are overwritten at once
+                settings = {**former_defaults(name, spec, described.get("defaults")), **settings}
                 method = build(name, spec, settings)
             kept = as_chosen(chosen)
             if "encoder" in settings:  # of a method that has one encoder for all modalities
