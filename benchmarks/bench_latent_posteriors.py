@@ -146,7 +146,7 @@ def main():
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--rows", type=int, help="learn from so many samples; all by default")
     parser.add_argument("--draws", type=int, default=200, help="importance samples; 0: no likelihoods")
-    parser.add_argument("--cells", type=Path, required=True, help="folder of what was measured")
+    parser.add_argument("--cells", type=Path, default=Path("runs/latent-posteriors"), help="what was measured")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="a JSON file to put the figures into")
     parser.add_argument("--part", default="posteriors", help="the name of the table in that file")
     asked = parser.parse_args()

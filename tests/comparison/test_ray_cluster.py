@@ -11,7 +11,7 @@ import pytest
 
 from consilience import compare, load
 from consilience.comparison import ray_cluster
-from consilience.comparison.plan import Job
+from consilience.comparison.plan import Job, Plan, Source
 from consilience.comparison.ray_cluster import RayPool, Returned
 from consilience.comparison.store import Result, Store
 from consilience.core.errors import InputError
@@ -112,6 +112,13 @@ def test_results_and_models_are_written_here_and_nothing_stays_on_the_machine(st
         assert not os.path.exists(result.about["folder"])
         assert str(store.folder) not in result.about["folder"]
     assert not list(store.jobs.glob("*.lock"))
+
+
+def test_a_gpu_that_no_machine_has_is_not_waited_for(store, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "_connected", lambda: Fake())
+    plan = Plan((Source("digits"),), training={"device": "cuda"})
+    with pytest.raises(InputError, match="no machine of the Ray cluster has a GPU"):
+        list(RayPool(None, plan, store).run(JOBS))
 
 
 def test_lost_jobs_are_run_again_and_fail_when_they_are_always_lost(store, monkeypatch, caplog):

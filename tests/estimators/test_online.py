@@ -1,6 +1,8 @@
 """`partial_fit` of estimators: against fits on pooled rows, saved and loaded, and refused where it means nothing."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import consilience as cs
 from consilience.bayes import rule_update
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.core.errors import InputError
+from consilience.estimators import online
 
 
 def stream(seed, n, shares=(0.5, 0.5), gain=1.0):
@@ -184,3 +187,25 @@ def test_an_update_that_fails_changes_nothing(monkeypatch):
     np.testing.assert_array_equal(model.predict_proba(test), before)
     np.testing.assert_array_equal(model.predict_set(test), sets)
     assert model.evidence_ == 202
+
+
+def test_no_update_of_several_threads_is_lost(monkeypatch):
+    (X, y), (test, _) = stream(0, 200), stream(9, 50)
+    later = [stream(1, 40, shares=(0.9, 0.1)), stream(2, 60, shares=(0.2, 0.8))]
+    one_by_one = []
+    for order in (later, later[::-1]):
+        model = cs.BayesFusion().fit(X, y)
+        for part in order:
+            model.partial_fit(*part)
+        one_by_one.append(model.predict_proba(test))
+    evidence, model, update = model.evidence_, cs.BayesFusion().fit(X, y), online.update_rule
+
+    def slowly(*given, **named):
+        time.sleep(0.2)  # long enough for the other thread to begin
+        return update(*given, **named)
+
+    monkeypatch.setattr(online, "update_rule", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda part: model.partial_fit(*part), later))
+    assert model.evidence_ == evidence
+    assert min(abs(model.predict_proba(test) - expected).max() for expected in one_by_one) < 1e-12

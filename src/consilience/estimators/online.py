@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,6 +13,10 @@ from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.rule_update import update_rule
 from consilience.core.errors import InputError
 from consilience.core.settings import NonNegativeFloat, checked
+
+# One update at a time: two that began at once would both start from the same rule, and one would be lost. It is of all
+# models, since a model with a lock of its own could not be copied, sent to another process or saved.
+_UPDATING = threading.RLock()
 
 
 class LabelledOpinions(NamedTuple):
@@ -74,6 +79,7 @@ class LearnsOnline:
         unfamiliar inputs are recognised by stay as they were fitted. A `target_prior` that is given stays too.
         Prediction sets need `calibrate` again, since the scores of calibration samples are of the model before. Other
         threads may predict meanwhile: a prediction is of the model before or of the one after, for all its rows.
+        Updates of several threads are made one after another.
 
         Args:
             X: Rows, as for `predict`. The model must not have learned from them before.
@@ -95,17 +101,18 @@ class LearnsOnline:
             >>> model.partial_fit(later).score(test) > 0.9
             True
         """
-        rule, opinions, labels, there, weight = self._labelled_opinions(X, y, present, sample_weight)
-        if len(labels) != len(opinions):
-            raise InputError(f"partial_fit: there are {len(opinions)} samples and {len(labels)} targets")
-        old = getattr(self, "evidence_", None) if old_rows is None else old_rows
-        if old is None:
-            raise InputError(
-                "partial_fit: how many rows this model was fitted on was not saved with it: give old_rows, the number "
-                "of rows that its fit counts as"
-            )
-        updated = update_rule(copy.deepcopy(rule), opinions, labels, there, old_rows=old, weight=weight)
-        if hasattr(self, "calibration_"):  # first, so that no set is made of new probabilities and old scores
-            del self.calibration_
-        self._put_rule(updated, old + float(len(labels) if weight is None else weight.sum()))
+        with _UPDATING:
+            rule, opinions, labels, there, weight = self._labelled_opinions(X, y, present, sample_weight)
+            if len(labels) != len(opinions):
+                raise InputError(f"partial_fit: there are {len(opinions)} samples and {len(labels)} targets")
+            old = getattr(self, "evidence_", None) if old_rows is None else old_rows
+            if old is None:
+                raise InputError(
+                    "partial_fit: how many rows this model was fitted on was not saved with it: give old_rows, the "
+                    "number of rows that its fit counts as"
+                )
+            updated = update_rule(copy.deepcopy(rule), opinions, labels, there, old_rows=old, weight=weight)
+            if hasattr(self, "calibration_"):  # first, so that no set is made of new probabilities and old scores
+                del self.calibration_
+            self._put_rule(updated, old + float(len(labels) if weight is None else weight.sum()))
         return self
