@@ -1,12 +1,17 @@
 """The long tests begin first: of two processes neither is left with one of them at the end."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 # Some tests compare numbers bit for bit between processes, which sums over other numbers of threads would not give.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell leaves SIGINT ignored in what it starts in the background, and every process below inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
