@@ -69,7 +69,7 @@ def test_a_regression_trains_and_predicts(run, tmp_path):
     done = run("train", tmp_path / "wear.csv", *words, "--out", tmp_path / "m")
     assert "mse" in done.out
     predicted = read(run("predict", tmp_path / "m", tmp_path / "wear.csv").out)
-    assert predicted.columns == ["prediction"]
+    assert predicted.columns == ["prediction", "trust_one", "trust_two"]
     assert predicted["prediction"].dtype == pl.Float64
 
 

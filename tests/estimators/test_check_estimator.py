@@ -36,6 +36,7 @@ def test_scikit_learn(estimator, check):
     check(estimator)
 
 
+@pytest.mark.parametrize("kind", [FusionClassifier, FusionRegressor])
 @pytest.mark.parametrize(
     "name",
     [
@@ -47,7 +48,7 @@ def test_scikit_learn(estimator, check):
         "check_n_features_in",
     ],
 )
-def test_scikit_learn_with_the_default_method(name):
-    getattr(estimator_checks, name)(
-        "FusionClassifier", FusionClassifier(columns=ALTERNATING, epochs=2, device="cpu", fill="none")
-    )
+def test_scikit_learn_with_the_default_method(name, kind):
+    estimator = kind(columns=ALTERNATING, epochs=2, device="cpu", fill="none")
+    assert estimator.method == "auto"
+    getattr(estimator_checks, name)(kind.__name__, estimator)

@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add data, method and output folder."""
     parser.add_argument("data", type=str, help="name of a data set, or a file")
     method = (
-        "fusion method; `consilience methods` lists them (default: auto, for numbers concat). Of a file without "
+        "fusion method; `consilience methods` lists them (default: auto). Of a file without "
         "--target: the objective of a latent model, such as m2vae"
     )
     parser.add_argument("--method", type=str, metavar="NAME", help=method)

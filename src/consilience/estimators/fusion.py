@@ -334,8 +334,8 @@ class FusionClassifier(ClassifierMixin, LearnsOnline, PredictsClasses, _FusionEs
 class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     """Train a fusion method to predict numbers.
 
-    The parameters are those of `FusionClassifier` without `class_weight`. The default method is "concat", which is
-    trained once. "auto" means `bayes-robust`, which also trains each expert in every fold, and is better where
+    The parameters are those of `FusionClassifier` without `class_weight`. The default method "auto" means
+    `bayes-robust`, which trains each expert in every fold as well. `concat` is trained once, and less good where
     modalities are missing or noisy (docs/defaults.md).
 
     Example:
@@ -347,8 +347,6 @@ class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     """
 
     _task_kind = "regression"
-
-    method: str = "concat"
 
     @checked
     def fit(
