@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # The site needs more packages than the tests.
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: help compare test test-fast fuzz faults lint audit format tables docs dist bench clean
+.PHONY: help compare test test-all fuzz faults lint audit format tables docs dist bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -25,11 +25,11 @@ compare: $(STAMP)  ## compare fusion methods on the built-in digits and write a 
 	$(BIN)/consilience compare digits --methods best-unimodal early concat late late-probs bayes-robust --seeds 8 \
 		--jobs $(WORKERS) --out runs/digits
 
-test: $(STAMP)  ## run every test and doctest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
-
-test-fast: $(STAMP)  ## run the tests that are not marked slow
+test: $(STAMP)  ## run the tests and doctests that are not slow: some minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m 'not slow'
+
+test-all: $(STAMP)  ## run every test and doctest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 fuzz: $(STAMP)  ## fuzz for FUZZ_SECONDS (an hour) in child processes; failing cases go to tests/fuzz/corpus
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)

@@ -1,7 +1,8 @@
-"""The long tests begin first: of two processes neither is left with one of them at the end."""
+"""Which tests are slow, by measurement. They begin first: of two processes neither is left with one at the end."""
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,37 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(trylast=True)
+# Written by `pytest --measure-slow`: the tests that took so many seconds or more.
+SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
+SLOW_SECONDS = 2.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--measure-slow` writes the list of slow tests again."""
+    parser.addoption("--measure-slow", action="store_true", help=f"write {SLOW_TESTS.name} from this run of all tests")
+
+
+@pytest.hookimpl(tryfirst=True)  # before those with the mark are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow ones to the front, otherwise the order they came in."""
+    """Mark the measured tests as slow, and put all slow ones to the front; otherwise the order they came in."""
+    measured = set(SLOW_TESTS.read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if item.nodeid in measured:
+            item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Write the list of slow tests if it was asked for."""
+    if not config.getoption("--measure-slow"):
+        return
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration"):
+                seconds[report.nodeid] += report.duration
+    slow = sorted(name for name, taken in seconds.items() if taken >= SLOW_SECONDS)
+    SLOW_TESTS.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
 
 
 @pytest.fixture

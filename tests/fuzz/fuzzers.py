@@ -34,7 +34,7 @@ class Fuzzer:
         valid: Cases without any damage, which must be right.
         seconds: A case that takes more processor time hangs, as does one that does nothing for so long.
         memory: A case may use so many bytes.
-        examples: How many cases `make test` runs; 0: none, and `make fuzz` none either.
+        examples: How many cases `make test-all` runs; 0: none, and `make fuzz` none either.
     """
 
     name: str

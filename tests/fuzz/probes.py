@@ -44,5 +44,5 @@ def run(case: Any) -> None:
         raise KeyError("an error of Python")
 
 
-# No case is drawn in `make test` or `make fuzz`.
+# No case is drawn in `make test-all` or `make fuzz`.
 register(Fuzzer("probe", "probes", draw, run, seconds=2, examples=0, memory=100 << 20))
