@@ -8,7 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consilience.core.samples import Samples
+from consilience.training import Model, Trainer
 from consilience.training.training_log import EarlyStopping, mean_without_worst, validate
+from consilience.training.training_settings import WORTHWHILE, TrainingSettings, resolve
 from training.toys import Straight, make, make_samples, prepare, trainer
 
 
@@ -97,6 +100,30 @@ def test_without_patience_nothing_ends():
     stopping = EarlyStopping(None)
     assert [stopping.improves(loss, epoch) for epoch, loss in enumerate([1.0, 2.0, 2.0])] == [True, False, False]
     assert not stopping.ended()
+
+
+def test_a_fall_that_is_not_worthwhile_is_the_best_and_ends_the_patience():
+    stopping = EarlyStopping(3, worthwhile=0.1)
+    losses = [1.0, 0.95, 0.89, 0.85, 0.8, 0.795]  # 0.89 is worthwhile, and 0.795 nearly
+    assert [stopping.improves(loss, epoch) for epoch, loss in enumerate(losses)] == [True] * 6
+    assert (stopping.best, stopping.best_epoch, stopping.stale, stopping.ended()) == ([0.795], [5], [3], True)
+
+
+def test_only_the_automatic_patience_of_a_classification_asks_what_is_worthwhile():
+    automatic, given = (resolve(TrainingSettings(patience=patience), samples=600) for patience in ("auto", 5))
+    assert EarlyStopping.of(automatic, 10).worthwhile == WORTHWHILE > 0
+    assert EarlyStopping.of(automatic, 10, classification=False).worthwhile == 0
+    assert EarlyStopping.of(given, 10).worthwhile == 0
+
+
+def test_separable_classes_are_not_learned_for_ever():
+    rng = np.random.default_rng(0)
+    y = np.arange(260) % 2
+    samples = Samples.of({name: rng.normal(size=(260, 3)) + 4.0 * y[:, None] for name in "ab"}, y)
+    log = Model.fit("late", samples[:200], samples[200:], trainer=Trainer(device="cpu")).logs[0]
+    losses = [row["validation_loss"] for row in log.rows]
+    assert losses[-1] == min(losses) < 0.01, "it falls all the time"
+    assert len(losses) < 0.5 * resolve(TrainingSettings(), samples=200).epochs
 
 
 def test_state_goes_on():

@@ -236,7 +236,9 @@ class TrainingRun:
         resumed = 0 if self._saved is None else self._saved["epoch"] + 1  # epochs of this phase
         place = (len(self.log.rows) - resumed) * self._steps_per_epoch, number + 1 == len(self.phases)
         freezing = Freezing(self.module, names, settings, self._steps_per_epoch, *place)
-        self._stopping = EarlyStopping.of(settings, self._steps_per_epoch, freezing.last)
+        task = getattr(self.module, "task", None)  # None: of a latent model
+        classification = task is not None and task.classification
+        self._stopping = EarlyStopping.of(settings, self._steps_per_epoch, freezing.last, classification=classification)
         with training_only(self.module, names) as self.parameters, freezing as self._freezing:
             self._optimizer = self.fabric.setup_optimizers(
                 build_optimizer(

@@ -13,7 +13,6 @@ and learning rate, validation figures, early stopping, averaging, and the rows o
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,7 +132,8 @@ def train_side_by_side(
         raise InputError("side by side: augment needs an augmenter, StackedAugmenter.of(augment, sets, preparations)")
     stack = Stack(methods, train, validation, settings, augmenter, rates)
     in_epoch = steps_per_epoch(train.samples, settings.batch_size, settings.accumulate)
-    stopping = EarlyStopping(settings.patience, math.ceil(settings.least_steps / in_epoch), len(methods))
+    classification = methods[0].task.classification
+    stopping = EarlyStopping.of(settings, in_epoch, models=len(methods), classification=classification)
     rate = LearningRate.of(settings, settings.epochs, 1 if seeds is None else in_epoch)
     shared = torch.Generator().manual_seed(settings.seed)
     logs = [Log(finished=True) for _ in methods]

@@ -159,6 +159,9 @@ def correct(method: Method, output: Tensor, batch: Batch) -> Tensor:
     return (output.argmax(dim=1) == batch.y).to(batch.weight.dtype)
 
 
+_CHANGES = ("best", "best_epoch", "waiting_from", "stale", "passed")  # of `EarlyStopping`, over time
+
+
 class EarlyStopping:
     """The lowest validation loss of each model, its epoch, and how many epochs have passed since.
 
@@ -166,6 +169,7 @@ class EarlyStopping:
         patience: Epochs without a lower loss after which a model has ended. None: it never ends.
         least_epochs: No model ends before so many epochs.
         models: How many models are trained at once.
+        worthwhile: The patience begins anew only when the loss has fallen by more than this.
 
     Example:
         >>> stopping = EarlyStopping(patience=2)
@@ -175,45 +179,56 @@ class EarlyStopping:
         ([1], True)
     """
 
-    def __init__(self, patience: int | None, least_epochs: int = 0, models: int = 1):
-        self.patience, self.least_epochs = patience, least_epochs
-        self.best = [math.inf] * models
+    def __init__(self, patience: int | None, least_epochs: int = 0, models: int = 1, worthwhile: float = 0.0):
+        self.patience, self.least_epochs, self.worthwhile = patience, least_epochs, worthwhile
+        self.best, self.waiting_from = [math.inf] * models, [math.inf] * models
         self.best_epoch: list[int | None] = [None] * models
-        self.stale = [0] * models
+        self.stale, self.passed = [0] * models, [0] * models
 
     @classmethod
-    def of(cls, settings: ResolvedSettings, steps_per_epoch: int, frozen: int = 0, models: int = 1) -> EarlyStopping:
+    def of(
+        cls,
+        settings: ResolvedSettings,
+        steps_per_epoch: int,
+        frozen: int = 0,
+        models: int = 1,
+        classification: bool = True,
+    ) -> EarlyStopping:
         """Return early stopping by the settings of a run.
 
         Args:
-            settings: Patience, and the least steps.
+            settings: Patience, the least steps, and what of a classification is worthwhile.
             steps_per_epoch: Steps of the optimizer in an epoch.
             frozen: Steps until nothing is frozen any more; only then the patience begins.
             models: How many models are trained at once.
+            classification: Whether losses are of classifications; every fall of another loss is worthwhile.
         """
         least = math.ceil(settings.least_steps / steps_per_epoch)
         if frozen:
             least = max(least, math.ceil(frozen / steps_per_epoch) + (settings.patience or 0))
-        return cls(settings.patience, least, models)
+        return cls(settings.patience, least, models, settings.worthwhile if classification else 0.0)
 
     def improves(self, loss: float, epoch: int, model: int = 0) -> bool:
         """Take note of a model's validation loss in an epoch (from 0); return whether it is the lowest so far."""
-        if loss < self.best[model]:
-            self.best[model], self.best_epoch[model], self.stale[model] = loss, epoch, 0
-            return True
         self.stale[model] += 1
-        return False
+        self.passed[model] += 1
+        if loss < self.waiting_from[model] - self.worthwhile:
+            self.waiting_from[model], self.stale[model] = loss, 0
+        if not loss < self.best[model]:  # nor if it is not a number
+            return False
+        self.best[model], self.best_epoch[model] = loss, epoch
+        return True
 
     def ended(self, model: int = 0) -> bool:
         """Whether the loss of a model has not fallen for `patience` epochs, and it has had `least_epochs`."""
-        best = self.best_epoch[model]
-        passed = self.stale[model] + (0 if best is None else best + 1)
-        return self.patience is not None and self.stale[model] >= self.patience and passed >= self.least_epochs
+        enough = self.passed[model] >= self.least_epochs
+        return self.patience is not None and self.stale[model] >= self.patience and enough
 
     def state(self) -> dict[str, Any]:
         """Return what changes over time."""
-        return {"best": self.best, "best_epoch": self.best_epoch, "stale": self.stale}
+        return {name: getattr(self, name) for name in _CHANGES}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.best, self.best_epoch, self.stale = state["best"], state["best_epoch"], state["stale"]
+        for name in _CHANGES:
+            setattr(self, name, state[name])

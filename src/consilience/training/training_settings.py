@@ -33,6 +33,9 @@ STEPS = 4000
 LEAST_STEPS = 300
 # It then waits for a lower validation loss for so many steps, and so many epochs, at least:
 PATIENCE_STEPS, PATIENCE_EPOCHS = 500, 5
+# A validation loss of a classification that falls by no more than this, in nats, is no reason to go on: where classes
+# are separable it falls for ever.
+WORTHWHILE = 1e-3
 # A batch is the power of two nearest to this share of the training samples, within these limits:
 BATCH_SHARE = 1 / 100
 SMALLEST_BATCH, LARGEST_BATCH = 64, 256
@@ -232,7 +235,8 @@ class TrainingSettings:
 class ResolvedSettings(TrainingSettings):
     """Settings of one run, none of them open. `steps` is None: `epochs` are as many as it takes.
 
-    `lr` and `weight_decay` are those of the parts that `lr_by_part` and `weight_decay_by_part` do not name.
+    `lr` and `weight_decay` are those of the parts that `lr_by_part` and `weight_decay_by_part` do not name. Patience
+    begins anew when the loss of a classification has fallen by more than `worthwhile`.
     """
 
     epochs: int
@@ -241,6 +245,7 @@ class ResolvedSettings(TrainingSettings):
     weight_decay: float = 0.0
     patience: int | None
     least_steps: int
+    worthwhile: float = 0.0
     lr_by_part: Mapping[str, float] = field(default_factory=dict)
     weight_decay_by_part: Mapping[str, float] = field(default_factory=dict)
 
@@ -281,6 +286,7 @@ def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
         chosen["epochs"] = math.ceil(budget / in_epoch)
     if settings.least_steps is None:  # a patience in epochs is meant as it is given
         chosen["least_steps"] = min(LEAST_STEPS, budget) if settings.patience == "auto" else 0
+    chosen["worthwhile"] = WORTHWHILE if settings.patience == "auto" else getattr(settings, "worthwhile", 0.0)
     if settings.patience == "auto":
         chosen["patience"] = max(PATIENCE_EPOCHS, math.ceil(PATIENCE_STEPS / in_epoch))
     chosen |= {f"{name}_by_part": values for name, values in by_part.items()}
