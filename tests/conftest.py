@@ -25,19 +25,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--measure-slow", action="store_true", help=f"write {SLOW_TESTS.name} from this run of all tests")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A part of the tests says nothing of the others."""
+    part = config.option.file_or_dir or config.option.markexpr or config.option.keyword or config.option.collectonly
+    if config.getoption("--measure-slow") and part:
+        raise pytest.UsageError("--measure-slow needs a run of all tests: leave out files, -m, -k and --collect-only")
+
+
 @pytest.hookimpl(tryfirst=True)  # before those with the mark are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the measured tests as slow, and put all slow ones to the front; otherwise the order they came in."""
-    measured = set(SLOW_TESTS.read_text(encoding="utf-8").splitlines())
+    measured = set(SLOW_TESTS.read_text(encoding="utf-8").splitlines()) if SLOW_TESTS.exists() else set()
     for item in items:
         if item.nodeid in measured:
             item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Write the list of slow tests if it was asked for."""
-    if not config.getoption("--measure-slow"):
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
+    """Write the list of slow tests if it was asked for and the run came to its end."""
+    if not config.getoption("--measure-slow") or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return
     seconds: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():

@@ -114,11 +114,14 @@ def test_results_and_models_are_written_here_and_nothing_stays_on_the_machine(st
     assert not list(store.jobs.glob("*.lock"))
 
 
-def test_a_gpu_that_no_machine_has_is_not_waited_for(store, monkeypatch):
-    monkeypatch.setattr(ray_cluster, "_connected", lambda: Fake())
-    plan = Plan((Source("digits"),), training={"device": "cuda"})
-    with pytest.raises(InputError, match="no machine of the Ray cluster has a GPU"):
-        list(RayPool(None, plan, store).run(JOBS))
+def test_a_gpu_that_no_machine_has_is_said_and_waited_for(store, monkeypatch, caplog):
+    asked = {}
+    fake = Fake()
+    fake.remote = lambda **options: asked.update(options) or (lambda function: function)
+    monkeypatch.setattr(ray_cluster, "_connected", lambda: fake)
+    RayPool(None, Plan((Source("digits"),), training={"device": "cuda"}), store)._start()
+    assert asked["num_gpus"] == 1
+    assert "no machine of the Ray cluster has a GPU: jobs wait for one" in caplog.text
 
 
 def test_lost_jobs_are_run_again_and_fail_when_they_are_always_lost(store, monkeypatch, caplog):

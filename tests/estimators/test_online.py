@@ -1,6 +1,9 @@
 """`partial_fit` of estimators: against fits on pooled rows, saved and loaded, and refused where it means nothing."""
 
 import json
+import os
+import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -209,3 +212,27 @@ def test_no_update_of_several_threads_is_lost(monkeypatch):
         list(threads.map(lambda part: model.partial_fit(*part), later))
     assert model.evidence_ == evidence
     assert min(abs(model.predict_proba(test) - expected).max() for expected in one_by_one) < 1e-12
+
+
+def test_a_forked_process_does_not_wait_for_the_update_of_another():
+    (X, y), later = stream(0, 200), stream(1, 40)
+    model = cs.BayesFusion().fit(X, y)
+    held = threading.Event(), threading.Event()
+
+    def hold():
+        with online._updating(model):
+            held[0].set()
+            held[1].wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held[0].wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # ends it if it waits
+        model.partial_fit(*later)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    held[1].set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(status) == 0

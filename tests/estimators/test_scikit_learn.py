@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,6 +23,17 @@ def test_cross_validation_of_a_table_equals_that_of_its_modalities(toy, classifi
     by_table = cross_val_score(classifier(columns=columns), toy.table, toy.y, cv=3, error_score="raise")
     by_name = cross_val_score(classifier(), Samples.of(toy.X), toy.y, cv=3, error_score="raise")
     np.testing.assert_array_equal(by_table, by_name)
+
+
+def test_r2_is_that_of_scikit_learn_whatever_the_targets_without_weight():
+    rng = np.random.default_rng(0)
+    X = {"a": rng.normal(size=(60, 2)), "b": rng.normal(size=(60, 2))}
+    y, weight = X["a"][:, 0] + X["b"][:, 1], np.where(np.arange(60) % 7 == 0, 0.0, 2.0)
+    model = FusionRegressor("concat", epochs=3, device="cpu", random_state=0).fit(X, y)
+    expected = r2_score(y, model.predict(X), sample_weight=weight)
+    for value in (0.0, -99999999.0, 1e300):
+        assert model.score(X, np.where(weight > 0, y, value), sample_weight=weight) == pytest.approx(expected)
+    assert model.score(X, y) == pytest.approx(r2_score(y, model.predict(X)))
 
 
 def test_cross_validation_slices_weights_and_masks(toy, classifier):

@@ -53,6 +53,13 @@ def test_squares_of_the_largest_numbers_do_not_overflow():
         assert r2(y * scale, prediction * scale) == r2(y, prediction)
         resampled = METRICS["pearson"].resampler(y * scale, prediction)(np.ones((1, len(y))))
         assert resampled == pytest.approx([pearsonr(y, prediction).statistic])
+    assert r2(y, np.where(np.arange(len(y)) == 3, 1e200, prediction)) == -np.inf
+    weight = np.where(np.arange(len(y)) == 3, 0.0, 1e300)
+    for without in (1e7, 1e300):  # what has no weight decides nothing
+        hidden = np.where(weight > 0, y, without)
+        assert r2(hidden, prediction, weight=weight) == pytest.approx(
+            r2_score(y, prediction, sample_weight=weight > 0), abs=1e-12
+        )
     one_far_off = np.where(np.arange(len(y)) == 3, 1e300, y)
     n = len(y)
     assert r2(one_far_off, prediction) == pytest.approx(1 - 1 / (1 - 1 / n))  # all error and all spread are of one row

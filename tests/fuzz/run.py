@@ -135,10 +135,11 @@ def processor_seconds(process: int) -> float:
 
 
 def keep(folder: Path, fuzzer: Fuzzer, case: Any, answer: dict[str, str]) -> Path:
-    """Write a failing case, one for each kind of failure, place and message less its numbers: the shortest."""
+    """Write a failing case, one for each kind of failure, place and message less numbers and paths."""
     cause = f"{fuzzer.name} {answer['outcome']} {answer.get('where', '')}"
     said = (answer.get("said", "").strip().splitlines() or [""])[-1][:300]  # `--case` shows the rest
-    known = hashlib.sha256(f"{cause} {re.sub('[0-9]+', '', said)}".encode(errors="replace")).hexdigest()[:10]
+    alike = re.sub(r"/[^\s'\"]+|0x[0-9a-f]+|[0-9]+", "", said)
+    known = hashlib.sha256(f"{cause} {alike}".encode(errors="replace")).hexdigest()[:10]
     path = folder / f"{fuzzer.name.replace(' ', '-')}-{known}.json"
     text = json.dumps({"fuzzer": fuzzer.name, "found": cause, "said": said, "case": case}, indent=1)
     if not path.exists() or len(path.read_text(encoding="utf-8")) > len(text):

@@ -279,10 +279,10 @@ def test_a_default_that_has_changed_since_changes_no_saved_model(folder, tmp_pat
     assert json.loads((folder / DESCRIPTION).read_text())["defaults"] == {"width": 256, "dropout": 0.1}
     edit(folder, defaults={"width": 256, "dropout": 0.4, "of another version": 3})
     loaded, _ = load_model(folder)
-    assert (before.settings, loaded.settings) == ({}, {"dropout": 0.4})
+    assert (before.settings, loaded.settings) == ({}, {}), "what was chosen stays apart"
     assert [part.p for part in loaded.method.modules() if isinstance(part, nn.Dropout)][-1] == 0.4
     again, _ = load_model(loaded.save(tmp_path / "again"))  # nor does saving it again
-    assert again.settings == {"dropout": 0.4}
+    assert [part.p for part in again.method.modules() if isinstance(part, nn.Dropout)][-1] == 0.4
     edit(folder, defaults={"dropout": "much"})
     with pytest.raises(SavedModelError, match="dropout must be"):
         load_model(folder)

@@ -126,6 +126,14 @@ def test_separable_classes_are_not_learned_for_ever():
     assert len(losses) < 0.5 * resolve(TrainingSettings(), samples=200).epochs
 
 
+def test_the_state_of_an_older_version_goes_on():
+    stopping = EarlyStopping(3, worthwhile=0.1)
+    stopping.restore({"best": [0.5, 0.4], "best_epoch": [4, None], "stale": [2, 7]})
+    assert (stopping.waiting_from, stopping.passed) == ([0.5, 0.4], [7, 7])
+    assert stopping.improves(0.45, 7)
+    assert stopping.ended()
+
+
 def test_state_goes_on():
     first, second = EarlyStopping(2), EarlyStopping(2)
     first.improves(1.0, 0)

@@ -230,7 +230,8 @@ def _fit_mapping(value: Any, member: Any) -> tuple[bool, Any]:
     """Check the values; the keys are not checked."""
     kind = (typing.get_args(member) or (Any, Any))[1]
     # A sparse matrix of SciPy may be a dictionary, of places.
-    mapping = isinstance(value, typing.get_origin(member)) and not hasattr(value, "toarray")
+    sparse = any(base.__module__.startswith("scipy.sparse") for base in type(value).__mro__)
+    mapping = isinstance(value, typing.get_origin(member)) and not sparse
     if not mapping or kind is Any:
         return mapping, value
     fitted = {key: _accept(item, kind) for key, item in value.items()}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
@@ -35,7 +35,7 @@ from consilience.estimators.saved_calibration import restore_calibration, split_
 from consilience.estimators.saving import describe_fitted, restore_fitted
 from consilience.estimators.sklearn_parameters import check_fitted, draw_seed
 from consilience.estimators.torch_data import is_torch_data, read_torch_data
-from consilience.evaluation.regression import r2
+from consilience.evaluation.regression import within_range
 from consilience.methods.latent.trained_latent_model import TrainedLatent
 from consilience.training import Model, load_model
 from consilience.training.model_folder import read_extra_tensors, rebuilding
@@ -359,7 +359,10 @@ class FusionRegressor(RegressorMixin, PredictsIntervals, _FusionEstimator):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:
         """Return R², averaged over targets; y: by default that of the `Samples`."""
         true, predicted, weight = self._judged(X, y, present, sample_weight)
-        return r2(true, predicted, weight=weight)
+        heard = np.ones(len(true), dtype=bool) if weight is None else np.asarray(weight) > 0
+        largest = np.abs(true[heard]).max(axis=0)  # R² does not depend on the unit, its squares may overflow
+        true, predicted = within_range(true[heard], largest), within_range(predicted[heard], largest)
+        return float(r2_score(true, predicted, sample_weight=None if weight is None else np.asarray(weight)[heard]))
 
 
 def load_fusion(path: Path, encoders: Mapping[str, EncoderChoice] | None = None) -> FusionClassifier | FusionRegressor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
 from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -14,9 +16,25 @@ from consilience.bayes.rule_update import update_rule
 from consilience.core.errors import InputError
 from consilience.core.settings import NonNegativeFloat, checked
 
-# One update at a time: two that began at once would both start from the same rule, and one would be lost. It is of all
-# models, since a model with a lock of its own could not be copied, sent to another process or saved.
-_UPDATING = threading.RLock()
+# One update of a model at a time: two that began at once would both start from the same rule, and one would be lost.
+# The locks are kept here, since a model that holds one could not be copied, sent to another process or saved.
+_LOCKS: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
+_LOCKING = threading.Lock()
+
+
+def _updating(model: Any) -> threading.RLock:
+    """The lock of a model."""
+    with _LOCKING:
+        return _LOCKS.setdefault(model, threading.RLock())
+
+
+def _forget_locks() -> None:
+    """In a process that was forked nobody is left who could release them."""
+    global _LOCKS, _LOCKING
+    _LOCKS, _LOCKING = WeakKeyDictionary(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 class LabelledOpinions(NamedTuple):
@@ -101,7 +119,7 @@ class LearnsOnline:
             >>> model.partial_fit(later).score(test) > 0.9
             True
         """
-        with _UPDATING:
+        with _updating(self):
             rule, opinions, labels, there, weight = self._labelled_opinions(X, y, present, sample_weight)
             if len(labels) != len(opinions):
                 raise InputError(f"partial_fit: there are {len(opinions)} samples and {len(labels)} targets")

@@ -70,8 +70,11 @@ def r2(y: Any, prediction: Any, *, weight: Any = None) -> float:
     >>> r2([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
     0.5
     """
-    terms = spread_terms(y, prediction)
-    return float(explained_share(np.tensordot(read_weight(weight, len(terms)), terms, axes=1)))
+    true, predicted = read_numbers(y, prediction)
+    each = read_weight(weight, len(true))
+    heard = each > 0  # what has no weight must not decide the scale either
+    terms = spread_terms(true[heard], predicted[heard])
+    return float(explained_share(np.tensordot(each[heard] / each.max(), terms, axes=1)))
 
 
 @checked
@@ -151,11 +154,12 @@ def quantile_loss(y: Any, prediction: Any, quantile: float = 0.5) -> np.ndarray:
 def spread_terms(y: Any, prediction: Any) -> np.ndarray:
     """`[n, 4, target]`: 1, y, y² and the squared error, of targets that are standardised first: the terms of `r2`."""
     true, predicted = read_numbers(y, prediction)
-    largest = np.maximum(np.abs(true).max(axis=0), np.abs(predicted).max(axis=0))
-    true, predicted = _within_range(true, largest), _within_range(predicted, largest)
+    largest = np.abs(true).max(axis=0, initial=0.0)
+    true, predicted = within_range(true, largest), within_range(predicted, largest)
     scale = np.where(np.ptp(true, axis=0) > 0, true.std(axis=0), 1.0)
     z = (true - true[:1] - (true - true[:1]).mean(axis=0)) / scale
-    return np.stack([np.ones_like(z), z, z * z, ((predicted - true) / scale) ** 2], axis=1)
+    with np.errstate(over="ignore"):
+        return np.stack([np.ones_like(z), z, z * z, ((predicted - true) / scale) ** 2], axis=1)
 
 
 def explained_share(sums: np.ndarray) -> np.ndarray:
@@ -193,7 +197,7 @@ def share_of_counted(sums: np.ndarray) -> np.ndarray:
 
 def moments(y: Any, prediction: Any) -> np.ndarray:
     """`[n, 6, target]`: 1, x, y, x², y² and xy of numbers that are standardised first, so that no digits are lost."""
-    pair = (_within_range(values, np.abs(values).max(axis=0)) for values in read_numbers(y, prediction))
+    pair = (within_range(values, np.abs(values).max(axis=0, initial=0.0)) for values in read_numbers(y, prediction))
     x, z = ((values - values.mean(axis=0)) / (values.std(axis=0) + 1e-300) for values in pair)
     return np.stack([np.ones_like(x), x, z, x * x, z * z, x * z], axis=1)
 
@@ -210,9 +214,10 @@ def from_moments(sums: np.ndarray) -> np.ndarray:
     return r.clip(-1.0, 1.0).mean(axis=-1)
 
 
-def _within_range(values: np.ndarray, largest: np.ndarray) -> np.ndarray:
-    """`[n, target]` times the power of two that brings `largest` near 1: no square overflows, and no digit changes."""
-    return np.ldexp(values, -np.frexp(largest)[1])
+def within_range(values: np.ndarray, largest: np.ndarray) -> np.ndarray:
+    """Values times the power of two that brings `largest` near 1: no square of it overflows, and no digit changes."""
+    with np.errstate(over="ignore"):  # what is larger still is infinitely wrong
+        return np.ldexp(values, -np.frexp(largest)[1])
 
 
 def _unit(values: np.ndarray, each: np.ndarray) -> np.ndarray:

@@ -169,5 +169,7 @@ def former_defaults(name: str, spec: Spec, saved: Any) -> dict[str, Any]:
     """Of the defaults that were saved with a model, those that have changed since: the model is built with them."""
     if not isinstance(saved, Mapping):  # a model of a version that did not save them
         return {}
-    now = default_settings(find(name, spec.modalities)[0])
-    return {setting: value for setting, value in saved.items() if setting in now and value != now[setting]}
+    method = find(name, spec.modalities)[0]
+    known, now = declared.settings_of(method), default_settings(method)
+    changed = [name for name in known if name in saved and (name not in now or saved[name] != now[name])]
+    return {name: saved[name] for name in changed}

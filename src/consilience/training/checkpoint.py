@@ -55,6 +55,7 @@ def fingerprint(run: TrainingRun) -> dict[str, Any]:
     ignored = {"ignored worst": run.module.ignored_worst} if run.module.ignored_worst else {}
     return {
         **run.settings.settings(),
+        "worthwhile": run.settings.worthwhile,
         **ignored,
         "method": type(run.module).__name__,
         "built as": describe_module(run.module),
@@ -100,7 +101,8 @@ def read_checkpoint(path: Path, fingerprint: dict[str, Any]) -> dict[str, Any] |
         raise SavedModelError(
             f"the checkpoint {path} cannot be read ({type(error).__name__}: {error}); delete it to start again"
         ) from error
-    saved = {**_BEFORE, **saved}
+    # Older checkpoints counted every lower loss; they go on by the rule of the run.
+    saved = {**_BEFORE, "worthwhile": fingerprint.get("worthwhile"), **saved}
     differences = [
         f"{name} was {saved.get(name)!r}, now {value!r}"
         for name, value in fingerprint.items()

@@ -96,6 +96,7 @@ class Model:
     misplaced_trust: dict[str, Correlation] = field(default_factory=dict)
     rows: int = 0
     fitted_on: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] | None = None
     _inventory: ModuleInventory | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
@@ -244,7 +245,7 @@ class Model:
         described = {
             "method": self.name,
             "settings": self.method.saved_settings(self.settings),
-            "defaults": default_settings(type(self.method)),
+            "defaults": default_settings(type(self.method)) if self.defaults is None else self.defaults,
             "encoders": describe_encoders(self.encoders, self.method),
             "preparation": prepared,
             "recipe": self.recipe,
@@ -280,8 +281,8 @@ def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = 
             spec = Spec(preparation.modalities, preparation.task, chosen)
             state = content.part(_METHOD)
             with seeded(0), BuildingLimits(state.values(), name):  # these weights are overwritten at once
-                settings = {**former_defaults(name, spec, described.get("defaults")), **settings}
-                method = build(name, spec, settings)
+                former = former_defaults(name, spec, described.get("defaults"))
+                method = build(name, spec, {**former, **settings})
             kept = as_chosen(chosen)
             if "encoder" in settings:  # of a method that has one encoder for all modalities
                 settings = {**settings, **as_chosen({"encoder": settings["encoder"]})}
@@ -294,6 +295,8 @@ def load_model(path: str | Path, encoders: Mapping[str, EncoderChoice] | None = 
         ) from error
     _load_weights(method, state, folder)
     model = Model(name, settings, kept, method, preparation, [], described.get("recipe"))
+    if isinstance(defaults := described.get("defaults"), dict):
+        model.defaults = defaults
     model.fitted_on = dict(found) if isinstance(found := described.get("fitted_on"), dict) else {}
     return model, described["extra"]
 

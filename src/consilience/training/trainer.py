@@ -16,7 +16,7 @@ from consilience.core.batches import Batch
 from consilience.core.errors import InputError
 from consilience.core.samples import Samples
 from consilience.core.seeding import seeded
-from consilience.core.settings import PositiveInt, arguments_checked, check_value
+from consilience.core.settings import NonNegativeFloat, PositiveInt, arguments_checked, check_value
 from consilience.core.targets import Task
 from consilience.corruption.augmentation import choose_augmentations
 from consilience.data.folds import held_out_folds
@@ -62,6 +62,8 @@ class Trainer(TrainingSettings):
             `found_steps` returns them. With them `Model.fit` refits the method, see `Method.refit`.
         stop_by_rows: Whether cross-fitting in lockstep, of samples in groups, is stopped by folds of single samples.
             Whole groups are then held out from models that are trained for as many steps.
+        worthwhile: Patience begins anew when the validation loss of a classification has fallen by more than this.
+            None: 0.001 if patience is "auto", since separable classes would be learned for ever, else 0.
         deadline: When training has to end. None: it is made from `time_limit`, and its time runs from the first run.
         logs: Logs of the runs so far.
 
@@ -77,6 +79,7 @@ class Trainer(TrainingSettings):
     callbacks: Sequence[Callback] | None = None
     refit_steps: Sequence[Sequence[int]] | None = None
     stop_by_rows: bool = False
+    worthwhile: float | None = None
     deadline: Deadline | None = field(default=None, repr=False)
     logs: list[Log] = field(default_factory=list, repr=False)
 
@@ -84,6 +87,7 @@ class Trainer(TrainingSettings):
         super().__post_init__()
         check_value("preparation", self.preparation, Preparation | None, "training")
         check_value("checkpoint", self.checkpoint, str | Path | None, "training")
+        check_value("worthwhile", self.worthwhile, NonNegativeFloat | None, "training")
         self.callbacks = check_callbacks(self.callbacks)
         check_value("refit_steps", self.refit_steps, list[list[PositiveInt]] | None, "training")
         self._loaders: dict[int, BatchLoader] = {}

@@ -163,7 +163,7 @@ _CHANGES = ("best", "best_epoch", "waiting_from", "stale", "passed")  # of `Earl
 
 
 class EarlyStopping:
-    """The lowest validation loss of each model, its epoch, and how many epochs have passed since.
+    """The lowest validation loss of each model, its epoch, and for how many epochs nothing worthwhile has happened.
 
     Args:
         patience: Epochs without a lower loss after which a model has ended. None: it never ends.
@@ -220,7 +220,7 @@ class EarlyStopping:
         return True
 
     def ended(self, model: int = 0) -> bool:
-        """Whether the loss of a model has not fallen for `patience` epochs, and it has had `least_epochs`."""
+        """Whether the loss of a model has not fallen enough for `patience` epochs, and it has had `least_epochs`."""
         enough = self.passed[model] >= self.least_epochs
         return self.patience is not None and self.stale[model] >= self.patience and enough
 
@@ -230,5 +230,7 @@ class EarlyStopping:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        for name in _CHANGES:
-            setattr(self, name, state[name])
+        # A state of an older version: every lower loss was worthwhile.
+        passed = [stale + (0 if best is None else best + 1) for stale, best in zip(state["stale"], state["best_epoch"])]
+        for name, value in ({"waiting_from": list(state["best"]), "passed": passed} | state).items():
+            setattr(self, name, value)

@@ -136,7 +136,8 @@ class TrainingSettings:
     patience: Annotated[
         Annotated[int, Interval(1)] | Literal["auto"] | None,
         "epochs without a lower validation loss after which training stops; "
-        f"auto: those of {PATIENCE_STEPS} steps, at least {PATIENCE_EPOCHS}; None: never",
+        f"auto: those of {PATIENCE_STEPS} steps, at least {PATIENCE_EPOCHS}, without one that is lower by "
+        f"{WORTHWHILE:g} in a classification; None: never",
     ] = "auto"
     least_steps: Annotated[
         Annotated[int, Interval(0)] | None,
@@ -286,7 +287,9 @@ def resolve(settings: TrainingSettings, samples: int) -> ResolvedSettings:
         chosen["epochs"] = math.ceil(budget / in_epoch)
     if settings.least_steps is None:  # a patience in epochs is meant as it is given
         chosen["least_steps"] = min(LEAST_STEPS, budget) if settings.patience == "auto" else 0
-    chosen["worthwhile"] = WORTHWHILE if settings.patience == "auto" else getattr(settings, "worthwhile", 0.0)
+    chosen["worthwhile"] = getattr(settings, "worthwhile", None)
+    if chosen["worthwhile"] is None:
+        chosen["worthwhile"] = WORTHWHILE if settings.patience == "auto" else 0.0
     if settings.patience == "auto":
         chosen["patience"] = max(PATIENCE_EPOCHS, math.ceil(PATIENCE_STEPS / in_epoch))
     chosen |= {f"{name}_by_part": values for name, values in by_part.items()}

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from consilience.core.samples import Samples
 from consilience.data import load_data
 from consilience.methods import Spec, Step
 from consilience.methods.opinions.mla import Mla, decided_weights, protect
@@ -77,3 +78,13 @@ def test_a_training_has_as_many_epochs_as_modalities_for_each_one():
     model = Model.fit("mla", data.train[:100], data.validation[:50], trainer=Trainer(epochs=2, device="cpu"))
     assert [row["epoch"] for row in model.logs[0].rows] == list(range(8))
     assert model.logs[0].rows[-1]["phase"] == "turns"
+
+
+def test_separable_classes_end_its_turns_too():
+    rng = np.random.default_rng(0)
+    y = np.arange(130) % 2
+    samples = Samples.of({name: rng.normal(size=(130, 3)) + 4.0 * y[:, None] for name in "ab"}, y)
+    trainer = Trainer(device="cpu", steps=2400, lr=0.01)
+    rows = Model.fit("mla", samples[:100], samples[100:], trainer=trainer).logs[0].rows
+    assert rows[-1]["validation_loss"] < 0.01
+    assert len(rows) < 2 * 1200, "of two modalities with 1200 epochs each"

@@ -114,6 +114,7 @@ class Mla(Method):
             steps=None,
             patience=None if found.patience is None else count * found.patience,
             least_steps=count * found.least_steps,
+            worthwhile=found.worthwhile,
         )
         self.turn.fill_(0)
         longer.run(self, train, validation, [Phase("turns")])
