@@ -71,8 +71,8 @@ def _by_set(values, same_set, methods, conditions):
         for name, several in tasks.items()
     }
     for scores in merged.values():
-        every = {method: float(np.mean([scores[label][method] for label in conditions])) for method in methods}
-        scores[EVERYTHING] = every
+        spoilt = [scores[label] for label in conditions if label != CLEAN]
+        scores[EVERYTHING] = {method: float(np.mean([values[method] for values in spoilt])) for method in methods}
     return merged
 
 
@@ -191,10 +191,19 @@ def rank_sections(ranked):
         "ranks",
         "Mean ranks",
         ("Methods under one bar do not differ significantly by Nemenyi's test.",),
-        figures=(draw_ranks(ranked[0], "ranks", looks),),
+        (ranks_table(ranked),),
+        (draw_ranks(ranked[0], "ranks", looks),),
     )
     small = tuple(draw_ranks(one, f"ranks-{place}", looks, small=True) for place, one in enumerate(ranked[1:]))
     return [main, Section("conditions", "Mean ranks by condition", figures=small)]
+
+
+def ranks_table(ranked):
+    """Mean ranks of every method, over all corruptions, clean and under each corruption."""
+    places = [dict(zip(one.methods, one.ranks)) for one in ranked]
+    rows = tuple((method, *(f"{place[method]:.1f}" for place in places)) for method in ranked[0].methods)
+    header = ("method", *(one.label for one in ranked))
+    return TextTable(f"Mean ranks over {say_number(ranked[0].sets, 'set')}, 1 is best", header, rows)
 
 
 def sets_section(findings):

@@ -176,6 +176,20 @@ def test_tasks_of_one_rig_are_one_set_and_failures_have_no_rank():
     assert findings.scores["rig"]["clean"]["better"] == pytest.approx(np.mean(values))
 
 
+def test_clean_rows_are_no_corruption():
+    settings, found = invented(6, {"brittle": 0.0})
+    for (_, method, _), result in found.items():
+        if method == "brittle":
+            result.about["scores"]["accuracy"] = dict.fromkeys(settings["conditions"], 0.4) | {"clean": 1.0}
+    findings = page.Findings.of(settings, {}, found)
+    assert findings.means("brittle") == pytest.approx(np.full(6, 0.4))
+    assert findings.means("brittle", "clean") == pytest.approx(np.ones(6))
+    (table,) = next(section for section in described(settings, found).sections if section.name == "ranks").tables
+    assert table.header == ("method", "all corruptions", *settings["conditions"])
+    ranks = {row[0]: row[1:] for row in table.rows}
+    assert ranks["brittle"] == ("3.0", "1.0", *["3.0"] * (len(settings["conditions"]) - 1))
+
+
 def test_a_set_that_not_all_methods_have_finished_is_left_out():
     settings, found = invented(3, {"better": 0.05})
     del found["set-1", "late", 1], found["set-2", "late", 0], found["set-2", "late", 1]
