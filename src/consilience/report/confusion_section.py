@@ -73,7 +73,7 @@ def say_rarely_found(findings: Findings, data_set: str) -> str:
     rare = counts[rarely[0]] < sum(counts.values()) / len(counts) / 2
     if not rare or findings.settings.get("class_weight") is not None:
         return f"{sentence}."
-    return f"{sentence}; --class-weight balanced gives rare classes more weight."
+    return f"{sentence}; `--class-weight balanced` gives rare classes more weight."
 
 
 def _say_recall(share: float) -> str:
