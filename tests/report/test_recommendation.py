@@ -84,7 +84,7 @@ def test_classes_that_are_rarely_found_are_named(findings):
         for a, b, count, share in cells
     )
     watch = dict(recommend(findings)[0].points)["Watch"]
-    assert watch.startswith("It finds only 8 % of class short in clean test samples; --class-weight balanced ")
+    assert watch.startswith("It finds only 8 % of class short in clean test samples; `--class-weight balanced` ")
     findings.settings["class_weight"] = "balanced"
     assert dict(recommend(findings)[0].points)["Watch"].startswith("It finds only 8 % of class short in clean test")
     assert "--class-weight" not in dict(recommend(findings)[0].points)["Watch"]
