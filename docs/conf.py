@@ -55,7 +55,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": ("gallery_pictures",),
     "remove_config_comments": True,
     "show_signature": False,
     "write_computation_times": False,
