@@ -138,7 +138,20 @@ def test_pictures_of_the_gallery_have_the_title_of_their_example():
     script = ROOT / "examples" / "gallery" / "plot_02_failing_sensor.py"
     shown = ".. image-sg:: /a.png\n   :alt: {}\n   :srcset: /a.png\n"
     assert with_title(shown.format("plot 02 failing sensor"), script) == shown.format("A failing sensor")
-    assert with_title(shown.format("clean, noisy"), script) == shown.format("A failing sensor: clean, noisy")
+    assert with_title(shown.format("clean, noisy"), script) == shown.format("A failing sensor (clean, noisy)")
+
+
+def test_pictures_that_scroll_on_a_telephone_are_there():
+    style = (DOCS / "_static" / "site.css").read_text(encoding="utf-8")
+    shown = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+    pictures = set(re.findall(r'img\[src\$="([^"]+)"\]', style))
+    assert {"choose.svg", "which-method.png"} <= pictures
+    assert all(f"](images/{name})" in shown for name in pictures)
+
+
+def test_the_files_of_the_theme_are_there():
+    site = importlib.import_module("conf")
+    assert all((DOCS / "_static" / name).is_file() for name in site.html_css_files + site.html_js_files)
 
 
 def test_links_of_documents_become_links_of_the_site():

@@ -22,12 +22,12 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any])
 
 
 def with_title(shown: str, script: Path) -> str:
-    """Put the title of the script's docstring before titles of a figure's panels, and in place of the file's name."""
+    """Put the title of the script before the titles of a figure's panels, and in place of the file's name."""
     heading = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))).splitlines()[0]
     name = re.sub(r"[-,_]", " ", script.stem)
     return re.sub(
         r"(?<=:alt: )(.*)$",
-        lambda match: heading if match[1].strip() in ("", name) else f"{heading}: {match[1]}",
+        lambda match: heading if match[1].strip() in ("", name) else f"{heading} ({match[1]})",
         shown,
         flags=re.MULTILINE,
     )
