@@ -55,7 +55,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": ("gallery_pictures",),
     "remove_config_comments": True,
     "show_signature": False,
     "write_computation_times": False,
@@ -67,7 +67,7 @@ html_theme = "furo"
 html_title = f"consilience {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = ["versions.js"]
+html_js_files = ["versions.js", "scroll_cue.js"]
 templates_path = ["_templates"]
 html_show_sourcelink = False
 html_show_sphinx = False

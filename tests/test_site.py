@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 import consilience
-from documents import DOCUMENTS, ROOT
+from documents import DOCUMENTS, ROOT, prose
 
 DOCS = ROOT / "docs"
 GALLERY = sorted((ROOT / "examples" / "gallery").glob("*.py"))
@@ -57,6 +59,99 @@ def test_whatever_documents_and_gallery_import_is_in_the_reference():
     assert ("consilience.evaluation", "evaluate") in imported
     for module, name in imported:
         assert re.search(rf"\{{py:\w+\}} consilience[\w.]*\.{name}\b", text), f"{module}.{name}"
+
+
+def test_sessions_of_the_reference_are_code():
+    reference = importlib.import_module("api_pages").pages()
+    assert sum(text.count("\n>>> ") for text in reference.values()) > 200
+    for name, text in reference.items():
+        told = re.sub(r"^ *```python\n.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        assert not re.search(r"```|>>>", told), name
+        assert not re.search(r"# doctest:|<BLANKLINE>|…\.|\bdocs/[\w/-]+\.md", text), name
+
+
+@pytest.mark.parametrize(
+    "page", ["evaluation", "bayes", "building-blocks", "corruption", "encoders", "fuse", "Samples"]
+)
+def test_examples_of_the_reference_run_as_they_are_copied(page):
+    text = importlib.import_module("api_pages").pages()[page]
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    said: list[str] = []
+    for code in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if ">>> " in code:
+            runner.run(doctest.DocTestParser().get_doctest(code, {}, page, None, 0), out=said.append)
+    assert runner.tries
+    assert not runner.failures, "".join(said)
+
+
+def test_examples_of_the_reference_import_what_they_use():
+    docstrings = importlib.import_module("docstrings")
+    for name, text in importlib.import_module("api_pages").pages().items():
+        for session in re.split(r"^:{3,}\{", text, flags=re.MULTILINE):
+            assert not docstrings.unbound(session), name
+
+
+def _documented() -> None:
+    """Say what docs/trust.md says.
+
+    >>> Path("a")
+    PosixPath('a')
+
+    >>> json.dumps(1)  # doctest: +ELLIPSIS
+    '1'
+
+    After it.
+
+    Args:
+        size (1, 'few' or 'many'): few or many.
+        kind ('a' or 'b'): of a, b, ….
+
+    Example:
+        >>> found = [one for one in (1, 2)]
+        >>> sorted(found)
+        [1, 2]
+    """
+
+
+def test_a_docstring_as_markdown():
+    documentation = importlib.import_module("docstrings").documentation
+    path = f"from {Path.__module__} import Path"
+    assert documentation(_documented, {}) == [
+        "Say what [Does it trust the right modality?](/trust.md) says.",
+        f"```python\n>>> import json\n>>> {path}\n>>> Path(\"a\")\nPosixPath('a')\n\n"
+        ">>> json.dumps(1)\n'1'\n```\n\nAfter it.",
+        "**Parameters**\n\n- `size` (1, 'few' or 'many')\n- `kind` ('a' or 'b'): of a, b, …",
+        "**Example**\n\n```python\n>>> found = [one for one in (1, 2)]\n>>> sorted(found)\n[1, 2]\n```",
+    ]
+    with pytest.raises(SystemExit, match="uses nothing_at_all"):
+        documentation(type("Bad", (), {"__doc__": "A.\n\n>>> nothing_at_all\n1", "__module__": __name__}), {})
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_say_titles_and_not_names_of_files(document):
+    if document.parent.name != "project":  # whose pages stand for files outside of docs, and name them
+        assert not re.search(r"\[`?[\w/.-]+\.md`?\]\(", prose(document))
+
+
+def test_pictures_of_the_gallery_have_the_title_of_their_example():
+    with_title = importlib.import_module("gallery_pictures").with_title
+    script = ROOT / "examples" / "gallery" / "plot_02_failing_sensor.py"
+    shown = ".. image-sg:: /a.png\n   :alt: {}\n   :srcset: /a.png\n"
+    assert with_title(shown.format("plot 02 failing sensor"), script) == shown.format("A failing sensor")
+    assert with_title(shown.format("clean, noisy"), script) == shown.format("A failing sensor (clean, noisy)")
+
+
+def test_pictures_that_scroll_on_a_telephone_are_there():
+    style = (DOCS / "_static" / "site.css").read_text(encoding="utf-8")
+    shown = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+    pictures = set(re.findall(r'img\[src\$="([^"]+)"\]', style))
+    assert {"choose.svg", "which-method.png"} <= pictures
+    assert all(f"](images/{name})" in shown for name in pictures)
+
+
+def test_the_files_of_the_theme_are_there():
+    site = importlib.import_module("conf")
+    assert all((DOCS / "_static" / name).is_file() for name in site.html_css_files + site.html_js_files)
 
 
 def test_links_of_documents_become_links_of_the_site():

@@ -11,13 +11,13 @@ import importlib
 import inspect
 import re
 import shutil
-import textwrap
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from docstrings import documentation, parts, title
 from site_links import DOCS, ROOT, relative_source
 
 import consilience
@@ -48,8 +48,6 @@ PURPOSES = {
     "Loops and latent models": ("progressive", "MultimodalVAE"),
     "Extend": ("methods",),
 }
-SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Yields", "Example")
-LISTED = {"Args": "Parameters", "Attributes": "Attributes", "Raises": "Raises"}
 
 
 class Entry(NamedTuple):
@@ -78,13 +76,14 @@ def write(folder: Path) -> list[str]:
 def pages() -> dict[str, str]:
     """The name of every page, and its text: the index, the names of the package's root, and the packages."""
     used, listed = uses(), listed_names()
+    public = public_names(listed)
     texts = {}
     placed: set[str] = set()
     root = [name for name in consilience.__all__ if name not in ("__version__", "methods")]
     for name in root:
         entry = Entry("consilience", name, getattr(consilience, name), tuple(sorted(used.get(name, ()))))
-        texts[name] = f"# {name}\n\n{description(entry)}"
-    for page, (title, intro, modules) in PACKAGES.items():
+        texts[name] = f"# {name}\n\n{description(entry, public)}"
+    for page, (heading, intro, modules) in PACKAGES.items():
         entries = [
             Entry(module, name, value, tuple(sorted(used.get(name, ()))))
             for module in sorted(listed.keys() - placed)
@@ -93,11 +92,11 @@ def pages() -> dict[str, str]:
             if name not in root
         ]
         placed |= {entry.module for entry in entries}
-        told = documentation(consilience.methods) if page == "methods" else []
+        told = documentation(consilience.methods, public) if page == "methods" else []
         texts[page] = (
-            "\n\n".join([f"# {title}", intro, *told])
+            "\n\n".join([f"# {heading}", intro, *told])
             + "\n\n"
-            + "\n\n".join(f"## {one.name}\n\n{description(one)}" for one in entries)
+            + "\n\n".join(f"## {one.name}\n\n{description(one, public)}" for one in entries)
         )
     return {"index": index(texts)} | {name: text.rstrip("\n") + "\n" for name, text in texts.items()}
 
@@ -122,6 +121,12 @@ def listed_names() -> dict[str, dict[str, object]]:
         listed[module] = {name: value for name, value in fresh.items() if not isinstance(value, ModuleType)}
         seen |= fresh.keys()
     return listed
+
+
+def public_names(listed: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Public name → the module that examples import it from."""
+    names = {name: module for module, inside in listed.items() for name in inside}
+    return names | dict.fromkeys(consilience.__all__, "consilience")
 
 
 def code_blocks() -> dict[str, str]:
@@ -180,22 +185,22 @@ def index(texts: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def description(entry: Entry) -> str:
+def description(entry: Entry, public: Mapping[str, str]) -> str:
     """The directive of one name: signature, docstring, methods of a class, source and uses."""
     kind = "class" if inspect.isclass(entry.value) else "function" if callable(entry.value) else "data"
-    body = [*documentation(entry.value)] if kind != "data" else [f"A {type(entry.value).__name__}."]
+    body = documentation(entry.value, public) if kind != "data" else [f"A {type(entry.value).__name__}."]
     if kind == "class":
-        body += [method_description(name, value) for name, value in own_methods(entry.value)]
+        body += [method_description(name, value, public) for name, value in own_methods(entry.value)]
     body.append(source_line(entry))
     inner = "\n\n".join(part for part in body if part)
     qualified = f"{entry.module}.{entry.name}{signature(entry.value)}"
     return f"::::{{py:{kind}}} {qualified}\n\n{inner}\n\n::::"
 
 
-def method_description(name: str, value: object) -> str:
+def method_description(name: str, value: object, public: Mapping[str, str]) -> str:
     """The directive of one method or property of a class."""
     kind = "method" if callable(value) else "property"
-    body = "\n\n".join(documentation(value))
+    body = "\n\n".join(documentation(value, public))
     return f":::{{py:{kind}}} {name}{signature(value, bound=True) if kind == 'method' else ''}\n\n{body}\n\n:::"
 
 
@@ -226,58 +231,6 @@ def signature(value: object, *, bound: bool = False) -> str:
     return re.sub(r"<(?:function|class) '?(?:[\w.]*\.)?(\w+)'?[^>]*>|<(?:[\w.]*\.)?(\w+) object[^>]*>", r"\1\2", shown)
 
 
-def parts(documented: object) -> dict[str, str]:
-    """A Google-style docstring in parts: summary, body, and its sections."""
-    text = inspect.getdoc(documented) or ""
-    pieces = re.split(rf"^({'|'.join(SECTIONS)}):\s*$", text, flags=re.MULTILINE)
-    summary, _, body = pieces[0].strip().partition("\n\n")
-    found = {"summary": " ".join(summary.split()), "body": body}
-    for name, content in zip(pieces[1::2], pieces[2::2]):
-        inside, after = split_section(content)
-        found[name] = inside
-        found["body"] += f"\n\n{after}" if after.strip() else ""
-    return found
-
-
-def split_section(content: str) -> tuple[str, str]:
-    """A section's indented text, and what follows it."""
-    lines = content.strip("\n").splitlines()
-    end = next((place for place, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
-    return textwrap.dedent("\n".join(lines[:end])).strip("\n"), "\n".join(lines[end:])
-
-
-def documentation(documented: object) -> list[str]:
-    """A docstring as Markdown."""
-    found = parts(documented)
-    text = [found["summary"], markdown(found["body"])]
-    for name, title in LISTED.items():
-        if name in found:
-            text.append(f"**{title}**\n\n{listed_entries(found[name])}")
-    text += [f"**{name}**\n\n{markdown(found[name])}" for name in ("Returns", "Yields") if name in found]
-    if "Example" in found:
-        text.append(f"**Example**\n\n```python\n{found['Example']}\n```")
-    return [part for part in text if part]
-
-
-def markdown(text: str) -> str:
-    """Prose of a docstring, which is Markdown: indented equations, lists and tables stay as they are."""
-    return text.strip("\n")
-
-
-def listed_entries(section: str) -> str:
-    """The entries of `Args:` and its like as a list."""
-    entries = re.split(r"^(?=\S)", section, flags=re.MULTILINE)
-    lines = []
-    for entry in filter(None, entries):
-        name, colon, told = entry.partition(": ")
-        told = textwrap.dedent(told) if not told.startswith("\n") else told
-        first, _, rest = told.partition("\n")
-        text = f"{first}\n{textwrap.dedent(rest)}".strip("\n")
-        shown = re.sub(r"^([\w*., ]+?)( \(.*)?$", r"`\1`\2", name.strip(), flags=re.DOTALL)
-        lines.append(f"- {shown}: {textwrap.indent(text, '  ').strip()}" if colon else f"- {entry.strip()}")
-    return "\n".join(lines)
-
-
 def source_line(entry: Entry) -> str:
     """Where the code of a name is, and the pages that use it."""
     module, line = importlib.import_module(entry.module).__file__, None
@@ -300,8 +253,7 @@ def title_of(page: str) -> str:
     if page.startswith("gallery/"):
         text = ast.get_docstring(ast.parse((ROOT / "examples" / f"{page}.py").read_text(encoding="utf-8")))
         return text.strip().splitlines()[0]
-    path = ROOT / "CONTRIBUTING.md" if page == "project/contributing" else DOCS / f"{page}.md"
-    return re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
+    return title(page)
 
 
 def suffix(page: str) -> str:

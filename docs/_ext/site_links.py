@@ -21,7 +21,7 @@ OUTSIDE = {
     "SECURITY.md": "project/security",
 }
 README_PAGE = "index"
-_FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CONTENTS = re.compile(r"(?:^ *- \[[^\]]+\]\(#[^)]+\)\n){2,}", re.MULTILINE)
 
@@ -36,7 +36,7 @@ def site_text(text: str, folder: Path) -> str:
     Returns:
         The same Markdown; links to documents are absolute within the site, other files have the scheme `repository:`.
     """
-    pieces = _FENCE.split(_CONTENTS.sub("", text, count=1))
+    pieces = FENCE.split(_CONTENTS.sub("", text, count=1))
     pieces[::2] = [_LINK.sub(lambda match: f"]({site_link(match[1], folder)})", piece) for piece in pieces[::2]]
     return "".join(pieces)
 

@@ -28,14 +28,14 @@ for level in levels:
     trust.append(models["bayes-robust"].trust(worse).mean(axis=0))
 
 # %%
-# Its trust moves to the quadrants that are still sound.
+# The trust of ``bayes-robust`` moves to the quadrants that are still sound, and its accuracy falls least.
 
-figure, axes = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(11, 3.5), layout="constrained")
 for name, accuracy in scores.items():
     axes[0].plot(levels, accuracy, "o-", label=name)
 axes[0].set(xlabel="noise in one quadrant, standard deviations", ylabel="accuracy, %")
 axes[0].legend()
 axes[1].stackplot(levels, list(zip(*trust)), labels=models["bayes-robust"].modalities_, alpha=0.8)
 axes[1].set(xlabel="noise in top_left, standard deviations", ylabel="mean trust of bayes-robust", ylim=(0, 1))
-axes[1].legend(loc="upper right")
+axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5), reverse=True)
 plt.show()

@@ -17,7 +17,7 @@ digits = cs.load_data("digits")
 order = np.random.default_rng(0).permutation(len(digits.test))  # neighbours are by the same writer
 known, new = digits.test[order[:180]], digits.test[order[180:]]
 model = cs.FusionClassifier("late", epochs=15, random_state=0).fit(digits.train)
-model.calibrate(known)
+model = model.calibrate(known)
 
 # %%
 # Hide one modality after the other. With 180 calibration and 179 test samples the measured coverage differs from 90 %
