@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -80,6 +81,15 @@ def test_it_asks_for_nothing_from_outside(page):
     text = page.read_text(encoding="utf-8")
     assert "default-src 'none'" in text
     assert not any(word in text.split("<main")[0] for word in ("http://", "https://", "<link"))
+
+
+def test_it_links_back_only_where_it_is_told_to(made):
+    described, block = made
+    kicker = re.compile('<p class="kicker">(.*)</p>')
+    alone, in_site = render([described], block), render([described], block, home='../index.html?"')
+    assert kicker.findall(alone) == ["consilience · live"]
+    assert "<a " not in alone
+    assert kicker.findall(in_site) == ['<a href="../index.html?&#34;">consilience</a> · live']
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser")
