@@ -23,6 +23,9 @@ WAIT = 120_000  # ms
 METHODS = ("late", "bayes-robust")
 NODE = shutil.which("node")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser"
+)
 SCRIPT = Path(consilience.live.__file__).with_name("templates") / "graph.js"
 COMPARE = """
 const { described, block } = JSON.parse(require("fs").readFileSync(0));
@@ -92,7 +95,7 @@ def test_it_links_back_only_where_it_is_told_to(made):
     assert kicker.findall(in_site) == ['<a href="../index.html?&#34;">consilience</a> · live']
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser")
+@needs_chromium
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
 def test_it_can_be_used(page, width, scheme):
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -151,3 +154,60 @@ def test_it_can_be_used(page, width, scheme):
         assert float(tab.get_attribute("#check", "data-difference")) < 1e-4
         assert errors == []
         browser.close()
+
+
+@pytest.fixture
+def opened(page):
+    """The page in a browser, once its first answers are there."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
+        tab.set_default_timeout(WAIT)
+        tab.goto(page.as_uri())
+        settled(tab)
+        yield tab
+        browser.close()
+
+
+def settled(tab):
+    """Wait until everything that is shown belongs to the last change."""
+    tab.wait_for_selector("#shares:not([aria-busy]) .share")
+
+
+def click(tab, situation):
+    tab.get_by_role("button", name=situation).click()
+    settled(tab)
+
+
+def drawn(tab, what):
+    """Modality → its ρ or its trust, as its card has it."""
+    cards = {card.get_attribute("data-modality"): card for card in tab.locator(".modality").all()}
+    return {name: re.search(rf"{what}([\d.]+|–)", card.text_content())[1] for name, card in cards.items()}
+
+
+@needs_chromium
+def test_cards_say_whose_reliability_and_trust_they_show(opened):
+    assert opened.locator(".modality .meters").all_text_contents() == [
+        f"bayes-robustρ{rho}trust{trust}"
+        for rho, trust in zip(drawn(opened, "ρ").values(), drawn(opened, "trust").values(), strict=True)
+    ]
+    assert "bayes-robust" in opened.text_content("#cards-say")
+
+
+@needs_chromium
+def test_what_is_not_computed_yet_is_dimmed(opened):
+    shares = opened.locator("#shares")
+    before = shares.text_content()
+    # At once after the click, in one script, since computing begins soon.
+    now = opened.get_by_role("button", name="one is broken").evaluate(
+        """button => {
+          button.click();
+          const shares = document.getElementById("shares");
+          return [shares.textContent, shares.getAttribute("aria-busy"), getComputedStyle(shares).opacity];
+        }"""
+    )
+    assert now == [before, "true", "0.35"]
+    settled(opened)
+    assert shares.text_content() != before
+    assert shares.evaluate("shares => getComputedStyle(shares).opacity") == "1"

@@ -243,7 +243,7 @@
         card.querySelector("small").textContent = "missing";
         says.replaceChildren();
       }
-      card.querySelector(".meters").replaceChildren(...meter("ρ", mask[m] ? rho : null, "rho"), ...meter("trust", mask[m] ? whole.trust[m] : null, "trust"));
+      card.querySelector(".meters").replaceChildren(element("span", { class: "whose" }, LEADER), ...meter("ρ", mask[m] ? rho : null, "rho"), ...meter("trust", mask[m] ? whole.trust[m] : null, "trust"));
       card.setAttribute("aria-label", label);
     });
     const answers = Object.fromEntries(methods().map((name) => [name, name === LEADER ? whole : ask(name, [scene.row], [mask])[0]]));
@@ -292,7 +292,7 @@
         return element("div", { class: "share", "data-method": name }, element("span", {}, name), element("span", { class: "meter", "aria-hidden": "true" }, fill), element("span", {}, percent(share)));
       }),
     );
-    $("shares").dataset.change = change;
+    $("shares").removeAttribute("aria-busy");
   }
 
   let waiting = 0;
@@ -300,6 +300,7 @@
     const change = ++latest;
     showControls();
     if (!waiting)
+    $("shares").setAttribute("aria-busy", "true"); // it shows what was before
       waiting = requestAnimationFrame(() => {
         waiting = 0;
         showAnswers();
