@@ -196,6 +196,32 @@ def test_cards_say_whose_reliability_and_trust_they_show(opened):
 
 
 @needs_chromium
+@pytest.mark.parametrize("situation", ["all is well", "one is broken", "one is swapped", "one is missing"])
+def test_the_words_about_trust_fit_the_numbers(opened, situation):
+    click(opened, situation)
+    for _ in range(6):
+        check_words(opened.text_content("#said"), drawn(opened, "trust"))
+        opened.click("#next")
+        settled(opened)
+
+
+def check_words(said, trust):
+    """The modalities and numbers that the sentence names are those that the cards have."""
+    there = {name: float(value) for name, value in trust.items() if value != "–"}
+    most, least = max(there.values()), min(there.values())
+    if said.endswith("about alike."):
+        assert most <= 1.15 * least + 0.02, (said, trust)  # rounded numbers
+        assert all(name in said for name in there)
+        return
+    assert most > 1.15 * least - 0.02, (said, trust)
+    words = re.search(r"It trusts (.*) \((0\.\d+)(?: each)?\) most and (.*) \(([\d.]+)(?: each)?\) least\.", said)
+    assert words, said
+    for names, number, extreme in ((words[1], words[2], most), (words[3], words[4], least)):
+        assert float(number) == extreme
+        assert set(names.split(" and ")) == {name for name, value in there.items() if value == extreme}
+
+
+@needs_chromium
 def test_what_is_not_computed_yet_is_dimmed(opened):
     shares = opened.locator("#shares")
     before = shares.text_content()

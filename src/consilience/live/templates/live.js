@@ -4,6 +4,7 @@
   const $ = (id) => document.getElementById(id);
   const LEADER = "bayes-robust";
   const NOISE = 10; // the largest level, standard deviations
+  const ALIKE = 1.15; // trust that differs by a smaller factor is about alike
 
   async function unpack(id) {
     const packed = Uint8Array.from(atob($(id).textContent.trim()), (letter) => letter.charCodeAt(0));
@@ -171,14 +172,17 @@
   /* "a", "a and b", "a, b and c" */
   const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
 
-  /* Whom the leader trusts, in a sentence. */
+  /* Whom the leader trusts, in a sentence that fits the numbers as they are drawn. */
   function whomItTrusts(trust, there) {
     if (there.length < 2) return "";
-    const ranked = [...there].sort((a, b) => trust[b] - trust[a]);
-    const [most, least] = [ranked[0], ranked.at(-1)];
-    const named = (m) => `${scene.modalities[m].label} (${short(trust[m])})`;
-    const alike = trust[most] - trust[least] < 0.5 / there.length;
-    return alike ? ` It trusts ${listed(there.map((m) => scene.modalities[m].label))} about alike.` : ` It trusts ${named(most)} most and ${named(least)} least.`;
+    const label = (m) => scene.modalities[m].label;
+    const [most, least] = [Math.max, Math.min].map((of) => of(...there.map((m) => trust[m])));
+    if (most <= ALIKE * least) return ` It trusts ${listed(there.map(label))} about alike.`;
+    const named = (value) => {
+      const those = there.filter((m) => short(trust[m]) === short(value));
+      return `${listed(those.map(label))} (${short(value)}${those.length > 1 ? " each" : ""})`;
+    };
+    return ` It trusts ${named(most)} most and ${named(least)} least.`;
   }
 
   /* The controls of a scene are made once; what they change is drawn by `show`. */
