@@ -9,14 +9,18 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'consilience[onnx]'")
 
 import consilience.live
+from consilience.core.samples import Samples
+from consilience.live import scenes
 from consilience.live.graph_json import Block
 from consilience.live.page import render
 from consilience.live.scenes import CASES, machine, scene_json
+from consilience.live.shown_samples import LOUDEST, shown_samples
 
 pytestmark = pytest.mark.slow
 WAIT = 120_000  # ms
@@ -47,12 +51,27 @@ console.log(JSON.stringify(found));
 
 
 @pytest.fixture(scope="module")
-def made():
-    """A scene in plain values with models that were trained for moments, and the block of its arrays."""
+def trained():
+    """A scene in plain values with models that were trained for moments, the block of its arrays, and the models."""
     scene = machine()
     block = Block()
     small = replace(scene, train=scene.train[:200], test=scene.test[:40])
-    return scene_json(small, block, METHODS, epochs=3), block
+    kept = {}
+
+    def keep_models(samples, std, models, seed):
+        kept.update(models)
+        return shown_samples(samples, std, models, seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scenes, "shown_samples", keep_models)
+        described = scene_json(small, block, METHODS, epochs=10)
+    return described, block, kept
+
+
+@pytest.fixture(scope="module")
+def made(trained):
+    described, block, _ = trained
+    return described, block
 
 
 @pytest.mark.skipif(NODE is None, reason="needs Node.js, which runs the page's script: nodejs.org")
@@ -184,6 +203,29 @@ def drawn(tab, what):
     """Modality → its ρ or its trust, as its card has it."""
     cards = {card.get_attribute("data-modality"): card for card in tab.locator(".modality").all()}
     return {name: re.search(rf"{what}([\d.]+|–)", card.text_content())[1] for name, card in cards.items()}
+
+
+def broken_first(described):
+    """The first sample with its first modality broken, as Python reads it."""
+    sample = described["samples"][0]
+    X = {name: np.array([x]) for name, x in sample["x"].items()}
+    name, std = described["modalities"][0]["name"], described["modalities"][0]["std"]
+    X[name] = X[name] + LOUDEST * np.array(std) * np.array([sample["noise"][name]])
+    return Samples.of(X)
+
+
+@needs_chromium
+def test_it_begins_with_a_typical_sample(opened, trained):
+    described, _, models = trained
+    assert described["typical"]
+    assert f"This holds for {described['typical']} of the 40 samples" in opened.text_content("#first")
+    assert opened.locator(".says.right").count() == len(METHODS)
+    click(opened, "one is broken")
+    assert "bayes-robust says " in opened.text_content("#said")
+    assert "which is right" in opened.text_content("#said")
+    rho = models["bayes-robust"].full_prediction(broken_first(described)).extra["reliability"][0]
+    assert [value < 0.5 for value in rho] == [True, False, False]
+    assert list(map(float, drawn(opened, "ρ").values())) == pytest.approx(rho.tolist(), abs=0.0051)
 
 
 @needs_chromium
