@@ -69,7 +69,7 @@ tables: $(STAMP)  ## generate what the documents take from code and stored resul
 
 docs: $(DOCS_STAMP)  ## build the site with its gallery into build/site; a warning, a failing script or a broken link ends it
 	mkdir -p docs/live
-	OMP_NUM_THREADS=1 $(BIN)/consilience demo --out docs/live/index.html
+	OMP_NUM_THREADS=1 $(BIN)/consilience demo --out docs/live/index.html --home ../index.html
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going docs build/site
 	$(BIN)/python docs/_ext/check_links.py build/site
 

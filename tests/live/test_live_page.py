@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'consilience[onnx]'")
 
 import consilience.live
+from consilience.core.samples import Samples
+from consilience.live import scenes
 from consilience.live.graph_json import Block
 from consilience.live.page import render
 from consilience.live.scenes import CASES, machine, scene_json
+from consilience.live.shown_samples import LOUDEST, shown_samples
 
 pytestmark = pytest.mark.slow
 WAIT = 120_000  # ms
 METHODS = ("late", "bayes-robust")
 NODE = shutil.which("node")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser"
+)
 SCRIPT = Path(consilience.live.__file__).with_name("templates") / "graph.js"
 COMPARE = """
 const { described, block } = JSON.parse(require("fs").readFileSync(0));
@@ -43,12 +51,27 @@ console.log(JSON.stringify(found));
 
 
 @pytest.fixture(scope="module")
-def made():
-    """A scene in plain values with models that were trained for moments, and the block of its arrays."""
+def trained():
+    """A scene in plain values with models that were trained for moments, the block of its arrays, and the models."""
     scene = machine()
     block = Block()
     small = replace(scene, train=scene.train[:200], test=scene.test[:40])
-    return scene_json(small, block, METHODS, epochs=3), block
+    kept = {}
+
+    def keep_models(samples, std, models, seed):
+        kept.update(models)
+        return shown_samples(samples, std, models, seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scenes, "shown_samples", keep_models)
+        described = scene_json(small, block, METHODS, epochs=10)
+    return described, block, kept
+
+
+@pytest.fixture(scope="module")
+def made(trained):
+    described, block, _ = trained
+    return described, block
 
 
 @pytest.mark.skipif(NODE is None, reason="needs Node.js, which runs the page's script: nodejs.org")
@@ -82,7 +105,16 @@ def test_it_asks_for_nothing_from_outside(page):
     assert not any(word in text.split("<main")[0] for word in ("http://", "https://", "<link"))
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, so the page is not opened in a browser")
+def test_it_links_back_only_where_it_is_told_to(made):
+    described, block = made
+    kicker = re.compile('<p class="kicker">(.*)</p>')
+    alone, in_site = render([described], block), render([described], block, home='../index.html?"')
+    assert kicker.findall(alone) == ["consilience · live"]
+    assert "<a " not in alone
+    assert kicker.findall(in_site) == ['<a href="../index.html?&#34;">consilience</a> · live']
+
+
+@needs_chromium
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
 def test_it_can_be_used(page, width, scheme):
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -141,3 +173,109 @@ def test_it_can_be_used(page, width, scheme):
         assert float(tab.get_attribute("#check", "data-difference")) < 1e-4
         assert errors == []
         browser.close()
+
+
+@pytest.fixture
+def opened(page):
+    """The page in a browser, once its first answers are there."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
+        tab.set_default_timeout(WAIT)
+        tab.goto(page.as_uri())
+        settled(tab)
+        yield tab
+        browser.close()
+
+
+def settled(tab):
+    """Wait until everything that is shown belongs to the last change."""
+    tab.wait_for_selector("#shares:not([aria-busy]) .share")
+
+
+def click(tab, situation):
+    tab.get_by_role("button", name=situation).click()
+    settled(tab)
+
+
+def drawn(tab, what):
+    """Modality → its ρ or its trust, as its card has it."""
+    cards = {card.get_attribute("data-modality"): card for card in tab.locator(".modality").all()}
+    return {name: re.search(rf"{what}([\d.]+|–)", card.text_content())[1] for name, card in cards.items()}
+
+
+def broken_first(described):
+    """The first sample with its first modality broken, as Python reads it."""
+    sample = described["samples"][0]
+    X = {name: np.array([x]) for name, x in sample["x"].items()}
+    name, std = described["modalities"][0]["name"], described["modalities"][0]["std"]
+    X[name] = X[name] + LOUDEST * np.array(std) * np.array([sample["noise"][name]])
+    return Samples.of(X)
+
+
+@needs_chromium
+def test_it_begins_with_a_typical_sample(opened, trained):
+    described, _, models = trained
+    assert described["typical"]
+    assert f"This holds for {described['typical']} of the 40 samples" in opened.text_content("#first")
+    assert opened.locator(".says.right").count() == len(METHODS)
+    click(opened, "one is broken")
+    assert "bayes-robust says " in opened.text_content("#said")
+    assert "which is right" in opened.text_content("#said")
+    rho = models["bayes-robust"].full_prediction(broken_first(described)).extra["reliability"][0]
+    assert [value < 0.5 for value in rho] == [True, False, False]
+    assert list(map(float, drawn(opened, "ρ").values())) == pytest.approx(rho.tolist(), abs=0.0051)
+
+
+@needs_chromium
+def test_cards_say_whose_reliability_and_trust_they_show(opened):
+    assert opened.locator(".modality .meters").all_text_contents() == [
+        f"bayes-robustρ{rho}trust{trust}"
+        for rho, trust in zip(drawn(opened, "ρ").values(), drawn(opened, "trust").values(), strict=True)
+    ]
+    assert "bayes-robust" in opened.text_content("#cards-say")
+
+
+@needs_chromium
+@pytest.mark.parametrize("situation", ["all is well", "one is broken", "one is swapped", "one is missing"])
+def test_the_words_about_trust_fit_the_numbers(opened, situation):
+    click(opened, situation)
+    for _ in range(6):
+        check_words(opened.text_content("#said"), drawn(opened, "trust"))
+        opened.click("#next")
+        settled(opened)
+
+
+def check_words(said, trust):
+    """The modalities and numbers that the sentence names are those that the cards have."""
+    there = {name: float(value) for name, value in trust.items() if value != "–"}
+    most, least = max(there.values()), min(there.values())
+    if said.endswith("about alike."):
+        assert most <= 1.15 * least + 0.02, (said, trust)  # rounded numbers
+        assert all(name in said for name in there)
+        return
+    assert most > 1.15 * least - 0.02, (said, trust)
+    words = re.search(r"It trusts (.*) \((0\.\d+)(?: each)?\) most and (.*) \(([\d.]+)(?: each)?\) least\.", said)
+    assert words, said
+    for names, number, extreme in ((words[1], words[2], most), (words[3], words[4], least)):
+        assert float(number) == extreme
+        assert set(names.split(" and ")) == {name for name, value in there.items() if value == extreme}
+
+
+@needs_chromium
+def test_what_is_not_computed_yet_is_dimmed(opened):
+    shares = opened.locator("#shares")
+    before = shares.text_content()
+    # At once after the click, in one script, since computing begins soon.
+    now = opened.get_by_role("button", name="one is broken").evaluate(
+        """button => {
+          button.click();
+          const shares = document.getElementById("shares");
+          return [shares.textContent, shares.getAttribute("aria-busy"), getComputedStyle(shares).opacity];
+        }"""
+    )
+    assert now == [before, "true", "0.35"]
+    settled(opened)
+    assert shares.text_content() != before
+    assert shares.evaluate("shares => getComputedStyle(shares).opacity") == "1"

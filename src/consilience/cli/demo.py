@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
 USAGE = "[--out FILE] [options]"
 EXAMPLES = """  consilience demo
-  consilience demo --out live.html --open"""
+  consilience demo --out live.html --open
+  consilience demo --out site/live.html --home index.html"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the file and the length of training."""
+    """Add the file, its link and the length of training."""
     parser.add_argument("--out", type=str, default="live.html", metavar="FILE", help=".html page, which is replaced")
     options.add_option(parser, "epochs", PositiveInt, "at most so many epochs for each model", default=40)
+    parser.add_argument(
+        "--home", type=str, metavar="ADDRESS", help="start page of a site, to which the page links back"
+    )
     parser.add_argument("--open", action="store_true", help="show the page in the browser")
 
 
@@ -33,7 +37,7 @@ def run(chosen: Namespace, command: list[str]) -> None:
     from consilience.live.page import write_live_page
 
     print("training eight small models, which takes about a minute …", flush=True)
-    written = write_live_page(path, epochs=chosen.epochs)
+    written = write_live_page(path, epochs=chosen.epochs, home=chosen.home)
     print(f"live page: {written}")
     if chosen.open:
         import webbrowser

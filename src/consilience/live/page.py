@@ -18,13 +18,16 @@ _TEMPLATES = Path(__file__).with_name("templates")
 _SCRIPTS = ("graph.js", "live.js")
 
 
-def write_live_page(path: str | Path, scenes: Sequence[Scene] | None = None, epochs: int = 40) -> Path:
+def write_live_page(
+    path: str | Path, scenes: Sequence[Scene] | None = None, epochs: int = 40, home: str | None = None
+) -> Path:
     """Train the models of the live page and write it.
 
     Args:
         path: The file, which is replaced.
         scenes: What it shows; None: the digits and the machine.
         epochs: At most so many for each method.
+        home: Where the page leads back to, such as "../index.html"; None: it has no link.
 
     Returns:
         The path.
@@ -36,11 +39,11 @@ def write_live_page(path: str | Path, scenes: Sequence[Scene] | None = None, epo
     described = [
         scene_json(scene, block, epochs=epochs) for scene in ((digits(), machine()) if scenes is None else scenes)
     ]
-    return write_atomically(path, render(described, block))
+    return write_atomically(path, render(described, block, home))
 
 
-def render(scenes: Sequence[dict[str, Any]], block: Block) -> str:
-    """Return the page of scenes in plain values."""
+def render(scenes: Sequence[dict[str, Any]], block: Block, home: str | None = None) -> str:
+    """Return the page of scenes in plain values, with a link to `home` if it is given."""
     from jinja2 import ChoiceLoader, FileSystemLoader
     from markupsafe import Markup
 
@@ -63,7 +66,11 @@ def render(scenes: Sequence[dict[str, Any]], block: Block) -> str:
     }
     page = templates.get_template("live.html.jinja")
     return page.render(
-        title="Touch trust: multimodal fusion, live", scripts_of_page=_SCRIPTS, packed=packed, version=__version__
+        title="Touch trust: multimodal fusion, live",
+        scripts_of_page=_SCRIPTS,
+        packed=packed,
+        home=home,
+        version=__version__,
     )
 
 

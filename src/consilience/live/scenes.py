@@ -12,6 +12,7 @@ import numpy as np
 
 from consilience.core.samples import Samples
 from consilience.live.graph_json import Block, graph_json
+from consilience.live.shown_samples import shown_samples
 
 METHODS = ("late", "qmf", "bayes", "bayes-robust")
 CASES = 10
@@ -29,7 +30,7 @@ class Scene:
         kind: "quadrants" or "curves".
         labels: Modality → what it is called.
         classes: In the order of the labels of `y`.
-        train, test: Samples; those of the page are the first of the test samples.
+        train, test: Samples; those of the page are the first test samples, one of which it shows first.
     """
 
     name: str
@@ -117,11 +118,12 @@ def scene_json(
 
     encoders = {name: {"name": "mlp", "hidden": [32]} for name in scene.train.names}
     cases = _cases(scene, seed)
-    graphs, answers = {}, {}
+    models, graphs, answers = {}, {}, {}
     for name in methods:
         model = FusionClassifier(name, encoders=encoders, epochs=epochs, random_state=seed).fit(scene.train)
         if [str(label) for label in model.classes_.tolist()] != list(scene.classes):
             raise AssertionError(f"{name} was trained on the classes {model.classes_}")
+        models[name] = model
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             model.export(path)
@@ -132,27 +134,19 @@ def scene_json(
         }
     inputs = {name: block.tensor(np.asarray(cases[name], dtype=np.float32)) for name in cases.names}
     inputs["present"] = block.tensor(np.asarray(cases.present, dtype=bool))
-    shown = scene.test[:_SAMPLES]
-    labels = {label: place for place, label in enumerate(scene.classes)}
+    std = {name: scene.train[name].std(axis=0) for name in scene.train.names}
     return {
         "name": scene.name,
         "words": scene.words,
         "kind": scene.kind,
         "classes": list(scene.classes),
         "modalities": [
-            {"name": name, "label": scene.labels[name], "std": _rounded(scene.train[name].std(axis=0))}
-            for name in scene.train.names
+            {"name": name, "label": scene.labels[name], "std": _rounded(std[name])} for name in scene.train.names
         ],
         "ranges": {
             name: [float(scene.train[name].min()), float(scene.train[name].max())] for name in scene.train.names
         },
-        "samples": [
-            {
-                "y": labels[str(shown.y[row])],
-                "x": {name: _rounded(shown[name][row]) for name in shown.names},
-            }
-            for row in range(len(shown))
-        ],
+        **shown_samples(scene.test[:_SAMPLES], std, models, seed),
         "graphs": graphs,
         "cases": {"inputs": inputs, "outputs": answers},
     }

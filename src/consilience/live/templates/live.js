@@ -3,25 +3,12 @@
 (async () => {
   const $ = (id) => document.getElementById(id);
   const LEADER = "bayes-robust";
-  const NOISE = 10; // the largest level, standard deviations
+  const ALIKE = 1.15; // trust that differs by a smaller factor is about alike
 
   async function unpack(id) {
     const packed = Uint8Array.from(atob($(id).textContent.trim()), (letter) => letter.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).arrayBuffer();
-  }
-
-  /* Normal numbers that belong to a sample and a modality: more noise is more of the same noise. */
-  function normals(seed, n) {
-    let state = seed >>> 0;
-    const uniform = () => {
-      state = (state + 0x6d2b79f5) >>> 0;
-      let t = state;
-      t = Math.imul(t ^ (t >>> 15), t | 1);
-      t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-      return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-    };
-    return Array.from({ length: n }, () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform()));
   }
 
   function element(name, attributes = {}, ...children) {
@@ -59,13 +46,13 @@
     return row;
   }
 
-  /* The values of a modality in a sample, as the visitor has disturbed it. */
+  /* The values of a modality in a sample, as the visitor has disturbed it: more noise is more of the same noise. */
   function disturbed(row, m) {
     const { noise, swapped } = scene.settings[m];
     const { name, std } = scene.modalities[m];
     const values = scene.samples[swapped ? donor(row, m) : row].x[name];
     if (!noise) return values;
-    const drawn = normals(7919 * (row + 1) + 104729 * (m + 1), values.length);
+    const drawn = scene.samples[row].noise[name];
     return values.map((value, i) => value + noise * std[i] * drawn[i]);
   }
 
@@ -171,19 +158,34 @@
   /* "a", "a and b", "a, b and c" */
   const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
 
-  /* Whom the leader trusts, in a sentence. */
+  /* Whom the leader trusts, in a sentence that fits the numbers as they are drawn. */
   function whomItTrusts(trust, there) {
     if (there.length < 2) return "";
-    const ranked = [...there].sort((a, b) => trust[b] - trust[a]);
-    const [most, least] = [ranked[0], ranked.at(-1)];
-    const named = (m) => `${scene.modalities[m].label} (${short(trust[m])})`;
-    const alike = trust[most] - trust[least] < 0.5 / there.length;
-    return alike ? ` It trusts ${listed(there.map((m) => scene.modalities[m].label))} about alike.` : ` It trusts ${named(most)} most and ${named(least)} least.`;
+    const label = (m) => scene.modalities[m].label;
+    const [most, least] = [Math.max, Math.min].map((of) => of(...there.map((m) => trust[m])));
+    if (most <= ALIKE * least) return ` It trusts ${listed(there.map(label))} about alike.`;
+    const named = (value) => {
+      const those = there.filter((m) => short(trust[m]) === short(value));
+      return `${listed(those.map(label))} (${short(value)}${those.length > 1 ? " each" : ""})`;
+    };
+    return ` It trusts ${named(most)} most and ${named(least)} least.`;
+  }
+
+  /* How the first sample was chosen when the page was made: `typical` of shown_samples.py. */
+  function saysWhyFirst() {
+    const { typical, samples } = scene;
+    if (!typical) return `The ${samples.length} samples come as they are.`;
+    return (
+      `The first sample is chosen: every method is right about it when all is well, ${LEADER} is so whichever one ` +
+      `modality is broken (noise of ${scene.loudest} standard deviations), and with the first one broken its ρ alone is below ½. ` +
+      `This holds for ${typical} of the ${samples.length} samples; the others come as they are.`
+    );
   }
 
   /* The controls of a scene are made once; what they change is drawn by `show`. */
   function build() {
     $("words").textContent = scene.words;
+    $("first").textContent = saysWhyFirst();
     $("legend").textContent = `Bars: the probability of each class, from left to right ${listed(scene.classes)}. Blue is the decision, the green line marks the truth.`;
     $("modalities").className = scene.kind;
     $("modalities").replaceChildren(
@@ -192,7 +194,7 @@
         const card = element("div", { class: "modality", "data-modality": scene.modalities[m].name });
         const size = scene.kind === "quadrants" ? 96 : 192;
         const canvas = element("canvas", { width: size, height: size, role: "img", "aria-label": `What ${label} shows` });
-        const slider = element("input", { type: "range", min: 0, max: NOISE, step: 0.1, value: settings.noise, "aria-label": `Noise of ${label}, standard deviations` });
+        const slider = element("input", { type: "range", min: 0, max: scene.loudest, step: 0.1, value: settings.noise, "aria-label": `Noise of ${label}, standard deviations` });
         const output = element("output");
         slider.addEventListener("input", () => { settings.noise = Number(slider.value); show(); });
         const toggle = (key, text) => {
@@ -243,7 +245,7 @@
         card.querySelector("small").textContent = "missing";
         says.replaceChildren();
       }
-      card.querySelector(".meters").replaceChildren(...meter("ρ", mask[m] ? rho : null, "rho"), ...meter("trust", mask[m] ? whole.trust[m] : null, "trust"));
+      card.querySelector(".meters").replaceChildren(element("span", { class: "whose" }, LEADER), ...meter("ρ", mask[m] ? rho : null, "rho"), ...meter("trust", mask[m] ? whole.trust[m] : null, "trust"));
       card.setAttribute("aria-label", label);
     });
     const answers = Object.fromEntries(methods().map((name) => [name, name === LEADER ? whole : ask(name, [scene.row], [mask])[0]]));
@@ -292,12 +294,13 @@
         return element("div", { class: "share", "data-method": name }, element("span", {}, name), element("span", { class: "meter", "aria-hidden": "true" }, fill), element("span", {}, percent(share)));
       }),
     );
-    $("shares").dataset.change = change;
+    $("shares").removeAttribute("aria-busy");
   }
 
   let waiting = 0;
   function show() {
     const change = ++latest;
+    $("shares").setAttribute("aria-busy", "true"); // it shows what was before
     showControls();
     if (!waiting)
       waiting = requestAnimationFrame(() => {
@@ -313,7 +316,7 @@
   const situations = {
     "all is well": () => settle(() => ({})),
     "a little noise everywhere": () => settle(() => ({ noise: 1 })),
-    "one is broken": () => settle((m) => (m === 0 ? { noise: 10 } : {})),
+    "one is broken": () => settle((m) => (m === 0 ? { noise: scene.loudest } : {})),
     "one is swapped": () => settle((m) => (m === 0 ? { swapped: true } : {})),
     "one is missing": () => settle((m) => (m === 0 ? { missing: true } : {})),
   };
