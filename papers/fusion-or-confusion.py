@@ -27,6 +27,7 @@ TITLE = "Fusion or confusion: which methods are worth having when all are tuned 
 PAPER = "After Rheude et al. 2025, Fusion or Confusion? Multimodal Complexity Is Not All You Need"
 SETS = ("digits", "gaussians", "breast-tcga", "handwritten", "hydraulic", "mosi", "mvsa", "utd-mhad")
 STUDY = yaml.safe_load((HERE / "studies" / f"{NAME}.yaml").read_text(encoding="utf-8"))
+DEFAULTS = {"defaults": True}  # a trial with the method's own encoders, rate and steps
 FULL, QUICK = STUDY["settings"], STUDY["settings"] | STUDY["quick_settings"]
 default_sets = load_script(HERE.parent / "benchmarks" / "default_sets.py")
 
@@ -101,7 +102,10 @@ def fit(settings, method, trial, learned, judged, seed):
     """The estimator of one trial."""
     chosen = settings["balanced"].get(method, {"method": method})
     arguments = {"random_state": seed, "device": "cpu", "verbose": 0}
-    if trial:
+    if trial == DEFAULTS:
+        arguments |= {name: value for name, value in chosen.items() if name == "balance"}
+        arguments["validation"] = judged
+    elif trial:
         encoder = {"name": "mlp", "hidden": [trial["hidden"]], "dropout": trial["dropout"]}
         rates = {name: trial[name] for name in ("lr", "weight_decay")}
         # `early` has one encoder over all columns.
@@ -120,13 +124,13 @@ def probabilities(model, samples):
 
 
 def draw_trials(settings, seed):
-    """The trials of a seed, the same for every method and set."""
+    """The trials of a seed, the same for every method and set: the defaults of the library, and draws."""
     random = np.random.default_rng([20270, seed])
 
     def spread(limits):
         return float(np.exp(random.uniform(*np.log(limits))))
 
-    return [
+    draws = [
         {
             "lr": spread(settings["lr"]),
             "weight_decay": spread(settings["weight_decay"]),
@@ -135,6 +139,7 @@ def draw_trials(settings, seed):
         }
         for _ in range(settings["trials"])
     ]
+    return [DEFAULTS, *draws] if settings["with_defaults"] else draws
 
 
 def read(settings, store):

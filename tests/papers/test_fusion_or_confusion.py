@@ -32,11 +32,12 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(found) == 8
     for (_, method, _), result in found.items():
         tried = result.about["tried"]
-        assert len(tried) == (1 if method == "linear" else 2)
+        assert len(tried) == (1 if method == "linear" else 3)
         for scores in result.about["scores"].values():
             assert list(scores) == TINY["conditions"]
     rates = {str([trial.get("lr") for trial in found[name, "late", 0].about["tried"]]) for name in TINY["sets"]}
     assert len(rates) == 1
+    assert found["wine", "late", 0].about["tried"][0].keys() == {"defaults", "validation"}
 
 
 def test_the_best_trial_on_validation_rows_is_the_one_that_is_tested(monkeypatch):
@@ -77,8 +78,9 @@ def test_trials_are_the_same_for_all_and_within_the_range():
     trials = field.draw_trials(field.FULL, 3)
     assert trials == field.draw_trials(field.FULL, 3)
     assert trials != field.draw_trials(field.FULL, 4)
-    assert len(trials) == field.FULL["trials"]
-    for trial in trials:
+    assert trials[0] == field.DEFAULTS
+    assert len(trials) == 1 + field.FULL["trials"]
+    for trial in trials[1:]:
         for name in ("lr", "weight_decay"):
             assert field.FULL[name][0] <= trial[name] <= field.FULL[name][1]
         assert trial["hidden"] in field.FULL["hidden"]
@@ -97,15 +99,17 @@ def test_balanced_and_early_methods_get_their_settings(monkeypatch):
 
     monkeypatch.setattr(field, "FusionClassifier", Estimator)
     learned, judged = field.default_sets.hold_out("wine", "all", 0)
-    trial = field.draw_trials(field.FULL, 0)[0]
+    trial = field.draw_trials(field.FULL, 0)[1]
     for method in ("concat+ogm-ge", "early", "late"):
         field.fit(field.FULL, method, trial, learned, judged, 0)
+    field.fit(field.FULL, "concat+ogm-ge", field.DEFAULTS, learned, judged, 0)
     field.fit(field.FULL, "linear", {}, learned, judged, 0)
-    (balanced, with_balance), (early, with_encoder), (_, plain), (_, untuned) = given
+    (balanced, with_balance), (early, with_encoder), (_, plain), (_, by_default), (_, untuned) = given
     assert (balanced, with_balance["balance"]) == ("concat", "ogm-ge")
     assert (early, with_encoder["settings"]["encoder"]["hidden"]) == ("early", [trial["hidden"]])
     assert set(plain["encoders"]) == set(learned.names)
     assert plain["validation"] is judged
+    assert by_default.keys() == {"random_state", "device", "verbose", "balance", "validation"}
     assert untuned.keys() == {"random_state", "device", "verbose"}
 
 
