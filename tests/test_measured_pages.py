@@ -59,6 +59,36 @@ def test_the_intervals_of_the_bayes_page_are_those_of_the_paired_t_test():
         np.testing.assert_allclose(tables.interval(other - ours), (high - low) / 2)
 
 
+def test_the_default_is_behind_others_where_the_bayes_page_says_so():
+    tables = importlib.import_module("bayes_tables")
+    behind = {True: set(), False: set()}
+    for title, found in json.loads(tables.FILE.read_text(encoding="utf-8")).items():
+        ours = np.array(found["ways"]["auto"]["log-loss"])
+        for way in tables.WAYS[1:]:
+            away = np.array(found["ways"][way]["log-loss"]) - ours if way in found["ways"] else np.zeros(2)
+            if away.mean() < 0:
+                behind[bool(-away.mean() > tables.interval(away))].add((title, way))
+    breast, mosi = "breast-tcga, n = 100", "mosi, half of the training set"
+    assert behind[True] == {(title, way) for title in (breast, mosi) for way in ("stacking", "temperature")}
+    others = {(title, way) for title, way in behind[False] if way in ("stacking", "concat regression")}
+    concat = {(title, "concat regression") for title in (breast, "breast-tcga, no protein in use")}
+    assert others == {("hydraulic, cooler", "stacking")} | concat
+
+
+def test_speed_beside_multivae_and_the_lead_over_neighbours_are_as_the_latent_page_says():
+    content = json.loads(importlib.import_module("latent_tables").FILE.read_text(encoding="utf-8"))
+    cells = {
+        task: {(objective, n): theirs / ours for objective, one in found.items() for n, (theirs, ours) in one.items()}
+        for task, found in content["multivae"].items()
+    }
+    training = np.array(list(cells["training"].values()))
+    assert (len(training), (training > 1.3).sum(), (training < 1).sum(), training.min() > 0.95) == (12, 1, 2, True)
+    assert {objective for (objective, _), times in cells["generation of one row"].items() if times >= 1} == {"mopoe"}
+    assert min(times for (_, _), times in cells["joint likelihood"].items()) > 0.95
+    neighbours = {case: one["sure"]["10 nearest neighbours"] for case, one in content["imputation"].items()}
+    assert neighbours == {"digits": 0, "digits-gaps": -1, "digits-few": -1, "breast-tcga": -1}
+
+
 def test_a_variant_chosen_on_other_sets_is_judged_where_it_was_not_chosen(monkeypatch, tmp_path):
     tables = importlib.import_module("defaults_tables")
     losses = {"a": {"default": 0.4, "x": 0.3}, "b": {"default": 0.4, "x": 0.3}, "c": {"default": 0.4, "x": 0.9}}
