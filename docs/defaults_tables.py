@@ -51,6 +51,7 @@ def tables() -> dict[str, str]:
         "breast": _plain(content["breast"]),
         "bench": bench_by_set(bench),
         "conditions": bench_by_condition(bench),
+        **{f"conditions {size}": bench_by_condition(read_bench(size)) for size in SIZES if size != "all"},
         **{f"choices {method}": choices(method) for method in ("late", "concat")},
         "blocks": blocks(),
         "regression": regression(),
