@@ -101,6 +101,22 @@ def test_rows_that_the_model_refuses_are_nan(tmp_path):
     assert np.isnan(probabilities).all(axis=1).tolist() == [False, True, False]
 
 
+def test_a_sensor_far_outside_is_answered_as_here(tmp_path):
+    import onnxruntime
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=200)
+    X = {"a": y[:, None] + rng.normal(size=(200, 4)), "b": y[:, None] + rng.normal(size=(200, 3))}
+    X["c"] = y[:, None] + rng.normal(size=(200, 2))
+    model = cs.FusionClassifier("bayes-robust", epochs=3, random_state=0, device="cpu").fit(X, y)
+    session = onnxruntime.InferenceSession(str(model.export(tmp_path / "model.onnx")))
+    for factor in (1e2, 1e3, 1e4, 1e6):
+        rows = {name: np.float32(values[:20]) for name, values in X.items()}
+        rows["a"] *= np.float32(factor)
+        (given,) = session.run(["probabilities"], rows)
+        np.testing.assert_allclose(given, model.predict_proba(rows), atol=1e-5)
+
+
 def test_an_exported_program_of_torch(fitted, tmp_path):
     path = fitted.export(tmp_path / "model.pt2")
     files = {"consilience.json": ""}

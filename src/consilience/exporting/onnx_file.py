@@ -30,9 +30,19 @@ def to_onnx(program: Any, inputs: Sequence[Input], outputs: Sequence[str]) -> An
             optimize=False,  # the runtime does, and the rewriting of torch 2.13 loses constants of clamped numbers
             input_names=[_INSIDE + one.name for one in inputs] + [_INSIDE + PRESENT],
             output_names=list(outputs),
+            custom_translation_table={torch.ops.aten.logaddexp.default: _log_of_sum},
         )
     assert translated is not None
     return translated.model_proto
+
+
+def _log_of_sum(first: Any, second: Any) -> Any:
+    """log(eᵃ + eᵇ) in ONNX operations; the translation of torch takes both exponentials, which overflow and vanish."""
+    from onnxscript import opset18 as op
+
+    largest, apart = op.Max(first, second), op.Abs(op.Sub(first, second))
+    one: Any = op.CastLike(op.Constant(value_float=1.0), first)  # type: ignore[type-var]  # its types are a union
+    return op.Where(op.IsNaN(apart), largest, op.Add(largest, op.Log(op.Add(one, op.Exp(op.Neg(apart))))))
 
 
 def open_inputs(model: Any, inputs: Sequence[Input], modalities: int, steps: Mapping[str, str]) -> list[Input]:
