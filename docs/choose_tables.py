@@ -1,11 +1,13 @@
 """Writes the measured tables and the chart of docs/choose.md: python docs/choose_tables.py.
 
-The figures are those of docs/robust.json and docs/results/robustness.json; a test fails where page and files disagree.
+The figures are those of docs/robust.json and of two results in docs/results; a test fails where page and files
+disagree.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from marked_places import filled
 
 PAGE = Path(__file__).with_name("choose.md")
 RANKS = PAGE.parent / "results" / "robustness.json"
+TUNED = PAGE.parent / "results" / "fusion-or-confusion.json"
 CHART = PAGE.parent / "images" / "choose.svg"
 TWO_MODALITIES = ("mvsa", "utd-mhad")
 SETTINGS = {"late, trained with noise": '`late` with `augment="gaussian:0..1"`'}
@@ -43,16 +46,36 @@ def situations(sets: list[str] | None = None) -> str:
 
 def ranks() -> str:
     """The mean rank of each method over sets, on clean data and under each corruption."""
-    told = json.loads(RANKS.read_text(encoding="utf-8"))
-    table = next(table for section in told["sections"] for table in section["tables"] if table["header"][1] == "mean")
-    head = ["method", "mean rank", *table["header"][2:]]
+    table = stored_table(RANKS, lambda table: table["header"][1] == "mean")
+    return lines_of(["method", "mean rank", *table["header"][2:]], table["rows"])
+
+
+def tuned_ranks() -> str:
+    """The mean rank of tuned methods over sets, over all corruptions, clean and under each corruption."""
+    table = stored_table(TUNED, lambda table: table["caption"].startswith("Mean ranks"))
+    return lines_of(table["header"], table["rows"])
+
+
+def stored_table(file: Path, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first such table of a stored result."""
+    told = json.loads(file.read_text(encoding="utf-8"))
+    return next(table for section in told["sections"] for table in section["tables"] if wanted(table))
+
+
+def lines_of(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table of methods and numbers."""
     lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
-    return "\n".join([*lines, *(f"| `{row[0]}` | {' | '.join(row[1:])} |" for row in table["rows"])])
+    return "\n".join([*lines, *(f"| `{row[0]}` | {' | '.join(row[1:])} |" for row in rows)])
 
 
 def tables() -> dict[str, str]:
     """The tables of the page by name."""
-    return {"situations": situations(), "two modalities": situations(list(TWO_MODALITIES)), "ranks": ranks()}
+    return {
+        "situations": situations(),
+        "two modalities": situations(list(TWO_MODALITIES)),
+        "tuned": tuned_ranks(),
+        "ranks": ranks(),
+    }
 
 
 def page() -> str:
