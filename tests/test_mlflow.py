@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import consilience as cs
+from consilience.core.errors import InputError, UnsupportedError
 
 mlflow = pytest.importorskip("mlflow")
 pandas = pytest.importorskip("pandas")
@@ -85,6 +86,150 @@ def test_fused_opinions(tmp_path):
     rows = pandas.DataFrame({"a": logits["a"].tolist()})
     found = mlflow.pyfunc.load_model(str(tmp_path / "saved")).predict(rows)
     np.testing.assert_allclose(found[["probability_0", "probability_1"]], fusion.predict_proba({"a": logits["a"]}))
+
+
+def machines(rows=90):
+    """A table with numbers, a column of categories and one of texts; some single cells are empty."""
+    random = np.random.default_rng(1)
+    broken = random.integers(2, size=rows).astype(bool)
+    table = pandas.DataFrame({f"vibration_{n}": random.normal(size=rows) + 2 * broken for n in range(3)})
+    table["state"] = np.where(broken, "idle", np.array(["idle", "full"])[random.integers(2, size=rows)])
+    table["load"] = random.normal(size=rows)
+    table["remark"] = np.where(broken, "a loud noise", "all is quiet")
+    table["fault"] = np.where(broken, "leak", "none")
+    table.loc[[3, 4], "load"] = np.nan
+    table.loc[5, "state"] = None
+    return table
+
+
+@pytest.fixture(scope="module")
+def of_table(tmp_path_factory):
+    """A model of `load_data`, and what MLflow loads of it."""
+    folder = tmp_path_factory.mktemp("machines")
+    machines().to_csv(folder / "machines.csv", index=False)
+    data = cs.load_data(
+        folder / "machines.csv",
+        target="fault",
+        modalities={"vibration": "vibration_*", "use": ["state", "load"], "remark": "remark"},
+        kinds={"remark": "text"},
+    )
+    trained = cs.FusionClassifier("late", epochs=3, device="cpu").fit(data.train)
+    flavor.save_model(trained, folder / "saved")
+    return trained, mlflow.pyfunc.load_model(str(folder / "saved"))
+
+
+def probabilities(loaded, table):
+    return loaded.predict(table)[["probability_leak", "probability_none"]].to_numpy()
+
+
+def test_the_signature_of_a_model_of_a_table_has_its_columns_without_the_target(of_table):
+    types = {column.name: column.type.name for column in of_table[1].metadata.get_input_schema()}
+    numbers = dict.fromkeys(["vibration_0", "vibration_1", "vibration_2", "load"], "double")
+    assert types == numbers | {"state": "string", "remark": "string"}
+    assert not any(column.required for column in of_table[1].metadata.get_input_schema())
+
+
+def without_vibration(table):
+    return table.drop(columns=[f"vibration_{n}" for n in range(3)])
+
+
+def with_empty_cells(table):
+    table.loc[2, ["vibration_1", "remark"]] = [np.nan, None]
+    table.loc[3, ["state", "load"]] = [None, np.nan]  # all that the modality has
+    return table
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table,
+        lambda table: table[table.columns[::-1]],
+        without_vibration,
+        lambda table: table.drop(columns="remark"),
+        with_empty_cells,
+        lambda table: table[:1],
+    ],
+    ids=["the same", "another order", "no vibration", "no remark", "empty cells", "one row"],
+)
+@pytest.mark.filterwarnings("ignore:the table has no columns of")
+def test_a_table_is_predicted_as_the_model_predicts_it(of_table, change):
+    model, loaded = of_table
+    table = change(machines(20).drop(columns="fault"))
+    found = loaded.predict(table)
+    assert found["prediction"].tolist() == model.predict(table).tolist()
+    np.testing.assert_allclose(probabilities(loaded, table), model.predict_proba(table), atol=1e-6)
+
+
+def test_every_modality_of_a_table_is_used(of_table):
+    table = machines(20).drop(columns="fault")
+    for columns in (["vibration_0"], ["state"], ["remark"]):
+        changed = table.copy()
+        changed[columns] = changed[columns].iloc[::-1].to_numpy()
+        assert not np.allclose(probabilities(of_table[1], changed), probabilities(of_table[1], table))
+
+
+def test_other_columns_of_a_table_are_ignored_and_a_lacking_one_is_named(of_table):
+    model, loaded = of_table
+    table = machines(20)
+    expected = model.predict_proba(table)
+    np.testing.assert_allclose(probabilities(loaded, table.assign(day="Monday")), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="lacks columns that training read: 'vibration_1' of modality 'vibration'"):
+        loaded.predict(table.rename(columns={"vibration_1": "vibratoin_1"}))
+    with pytest.raises(InputError, match="none of the columns that training read"):
+        loaded.predict(table[["fault"]])
+    with pytest.raises(mlflow.MlflowException, match="Incompatible input types for column load"):
+        loaded.predict(table.assign(load="high"))
+
+
+def test_mlflow_refuses_whole_numbers_and_columns_of_nan_until_they_are_converted(of_table):
+    model, loaded = of_table
+    table = machines(20).drop(columns="fault").assign(load=np.arange(20), state=np.nan)
+    for column in ("load", "state"):
+        with pytest.raises(mlflow.MlflowException, match=f"Incompatible input types for column {column}"):
+            loaded.predict(table[["load", "state"]].assign(**{"load": 0.5, "state": "idle", column: table[column]}))
+    converted = table.astype({"load": float, "state": object})
+    np.testing.assert_allclose(probabilities(loaded, converted), model.predict_proba(converted), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:the table has no columns of")
+def test_a_model_of_a_data_frame_and_of_several(tmp_path):
+    table = machines()
+    columns = {"vibration": "vibration_*", "use": ["state", "load"]}
+    groups = {"vibration": table[[f"vibration_{n}" for n in range(3)]], "use": table[["state", "load"]]}
+    one = cs.FusionClassifier("late", columns=columns, epochs=2, device="cpu").fit(table, table["fault"])
+    several = cs.FusionClassifier("late", epochs=2, device="cpu").fit(groups, table["fault"])
+    for name, model in {"one": one, "several": several}.items():
+        flavor.save_model(model, tmp_path / name)
+        loaded = mlflow.pyfunc.load_model(str(tmp_path / name))
+        for given in (table[table.columns[::-1]], without_vibration(table)):
+            np.testing.assert_allclose(probabilities(loaded, given), model.predict_proba(given), atol=1e-6)
+
+
+def test_times_are_strings_or_times_as_in_training():
+    table = machines()
+    table["day"] = [f"2024-{1 + n % 12:02}-01" for n in range(len(table))]
+    table["hour"] = pandas.to_datetime(table["day"])
+    options = {"target": "fault", "modalities": {"when": ["day", "hour"], "vibration": "vibration_*"}}
+    data = cs.load_data(table, kinds={"day": "calendar", "hour": "calendar"}, **options)
+    model = cs.FusionClassifier("late", epochs=1, device="cpu").fit(data.train)
+    types = {column.name: column.type.name for column in flavor.signature_of(model).inputs}
+    assert (types["day"], types["hour"]) == ("string", "datetime")
+    found = flavor._Predictor(model).predict(table)
+    assert found["prediction"].tolist() == model.predict(table).tolist()
+
+
+def test_a_model_of_files_that_a_table_names_is_refused(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    table = machines(40)
+    table["picture"] = [str(tmp_path / f"{n}.png") for n in range(len(table))]
+    for n, path in enumerate(table["picture"]):
+        image.fromarray(np.full((8, 8), 5 * n, dtype=np.uint8)).save(path)
+    modalities = {"picture": "picture", "vibration": "vibration_*"}
+    data = cs.load_data(table, target="fault", modalities=modalities, kinds={"picture": "image"})
+    model = cs.FusionClassifier("late", epochs=1, device="cpu").fit(data.train)
+    with pytest.raises(UnsupportedError, match="modality 'picture' is read from files"):
+        flavor.save_model(model, tmp_path / "saved", signature=object())
+    assert not (tmp_path / "saved").exists()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,5 +1,7 @@
 """MLflow: models saved, logged, loaded and served in a flavor of our own, and logged comparisons.
 
+A model of a table is served with the columns of that table, any other model with one column for each modality.
+
 Needs `pip install 'consilience[mlflow]'`; serving needs the whole of `mlflow`.
 Import it as `import consilience.mlflow`.
 """
@@ -14,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.errors import InputError, UnsupportedError, listed
+from consilience.data.files.column_encoding import Encoding
+from consilience.data.loading import recipe_columns
 from consilience.estimators.load_model import load
 from consilience.version import __version__
 
@@ -38,7 +42,7 @@ def save_model(
     """Save a model as a folder that MLflow reads.
 
     Args:
-        model: A fitted `FusionClassifier`, `FusionRegressor` or `BayesFusion`.
+        model: A fitted `FusionClassifier`, `FusionRegressor` or `BayesFusion`. A table with paths of files is refused.
         path: The folder, which must not exist.
         mlflow_model: The description to complete, where MLflow calls this.
         signature: Of the inputs; by default `signature_of(model)`.
@@ -52,6 +56,7 @@ def save_model(
     folder = Path(path)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"mlflow: {folder} exists and is not empty; choose another folder")
+    _column_types(model)  # a model that cannot be served is refused whatever its signature
     described = Model() if mlflow_model is None else mlflow_model
     described.signature = signature or signature_of(model)
     if metadata is not None:
@@ -97,22 +102,17 @@ def load_model(model_uri: str, dst_path: str | None = None, **given: Any) -> Any
 
 
 def signature_of(model: Any) -> Any:
-    """Return the signature: an optional column for each modality, with a list of numbers or a text in each row."""
+    """Return the signature, in which every input is optional.
+
+    The inputs of a model of a table are the columns that training read: numbers, strings and times, without the target.
+    Those of any other model are a column for each modality, with a list of numbers or a text in each row.
+    """
     _import_mlflow()
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
-    from mlflow.types.schema import Array
 
-    def column(dimensions: int) -> Any:
-        nested: Any = DataType.double
-        for _ in range(dimensions):
-            nested = Array(nested)
-        return nested
-
-    inputs: list[Any] = [
-        ColSpec(DataType.string if dimensions == 0 else column(dimensions), name, required=False)
-        for name, dimensions in _dimensions(model).items()
-    ]
+    types = _column_types(model) or {name: _nested_type(size) for name, size in _dimensions(model).items()}
+    inputs: list[Any] = [ColSpec(kind, name, required=False) for name, kind in types.items()]
     outputs: list[Any] = [ColSpec(DataType.string if _has_texts(model) else _number_type(model), "prediction")]
     if hasattr(model, "classes_"):
         outputs += [ColSpec(DataType.double, f"probability_{label}") for label in model.classes_.tolist()]
@@ -177,16 +177,17 @@ def _load_pyfunc(path: str) -> _Predictor:
 
 
 class _Predictor:
-    """Predicts the rows of a data frame whose columns are modalities."""
+    """Predicts the rows of a data frame whose columns are those of the table of training, or modalities."""
 
     def __init__(self, model: Any):
         self.model = model
+        self.columns = list(_column_types(model))
 
     def predict(self, model_input: Any, params: Any = None) -> Any:
         """Return a frame with the prediction, the probability of each class and the trust of each modality."""
         import pandas
 
-        X, present = self._read(model_input)
+        X, present = self._read_table(model_input) if self.columns else self._read(model_input)
         found = self.model.predict(X, present=present)
         columns: dict[str, Any] = {"prediction": found if np.ndim(found) == 1 else list(found)}
         if hasattr(self.model, "classes_"):
@@ -197,6 +198,16 @@ class _Predictor:
             for name, values in zip(names, self.model.trust(X, present=present).T):
                 columns[f"trust_{name}"] = values
         return pandas.DataFrame(columns)
+
+    def _read_table(self, frame: Any) -> tuple[Any, None]:
+        """The samples of rows of a table, read once for all answers; other columns are ignored."""
+        there = [column for column in self.columns if column in frame.columns]
+        if not there:
+            raise InputError(
+                f"predict: the table has none of the columns that training read ({listed(self.columns)}): give "
+                "those of at least one modality"
+            )
+        return self.model._observed(frame[there], None), None
 
     def _read(self, frame: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Values and presence of each modality; a cell that is None or NaN, or an absent column, is missing."""
@@ -222,6 +233,60 @@ class _Predictor:
                 values[n] = cell
             X[name] = values
         return X, present
+
+
+def _column_types(model: Any) -> dict[str, Any]:
+    """Column → its type in MLflow, of a model of a table with named columns; empty for any other model."""
+    types: dict[str, Any] = {}
+    for encoding in _encodings(model).values():
+        if types.keys() & set(encoding.columns) and not model._recipe():
+            return {}  # two DataFrames of a mapping share a name, which one table cannot hold twice
+        types |= _types_of(encoding)
+    return types
+
+
+def _encodings(model: Any) -> dict[str, Encoding]:
+    """How the columns of a table become modalities; empty unless one table holds all that the model reads."""
+    if not hasattr(model, "_known_encodings") or not hasattr(model, "model_"):
+        return {}  # BayesFusion reads opinions
+    if model._learned_columns() is None and model._recipe():
+        return _without_files(recipe_columns(model._recipe()))
+    without_names = hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_")
+    known = model._known_encodings()
+    return {} if without_names or known.keys() != set(model.modalities_) else known
+
+
+def _without_files(learned: Mapping[str, Any]) -> dict[str, Encoding]:
+    """The same modalities, of which none is read from files: a server must not open files that its callers name."""
+    for name, known in learned.items():
+        if not isinstance(known, Encoding):
+            raise UnsupportedError(
+                f"mlflow: modality {name!r} is read from files that a table names, and a served model opens none for "
+                "its callers: train on arrays of their values or without this modality, or use model.save and "
+                "`consilience serve`, which takes such values"
+            )
+    return dict(learned)
+
+
+def _types_of(encoding: Encoding) -> dict[str, Any]:
+    _import_mlflow()
+    from mlflow.types import DataType
+
+    types = dict.fromkeys(encoding.numbers, DataType.double)
+    for column, calendar in encoding.calendars.items():
+        types[column] = DataType.datetime if calendar.layout is None else DataType.string
+    return types | dict.fromkeys(encoding.string_columns, DataType.string)
+
+
+def _nested_type(dimensions: int) -> Any:
+    """The type of a cell that is an array of so many dimensions; a text has none."""
+    from mlflow.types import DataType
+    from mlflow.types.schema import Array
+
+    nested: Any = DataType.double if dimensions else DataType.string
+    for _ in range(dimensions):
+        nested = Array(nested)
+    return nested
 
 
 def _sizes(model: Any) -> dict[str, tuple[int, ...]]:
