@@ -22,6 +22,8 @@ from consilience.report.wording import NOTHING, Scale, say_level, say_list, say_
 from consilience.reproduction.claims import say_claim, say_verdict
 from consilience.reproduction.protocol_sections import Addition, find_table
 
+# Cohen's small correlation, and about his small difference between two: less is no finding, however significant it is.
+SMALLEST = 0.1
 CHARACTER, LINE = 0.064, 0.2  # inches, of the names' font and between them
 
 
@@ -313,11 +315,13 @@ def accuracy_follows(says, comparison, level):
 
 
 def verdicts_on(checks):
-    """A sentence for each; p-values are corrected by Holm over all of them."""
+    """A sentence for each, found from the smallest effect on; p-values are corrected by Holm over all of them."""
     sentences = []
     for check, p in zip(checks, holm(np.array([check.row["p"] for check in checks])).tolist()):
-        verdict = say_verdict(check.row["difference"], p, check.seeds, len(checks))
-        sentences.append(say_claim(check.says, check.figures, verdict, p, check.seeds))
+        row = check.row
+        interval = row["low"], row["high"]
+        verdict = say_verdict(row["difference"], p, check.seeds, len(checks), smallest=SMALLEST, interval=interval)
+        sentences.append(say_claim(check.says, check.figures, verdict, p, check.seeds, f"{SMALLEST:g}"))
     return sentences
 
 

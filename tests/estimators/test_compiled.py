@@ -70,3 +70,54 @@ def test_a_row_that_is_all_infinite_is_no_missing_one(digits):
     rows[digits.test.names[0]][1] = np.inf
     with pytest.raises(InputError, match=r"NaN or infinity in part of row 1\."):
         model.compiled().predict_proba(rows)
+
+
+@pytest.fixture(scope="module")
+def readings():
+    """Two vectors of numbers, and what `late` and `tmc` learn from them."""
+    rng = np.random.default_rng(0)
+    X = {"current": rng.normal(size=(60, 16)), "vibration": rng.normal(size=(60, 4))}
+    settings = {"epochs": 1, "device": "cpu", "calibration": None}
+    models = [cs.FusionClassifier(method, **settings).fit(X, np.arange(60) % 2) for method in ("late", "tmc")]
+    return {name: values[:2] for name, values in X.items()}, [model.compiled() for model in models]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"vibratoin": np.ones((2, 4))}, "unknown modality 'vibratoin': did you mean 'vibration'"),
+        ({"current": np.ones((2, 1))}, r"compiled: modality 'current' needs the shape \[n, 16\], got \[2, 1\]"),
+        ({"current": np.ones(16)}, r"needs the shape \[n, 16\], got \[16\]"),
+        ({"current": np.float64(1)}, r"needs the shape \[n, 16\], got \[\]"),
+        ({"current": np.ones((1, 16))}, "different numbers of rows: 'current' 1, 'vibration' 2"),
+        ({"current": np.full((2, 16), "a")}, "'current' must hold numbers of at most 64 bits, got <U1"),
+        ({"current": np.ones((2, 16), dtype=complex)}, "must hold numbers of at most 64 bits, got complex128"),
+        ({"current": [[1.0] * 16, [1.0]]}, "compiled: modality 'current': .*ValueError"),
+        ({"current": None, "vibration": None}, "no modality is given: give at least one of current, vibration"),
+        ({"current": np.ones((0, 16)), "vibration": np.ones((0, 4))}, "there are no samples"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused_in_one_line(readings, change, says):
+    rows, models = readings
+    for model in models:
+        for ask in (model.predict, model.predict_proba, model.trust):
+            with pytest.raises(InputError, match=says) as refused:
+                ask({**rows, **change})
+            assert "\n" not in str(refused.value)
+
+
+def test_only_a_mapping_that_has_a_modality_is_read(readings):
+    rows, [model, _] = readings
+    with pytest.raises(InputError, match="no modality is given"):
+        model.predict_proba({})
+    for given in (cs.Samples.of(rows), rows["current"], [rows]):
+        with pytest.raises(InputError, match=f"give a mapping modality → array .* got a {type(given).__name__}"):
+            model.predict_proba(given)
+
+
+def test_lists_whole_numbers_and_none_are_read(readings):
+    model = readings[1][0]
+    whole = np.arange(8).reshape(2, 4)
+    alone = model.predict_proba({"vibration": whole.astype(float)})
+    assert (model.predict_proba({"vibration": whole.tolist(), "current": None}) == alone).all()
+    assert (model.predict_proba({"vibration": whole.astype(np.uint8)}) == alone).all()

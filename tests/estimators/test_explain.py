@@ -287,6 +287,12 @@ def test_bad_input_is_named(models, digits, given, message):
         models["late"].explain(digits.test[:3], **given)
 
 
+@pytest.mark.parametrize("method", ["concat", "late"])
+def test_no_rows_are_refused(models, digits, method):
+    with pytest.raises(InputError, match="explain: there are no rows: give at least one sample"):
+        models[method].explain(digits.test[:0])
+
+
 def test_metrics_need_targets(models, digits):
     X = Samples.of({name: digits.test[:3][name] for name in NAMES})
     with pytest.raises(InputError, match="compares with the true targets: give y"):

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from consilience import BayesFusion, FusionClassifier, FusionRegressor, Samples, load
 from consilience.core.errors import ConsilienceError, InputError, UnsupportedError
 from consilience.estimators.saved_model import load_saved
+from consilience.estimators.sklearn_parameters import UnfittedError
 from consilience.evaluation import interval_coverage, set_coverage
 from estimators.conftest import QUICK
 from resealed_models import reseal
@@ -379,3 +380,14 @@ def test_class_weights_name_a_class_that_a_fold_lacks():
     weights = {"a": 1.0, "b": 1.0, "c": 3.0}
     model = FusionClassifier("late", epochs=1, calibration=2, class_weight=weights).fit(X, y)
     assert model.predict_set(X).shape == (40, 3)
+
+
+@pytest.mark.parametrize("estimator", [FusionClassifier("late"), FusionRegressor("late"), BayesFusion()])
+def test_an_estimator_that_was_not_fitted_says_so(estimator):
+    asked = [
+        getattr(estimator, name) for name in ("predict_set", "predict_interval", "abstain") if hasattr(estimator, name)
+    ]
+    assert len(asked) == 2
+    for ask in asked:
+        with pytest.raises(UnfittedError, match="is not fitted yet"):
+            ask({"a": np.ones((2, 2))})

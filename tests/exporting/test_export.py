@@ -88,6 +88,15 @@ def test_a_file_says_what_it_reads(fitted, tmp_path):
     assert described["modalities"] == ["vitals", "ward"]
     assert [own["name"] for own in described["inputs"]] == ["vitals", "ward", "ward times", "ward_name"]
     assert described["inputs"][3]["categories"] == [["A", "B", "C"]]
+    assert session.get_inputs() == []
+    types = {
+        "tensor(float)": "float32",
+        "tensor(double)": "float64",
+        "tensor(string)": "string",
+        "tensor(bool)": "bool",
+    }
+    taken = {own.name: types[own.type] for own in session.get_overridable_initializers() if own.name != "present"}
+    assert {own["name"]: own["type"] for own in described["inputs"]} == taken
     assert described["version"] == cs.__version__
 
 

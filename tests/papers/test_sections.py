@@ -86,10 +86,24 @@ def test_verdicts_on_correlations_are_corrected_over_all_tests():
     assert f", apart by −{mean['worse'] - mean['qmf']:.3f} (−0." in found
     assert f", apart by {mean['qmf'] - mean['better']:.3f} (0." in opposite
     assert opposite.startswith("QMF knows better. The opposite is found: r = −0.6")
-    assert found.endswith("p = 0.016.")  # 2 tests × the smallest p of 8 seeds, 2⁻⁷
+    assert found.endswith(
+        "p = 0.016; the smallest effect that counts is 0.1."
+    )  # 2 tests × the smallest p of 8 seeds, 2⁻⁷
     few = diagnosed({"qmf": -0.6, "worse": -0.2}, seeds=3)
     [undecided] = qmf.verdicts_on([qmf.lower_correlation("Anyhow", few, 10.0, "qmf", "worse")])
     assert undecided.startswith("Anyhow. Not decided: r = −0.6")
+
+
+def test_a_difference_of_correlations_that_nobody_would_notice_is_no_finding(monkeypatch):
+    energy = {seed: -0.65 + 0.001 * seed for seed in range(8)}
+    lower = {seed: r - 0.002 - 0.0001 * (seed % 2) for seed, r in energy.items()}
+    monkeypatch.setattr(qmf, "correlations_at", lambda *_: {"energy": energy, "qmf": lower})
+    comparison = SimpleNamespace(findings=SimpleNamespace(seeds=list(range(8))))
+    check = qmf.lower_correlation("QMF knows", comparison, 10.0, "qmf", "energy")
+    assert check.row["p"] == pytest.approx(2**-7)
+    [said] = qmf.verdicts_on([check])
+    assert said.startswith("QMF knows. Not found: r = −0.65")
+    assert said.endswith("apart by −0.002 (−0.002 … −0.002), p = 0.008; the smallest effect that counts is 0.1.")
 
 
 def test_accuracy_that_follows_correlation_is_noticed(monkeypatch):

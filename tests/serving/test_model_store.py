@@ -78,6 +78,30 @@ def test_a_damaged_or_missing_folder_keeps_the_old_model(copied, caplog):
     assert found["consilience_reloads_total", 'model="machines",result="kept"'] == 2
 
 
+def test_a_broken_folder_is_logged_once_until_it_changes(copied, models, caplog):
+    client, folder = copied
+
+    def logged(times, **how):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "consilience.serving"):
+            for _ in range(times):
+                client.store.reload(**how)
+        return [entry["result"] for record in caplog.records if "result" in (entry := json.loads(record.message))]
+
+    (folder / "model.json").write_text("{")
+    assert logged(3, only_changed=True) == ["kept"]
+    assert logged(2, only_changed=True) == []
+    assert logged(2) == ["kept", "kept"]  # asked for by a signal
+    (folder / "model.json").write_text("{ ")
+    assert logged(3, only_changed=True) == ["kept"]
+    shutil.rmtree(folder)
+    assert logged(3, only_changed=True) == ["kept"]
+    other_model(models, folder)
+    assert logged(2, only_changed=True) == ["loaded"]
+    (folder / "model.json").write_text("{ ")
+    assert logged(2, only_changed=True) == ["kept"]
+
+
 def test_a_request_that_began_with_a_model_is_answered_by_it(copied, models):
     client, folder = copied
     old = client.store.batcher("machines")

@@ -229,8 +229,11 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
     @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, and experts in the format of skops, for `consilience.load`."""
-        check_fitted(self, "rule_")
+        self._check_fitted()
         return write_bayes(Path(path), self)
+
+    def _check_fitted(self) -> None:
+        check_fitted(self, "rule_")
 
     def _labels(self, opinions: Any, present: Any) -> np.ndarray:
         found = self._log_posterior(opinions, present).argmax(axis=1)  # checks first that this is fitted

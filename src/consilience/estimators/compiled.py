@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from consilience.core.batches import Batch
-from consilience.core.errors import UnsupportedError
+from consilience.core.errors import (
+    InputError,
+    UnsupportedError,
+    WrongTypeError,
+    is_library_error,
+    unknown_name,
+    wrapped,
+)
 from consilience.core.modalities import find_present
 from consilience.evaluation.trust import trust_from_weights
 from consilience.methods import Prediction
@@ -19,6 +26,8 @@ from consilience.training import Model
 
 # A sum of squares below it is of numbers that the preparation does not refuse: they, squared, fit in 32 bits.
 _USUAL = 1e38
+# Codes of the NumPy types that are read: booleans, whole numbers, and floats of 16, 32 and 64 bits.
+_NUMBERS = frozenset("?bBhHiIlLqQefd")
 
 
 class CompiledModel:
@@ -26,9 +35,9 @@ class CompiledModel:
 
     An input is a mapping modality → array `[n, *shape]`. A modality is missing where its row is all NaN, or for every
     row if the mapping does not have it. NaN in part of a row, infinity, and numbers that are too large are refused with
-    the errors of the model. What is not checked: names and shapes, and whether outputs are finite. Rows are not split
-    into batches. The model must not be trained any further, nor moved to another device; what `partial_fit` learns
-    later is not in it.
+    the errors of the model; so are unknown names, other shapes and unequal numbers of rows. Not checked is whether
+    outputs are finite. Rows are not split into batches. The model must not be trained any further, nor moved to another
+    device; what `partial_fit` learns later is not in it.
 
     Args:
         model: A trained model whose modalities are vectors or images.
@@ -89,23 +98,23 @@ class CompiledModel:
         values: dict[str, Tensor] = {}
         absent: dict[int, np.ndarray] = {}
         complete = []
-        n = len(next(iter(X.values())))
-        for place, name in enumerate(self._names):
-            given = X.get(name)
+        n, arrays = self._read(X)
+        for place, (name, shape) in enumerate(self._shapes.items()):
+            given = arrays.get(name)
             if given is None:
-                values[name] = torch.zeros((n, *self._shapes[name]), dtype=self._dtype)
+                values[name] = torch.zeros((n, *shape), dtype=self._dtype)
                 absent[place] = np.ones(n, dtype=bool)
                 continue
             shift, scale = self._scales[name]
             # In 64 bits and then clipped, as `Standardise` does.
-            standard = (np.asarray(given) - shift) / scale
+            standard = (given - shift) / scale
             flat = standard.ravel()
             if np.dot(flat, flat) < _USUAL:
                 np.clip(standard, -FARTHEST, FARTHEST, out=standard)
                 complete.append(name)
                 values[name] = torch.from_numpy(standard).to(self._dtype)
                 continue
-            values[name], missing = self._unusual(name, np.asarray(given))
+            values[name], missing = self._unusual(name, given)
             if missing.any():
                 absent[place] = missing
             else:
@@ -117,6 +126,40 @@ class CompiledModel:
             for place, missing in absent.items():
                 present[:, place] = torch.from_numpy(~missing)
         return Batch(values, present, index=index, weight=weight, complete=frozenset(complete))
+
+    def _read(self, X: Mapping[str, Any]) -> tuple[int, dict[str, np.ndarray]]:
+        """The number of rows, and the arrays that are given, whose names, types and shapes are right."""
+        if not isinstance(X, Mapping):
+            raise WrongTypeError(
+                f"compiled: give a mapping modality → array [n, …], got a {type(X).__name__}; the model reads more"
+            )
+        arrays: dict[str, np.ndarray] = {}
+        n, even = -1, True
+        for name, shape in self._shapes.items():
+            given = X.get(name)
+            if given is None:
+                continue
+            array = arrays[name] = _as_array(name, given)
+            if array.shape[1:] != shape or not array.ndim or array.dtype.char not in _NUMBERS:
+                raise _unfit(name, shape, array)
+            if n < 0:
+                n = len(array)
+            even = even and len(array) == n
+        if len(arrays) < len(X):
+            self._check_names(X)
+        if not even:
+            counts = ", ".join(f"{name!r} {len(array)}" for name, array in arrays.items())
+            raise InputError(f"compiled: modalities have different numbers of rows: {counts}")
+        if n < 1:
+            if n == 0:
+                raise InputError("compiled: there are no samples: every modality has 0 rows")
+            raise InputError(f"compiled: no modality is given: give at least one of {', '.join(self._names)}")
+        return n, arrays
+
+    def _check_names(self, X: Mapping[str, Any]) -> None:
+        for name in X:
+            if name not in self._shapes:
+                raise unknown_name("modality", name, self._names, "It was given to compiled")
 
     def _unusual(self, name: str, given: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Values of which some are NaN, infinite or large, by the checks of the model; and which rows are missing."""
@@ -135,3 +178,20 @@ class CompiledModel:
                 self._constant = {}
             self._constant[n] = found
         return found
+
+
+def _as_array(name: str, given: Any) -> np.ndarray:
+    try:
+        return np.asarray(given)
+    except Exception as error:  # rows of different lengths, or a tensor on another device
+        if not is_library_error(error):
+            raise
+        raise wrapped(error, f"compiled: modality {name!r}") from error
+
+
+def _unfit(name: str, shape: tuple[int, ...], array: np.ndarray) -> InputError:
+    """The error for an array of another shape or type than a modality has."""
+    if array.dtype.char not in _NUMBERS:
+        return WrongTypeError(f"compiled: modality {name!r} must hold numbers of at most 64 bits, got {array.dtype}")
+    wanted = ", ".join(map(str, ("n", *shape)))
+    return InputError(f"compiled: modality {name!r} needs the shape [{wanted}], got {list(array.shape)}")

@@ -48,7 +48,7 @@ class MaskedModel:
 
 def rows_at_once(samples: Samples) -> int:
     """Return how many samples can be copied within the memory that explanations may take."""
-    return int(np.clip(_MEMORY // max(1, samples.nbytes // len(samples)), 1, _MOST_AT_ONCE))
+    return int(np.clip(_MEMORY // max(1, samples.nbytes // max(1, len(samples))), 1, _MOST_AT_ONCE))
 
 
 class Explains:
@@ -102,6 +102,8 @@ class Explains:
             True
         """
         model = self._masked(X, present)
+        if not len(model.present):
+            raise InputError("explain: there are no rows: give at least one sample")
         return explain_model(
             model,
             X.y if y is None and isinstance(X, Samples) else y,

@@ -36,9 +36,6 @@ class PredictsFusion(Explains, CalibratesFusion):
     gives_weights_: bool
     classes_: np.ndarray
 
-    def _check_fitted(self) -> None:
-        """Raise an error if there is no trained model yet."""
-
     def _observed(self, X: Any, present: Any) -> Samples:
         """New samples, in which nothing is filled in."""
         raise NotImplementedError
@@ -132,8 +129,8 @@ class PredictsFusion(Explains, CalibratesFusion):
     def compiled(self) -> CompiledModel:
         """Return the model laid out for predictions of a few rows with little delay, on the CPU.
 
-        It reads a mapping modality → array `[n, *shape]` of vectors and images, and does not check it; what exactly is
-        not checked is said in `consilience.estimators.compiled`. Its numbers are those of this model.
+        It reads a mapping modality → array `[n, *shape]` of vectors and images; what is not checked is said in
+        `consilience.estimators.compiled`. Its numbers are those of this model.
 
         Raises:
             UnsupportedError: A modality is a sequence, tokens or text, or missing modalities are filled in.

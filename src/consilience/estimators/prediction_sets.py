@@ -27,6 +27,9 @@ class Calibrated:
         """Which modalities labelled samples have, their encoded targets, and a function that predicts them."""
         raise NotImplementedError
 
+    def _check_fitted(self) -> None:
+        """Raise an error if there is no trained model yet."""
+
     def _sets(self, outputs: Outputs, there: np.ndarray, coverage: float) -> np.ndarray:
         """The sets, or intervals, of outputs that were predicted; there: `[n, modality]`."""
         raise NotImplementedError
@@ -66,6 +69,7 @@ class Calibrated:
     def _calibrated(self) -> CalibrationScores:
         calibration = getattr(self, "calibration_", None)  # read once: another thread may delete it
         if calibration is None:
+            self._check_fitted()
             raise InputError(
                 f"this {type(self).__name__} has no calibration samples: call model.calibrate(X, y), or give "
                 "--calibration FILE to consilience predict, with labelled samples that it was not trained on; or fit "

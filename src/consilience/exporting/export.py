@@ -26,8 +26,8 @@ from consilience.encoders.custom_module import CustomModule
 from consilience.encoders.lora import merge_lora
 from consilience.exporting.check import check, our_outputs
 from consilience.exporting.example_rows import Rows, as_samples, draw_rows
-from consilience.exporting.graph import Graph, Input, as_traced, example_of, inputs_of_all, shared_steps
-from consilience.exporting.onnx_file import PRESENT, STRINGS, open_inputs, to_onnx, write_metadata
+from consilience.exporting.graph import STRINGS, Graph, Input, as_traced, example_of, inputs_of_all, shared_steps
+from consilience.exporting.onnx_file import PRESENT, open_inputs, to_onnx, write_metadata
 from consilience.exporting.raw_inputs import EMPTY
 from consilience.methods import PerModality
 from consilience.preparation import Preparation

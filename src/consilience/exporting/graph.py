@@ -22,6 +22,7 @@ from consilience.preparation.transforms import Standardise, Tokens, Words
 
 # What an input holds, which its metadata names.
 NUMBERS, CODES, TIMES, IDS = "numbers", "category codes", "seconds since 1970", "token ids"
+STRINGS = "strings"
 _SIZE = r"L\['inputs'\]\[(?:'[^']*'|\"[^\"]*\")\]\.size\(\)\[\d+\]"
 _EQUAL_SIZES = re.compile(f"{_SIZE} == {_SIZE}")
 
@@ -33,8 +34,8 @@ class Input:
     Attributes:
         name: Of the input.
         modality: That it belongs to.
-        holds: "numbers", "category codes", "seconds since 1970" or "token ids".
-        dtype: Of its values.
+        holds: "numbers", "category codes", "seconds since 1970", "token ids" or "strings".
+        dtype: Of its values; of strings, that of the codes they become.
         shape: Without the rows; None for a length that may differ.
         columns: The names of its columns, where it is of a table.
         categories: Of category codes, the strings of each column, in the order of their codes.
@@ -61,7 +62,7 @@ class Input:
             "name": self.name,
             "modality": self.modality,
             "holds": self.holds,
-            "type": str(self.dtype).removeprefix("torch."),
+            "type": "string" if self.holds == STRINGS else str(self.dtype).removeprefix("torch."),
             "shape": ["row", *("step" if size is None else size for size in self.shape)],
         }
         if self.columns:

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from consilience.exporting.graph import CODES, Input
+from consilience.exporting.graph import CODES, STRINGS, Input
 from consilience.exporting.raw_inputs import EMPTY, UNKNOWN
 
-STRINGS = "strings"
 PRESENT = "present"
 _INSIDE = "inside "  # begins the names of what the inputs become
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ class ModelStore:
         self._watchers: dict[str, Watcher] = {}
         self._batchers: dict[str, Batcher] = {}
         self._reloading = threading.Lock()
+        self._refused: dict[str, tuple[Any, str]] = {}  # what was in a folder that did not load, and the reason
         self.metrics.watched = lambda: watched_metrics(list(self._watchers.values()))
         for name in self.folders:
             self._put(self._load(name))
@@ -99,7 +101,8 @@ class ModelStore:
         Requests that have begun are answered by the model that they began with.
 
         Args:
-            only_changed: Read only the models whose folders have changed.
+            only_changed: Read only the models whose folders have changed. One that did not load is tried again, and
+                logged again if its folder or the reason is another than before.
 
         Returns:
             Name → "loaded", "unchanged" or the reason why the old model is kept.
@@ -110,17 +113,19 @@ class ModelStore:
                 try:
                     if version_of(self.folders[name]) == batcher.model.version:
                         results[name] = "unchanged"
+                        self._refused.pop(name, None)
                         if not only_changed:
                             log("reload", model=name, result="unchanged", version=batcher.model.version)
                         continue
                     new = self._load(name)
                 except (ConsilienceError, OSError, MemoryError) as error:
                     results[name] = str(error)
-                    log("reload", "error", model=name, result="kept", version=batcher.model.version, reason=str(error))
+                    self._log_kept(name, str(error), again=not only_changed)
                     self.metrics.reloads.add(name, "kept")
                     continue
                 self._put(new)
                 results[name] = "loaded"
+                self._refused.pop(name, None)
                 log("reload", model=name, result="loaded", version=new[0].version, before=batcher.model.version)
                 self.metrics.reloads.add(name, "loaded")
         return results
@@ -137,6 +142,14 @@ class ModelStore:
             batcher.close(wait)
         for watcher in self._watchers.values():
             watcher.close(wait)
+
+    def _log_kept(self, name: str, reason: str, again: bool) -> None:
+        """Log that a model is kept; again: even if that was logged of the same folder before."""
+        refused = _content_of(self.folders[name]), reason
+        if again or self._refused.get(name) != refused:
+            version = self._batchers[name].model.version
+            log("reload", "error", model=name, result="kept", version=version, reason=reason)
+        self._refused[name] = refused
 
     def _load(self, name: str) -> tuple[ServedModel, Watcher | None]:
         """A model that has predicted once, and its monitor."""
@@ -182,3 +195,13 @@ class ModelStore:
                 log(event, "error", model=name, reason=str(alarm))
 
         return tell
+
+
+def _content_of(folder: Path) -> frozenset[tuple[str, int, int, int]]:
+    """The files of a folder, each with its inode, size and time of change: another set where anything was changed."""
+    found = set()
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # removed since it was listed
+            state = path.stat()
+            found.add((str(path), state.st_ino, state.st_size, state.st_mtime_ns))
+    return frozenset(found)

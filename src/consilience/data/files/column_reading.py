@@ -277,10 +277,28 @@ def _as_columns(
     whole = all(number.is_integer() for number in types) and not any(cells.null_count().row(0))
     if not as_stored:
         # By way of 64 bits, so that a number is the same whether its column was read as whole or as fractional.
-        cells = cells.cast(pl.Float64) if wide else cells.cast(pl.Float64).cast(pl.Float32)
+        cells = cells.cast(pl.Float64)
+        cells = cells if wide else _in_32_bits(name, cells)
     elif not whole and types != {pl.Float32}:
         cells = cells.cast(pl.Float64)
     return Columns(name, kind, list(numbers), np.ascontiguousarray(cells.to_numpy()), strings)
+
+
+def _in_32_bits(name: str, cells: polars.DataFrame) -> polars.DataFrame:
+    """Numbers of 64 bits in 32, for which a finite one may be too large."""
+    import polars as pl
+
+    rounded = cells.cast(pl.Float32)
+    for column in rounded:
+        if not column.is_infinite().any():
+            continue
+        numbers = cells[column.name]
+        if len(large := (column.is_infinite() & numbers.is_finite()).arg_true()):
+            raise InputError(
+                f"modality {name!r}: column {column.name!r} holds {numbers[large[0]]:g} in row {large[0]}, which is "
+                "too large for 32-bit numbers, as the model reads this modality: correct it, or leave the cell empty"
+            )
+    return rounded
 
 
 def rounding_errors(numbers: np.ndarray) -> np.ndarray:
