@@ -51,6 +51,19 @@ def test_the_findings_are_the_same(data, tmp_path):
     assert (beside.bests["small"] / "job.key").read_text() == (alone.bests["small"] / "job.key").read_text()
 
 
+def test_what_is_not_trained_by_gradients_is_trained_as_always(data, tmp_path, caplog):
+    names = ["linear", "majority", "boosted"]
+    how = {**PROTOCOL, "settings": {}, "reference": "linear"}
+    alone = compare(data, names, **how, out=tmp_path / "alone")
+    beside = compare(data, names, **how, out=tmp_path / "beside", side_by_side=True)
+    first, second = results(alone), results(beside)
+    assert first.keys() == second.keys()
+    for key, result in second.items():
+        assert "side_by_side" not in result.about
+        np.testing.assert_array_equal(result.arrays["output/0"], first[key].arrays["output/0"])
+    assert caplog.text.count("it is not trained by gradients; its seeds are trained one by one") == 3
+
+
 def test_class_weights_reach_both(data, tmp_path):
     weighted = {**PROTOCOL, "settings": {"concat": PROTOCOL["settings"]["concat"]}, "class_weight": {"1": 20}}
     weighted["training"] = {"epochs": 20, "device": "cpu"}

@@ -166,7 +166,8 @@ class BayesFusion(ClassifierMixin, LearnsOnline, Explains, PredictsSets, Declare
         return self
 
     def _why_no_update(self) -> str | None:
-        return None if hasattr(self, "rule_") else "is available after fitting"
+        check_fitted(self, "rule_")
+        return None
 
     def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:
         said = self._read(X, present)

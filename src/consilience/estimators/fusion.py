@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from consilience.core.samples import Samples, check_weight
 from consilience.core.settings import OwnCheck, checked
 from consilience.core.targets import Task, TaskKind, check_labels, check_numbers
 from consilience.encoders import EncoderChoice
+from consilience.estimators.available import available_if
 from consilience.estimators.estimator_inputs import ReadsSamples, recipe_of
 from consilience.estimators.fit_time import FitTime
 from consilience.estimators.fusion_calibration import Calibration
@@ -42,22 +42,21 @@ from consilience.training.model_folder import read_extra_tensors, rebuilding
 from consilience.training.time_limit import saying_once
 
 
-def _gives_weights(estimator: Any) -> bool:
-    """Whether the method weighs its modalities, which is known once it is fitted."""
-    if not hasattr(estimator, "model_"):
-        raise AttributeError("trust is available after fitting, if the method weighs its modalities")
+def _gives_weights(estimator: Any) -> None:
+    """Raise an error unless the method weighs its modalities, which is known once it is fitted."""
+    check_fitted(estimator, "model_")
     if not estimator.gives_weights_:
         raise AttributeError(f"method {estimator.method!r} does not weigh its modalities, so it has no trust")
-    return True
 
 
-def _has_members(estimator: Any) -> bool:
-    """Whether the method pools members, which is known once it is fitted."""
-    if not hasattr(estimator, "model_"):
-        raise AttributeError("leaderboard is available after fitting, if the method pools members")
-    if not hasattr(estimator.model_.method, "leaderboard"):
+def _has_members(estimator: Any) -> None:
+    """Raise an error unless the method pools members, which is known once it is fitted."""
+    check_fitted(estimator, "model_")
+    pools = hasattr(estimator.model_.method, "leaderboard")
+    if pools and not estimator.model_.task.classification:
+        raise AttributeError(f"for a regression {estimator.method!r} is bayes-robust, which does not pool members")
+    if not pools:
         raise AttributeError(f"method {estimator.method!r} does not pool members, so it has no leaderboard")
-    return True
 
 
 class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
@@ -197,6 +196,11 @@ class _FusionEstimator(Refits, PredictsFusion, ReadsSamples):
         """Return the trust in each modality per sample `[n, modality]`; rows sum to 1 over the present modalities."""
         return self._trust(X, present)
 
+    @available_if(_has_members)
+    def leaderboard(self) -> list[Any]:
+        """Return the members of `auto` in a classification: modality, name, held-out log-loss, weight in the pool."""
+        return self.model_.method.leaderboard()  # type: ignore[operator]
+
     @checked
     def save(self, path: str | Path) -> Path:
         """Write a folder of safetensors and JSON, for `consilience.load`.
@@ -289,8 +293,7 @@ class FusionClassifier(ClassifierMixin, LearnsOnline, PredictsClasses, _FusionEs
         return self._fit(X, y, present, sample_weight, self.class_weight, groups)
 
     def _why_no_update(self) -> str | None:
-        if not hasattr(self, "model_"):
-            return "is available after fitting"
+        check_fitted(self, "model_")
         if isinstance(getattr(self.model_.method, "rule", None), BayesRule):
             return None
         return f"is for bayes, bayes-robust and auto; method {self.method!r} has no calibrated experts"
@@ -318,11 +321,6 @@ class FusionClassifier(ClassifierMixin, LearnsOnline, PredictsClasses, _FusionEs
     @evidence_.setter
     def evidence_(self, rows: float | None) -> None:
         self.model_.fitted_on["evidence"] = rows
-
-    @available_if(_has_members)
-    def leaderboard(self) -> list[Any]:
-        """Return the members of `auto`: modality, name, log-loss on held-out samples, and weight in the pool."""
-        return self.model_.method.leaderboard()  # type: ignore[operator]
 
     @checked
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, present: Any = None) -> float:

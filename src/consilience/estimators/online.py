@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 
 from consilience.bayes.bayes_rule import BayesRule
 from consilience.bayes.rule_update import update_rule
 from consilience.core.errors import InputError
 from consilience.core.settings import NonNegativeFloat, checked
+from consilience.estimators.available import available_if
 
 # One update of a model at a time: two that began at once would both start from the same rule, and one would be lost.
 # The locks are kept here, since a model that holds one could not be copied, sent to another process or saved.
@@ -56,11 +56,10 @@ def evidence_of(y: np.ndarray, classes: int, weight: np.ndarray | None = None) -
     return float(len(y) if weight is None else weight.sum()) + classes
 
 
-def _has_rule(estimator: Any) -> bool:
-    """Whether the experts are joined by a rule, which is known once the estimator is fitted."""
+def _has_rule(estimator: Any) -> None:
+    """Raise an error unless the experts are joined by a rule, which is known once the estimator is fitted."""
     if (reason := estimator._why_no_update()) is not None:
         raise AttributeError(f"partial_fit {reason}")
-    return True
 
 
 class LearnsOnline:
@@ -69,7 +68,7 @@ class LearnsOnline:
     evidence_: float | None
 
     def _why_no_update(self) -> str | None:
-        """Why there is nothing that could be updated, or None."""
+        """Why there is nothing that could be updated, or None; an error if the estimator is not fitted."""
         raise NotImplementedError
 
     def _labelled_opinions(self, X: Any, y: Any, present: Any, weight: Any) -> LabelledOpinions:

@@ -122,6 +122,8 @@ def reason_alone(name: str, parts: Sequence[Parts], trainer: Trainer) -> str | N
     cls, _ = find(name, parts[0][0].modalities)
     if cls.fit is not Method.fit:
         return "its training is more than one run of the loop"
+    if not cls.trains_by_gradients:
+        return "it is not trained by gradients"
     if cls.keeps_history:
         return "its objective reads a history of losses by sample, which is kept for one model"
     if trainer.callbacks or trainer.checkpoint is not None:

@@ -201,7 +201,20 @@ class Trainer(TrainingSettings):
 
         Returns:
             The predictions in the order of `train`, the trained modules, and the fold of each sample `[n]`.
+
+        Raises:
+            KeyboardInterrupt: After Ctrl-C, also in a prediction; the logs then have a run that was interrupted.
         """
+        try:
+            return self._cross_fit(make, train, folds)
+        except KeyboardInterrupt:
+            if not self.interrupted:
+                self.logs.append(Log(interrupted=True))
+            raise
+
+    def _cross_fit(
+        self, make: Callable[[], Method], train: Samples, folds: int
+    ) -> tuple[Prediction, list[Method], np.ndarray]:
         fold_of = split_folds(train, self._prepared().task, folds, self.seed)
         parts: list[Prediction] = []
         modules: list[Method] = []
@@ -229,23 +242,24 @@ class Trainer(TrainingSettings):
 def learn_at_once(trainer: Trainer, module: Method, train: Samples, validation: Samples | None) -> Log:
     """Train a module that needs no training loop, and log its losses as those of one epoch."""
     started = time.monotonic()
-    try:
-        module.learn_at_once(train, trainer)
-    except KeyboardInterrupt:
-        if trainer.on_interrupt == "raise":
-            raise
-        return Log(interrupted=True, seconds=time.monotonic() - started)
-    device = resolve_device(trainer.device)
-    module.to(device)
 
     def figures(samples: Samples) -> dict[str, float]:
         # In the module's own type: what is learned at once is not in 16 bits, though the trainer's networks may be.
         loader = BatchLoader(samples, trainer._prepared(), device, trainer.resident, input_type(module))
         return validate(module, module, loader, trainer.evaluation_batch)
 
-    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "steps": 1, "task": figures(train)["validation_loss"]}
-    if validation is not None:
-        row |= figures(validation)
+    row: dict[str, Any] = {"phase": "fit", "epoch": 0, "steps": 1}
+    try:
+        module.learn_at_once(train, trainer)
+        device = resolve_device(trainer.device)
+        module.to(device)
+        row["task"] = figures(train)["validation_loss"]
+        if validation is not None:
+            row |= figures(validation)
+    except KeyboardInterrupt:
+        if trainer.on_interrupt == "raise":
+            raise
+        return Log(interrupted=True, seconds=time.monotonic() - started)
     seconds = time.monotonic() - started
     return Log([{**row, "seconds": seconds}], best_epoch=None, finished=True, seconds=seconds)
 

@@ -11,7 +11,14 @@ from consilience.core.samples import Samples
 from consilience.estimators import FusionClassifier
 from consilience.methods.opinions import linear_expert, pooled_expert, tree_expert
 from consilience.methods.opinions.bayes_robust import BayesRobust
-from consilience.methods.opinions.member_training import ALL, Task, in_order_of_worth, train_members
+from consilience.methods.opinions.member_training import (
+    ALL,
+    Outcome,
+    Task,
+    in_order_of_worth,
+    say_left_out,
+    train_members,
+)
 from consilience.methods.opinions.tree_expert import TREES, TreeOpinion
 from consilience.training import Trainer, load_model, time_limit
 from consilience.training.lockstep import CrossFit
@@ -199,6 +206,49 @@ def test_ctrl_c_in_the_network_over_all_keeps_all_trained_before(monkeypatch, ca
     assert model.score(samples_of(90, 1)) > 0.6
     with pytest.raises(KeyboardInterrupt):
         fit(on_interrupt="raise")
+
+
+@pytest.mark.parametrize("method", ["auto", "bayes", "bayes-robust"])
+def test_ctrl_c_in_a_held_out_prediction(monkeypatch, caplog, method):
+    predict, calls = Trainer.predict, []
+
+    def interrupt(self, module, samples):
+        if isinstance(module, tree_expert.TreeExpert) and not calls:
+            calls.append(1)
+            raise KeyboardInterrupt
+        return predict(self, module, samples)
+
+    monkeypatch.setattr(Trainer, "predict", interrupt)
+    chosen = {"device": "cpu", "steps": 40, "encoders": "auto" if method == "auto" else {"a": "trees", "b": "linear"}}
+    model = FusionClassifier(method, **chosen).fit(samples_of())
+    assert calls
+    assert any(log.interrupted for log in model.model_.logs)
+    assert "interrupted" in caplog.text
+    assert model.score(samples_of(90, 1)) > 0.5
+    if method == "auto":
+        assert trained(model) >= {("a", "linear"), ("b", "linear")}
+        assert "the trees of 'a'" in caplog.text
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        FusionClassifier(method, **chosen, on_interrupt="raise").fit(samples_of())
+
+
+def test_ctrl_c_in_the_figures_of_what_is_learned_at_once(monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("consilience.training.trainer.validate", interrupt)
+    model = FusionClassifier("linear", device="cpu").fit(samples_of())
+    assert [log.interrupted for log in model.model_.logs] == [True]
+    assert model.score(samples_of(90, 1)) > 0.5
+    with pytest.raises(KeyboardInterrupt):
+        FusionClassifier("linear", device="cpu", on_interrupt="raise").fit(samples_of())
+
+
+def test_what_a_deadline_of_ones_own_leaves_out_is_said(caplog):
+    outcome = Outcome(left_out=[Task("a", "trees", None)])
+    say_left_out("auto", outcome, [], None)
+    assert "the trees of 'a' is left out: there was no time. Give" in caplog.text
 
 
 def test_ctrl_c_in_what_is_learned_from_opinions(monkeypatch, caplog):

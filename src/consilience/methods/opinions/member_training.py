@@ -121,7 +121,7 @@ def say_left_out(name: str, outcome: Outcome, untrained: Sequence[str], seconds:
         name: The method.
         outcome: What was trained.
         untrained: Modalities without any trained member.
-        seconds: The time limit, if there is one.
+        seconds: The time limit, if there is one; a trainer may have a deadline of its own instead.
     """
     if not outcome.left_out or (not outcome.interrupted and said_before(f"{name} left members out")):
         return
@@ -130,7 +130,8 @@ def say_left_out(name: str, outcome: Outcome, untrained: Sequence[str], seconds:
     if outcome.interrupted:
         text += ", since training was interrupted"
     else:
-        text += f": there was no time within {seconds:g} s. Give a longer time_limit for the whole model"
+        within = "" if seconds is None else f" within {seconds:g} s"
+        text += f": there was no time{within}. Give a longer time_limit for the whole model"
     if untrained:
         text += f". Nothing was learned from {', '.join(map(repr, untrained))}: its expert knows the class shares alone"
     logger.warning("%s", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -34,6 +35,7 @@ from consilience.training import Log, Trainer
 from consilience.training.lockstep import CrossFit, cross_fit_as_in, cross_fit_in_lockstep, reason_alone
 from consilience.training.trainer import split_folds
 
+logger = logging.getLogger("consilience")
 FOR_EXPERTS = 0.85  # of a time limit: what is learned from their opinions takes the rest
 _RANKING_FOLDS = 5  # of a refit, one of which ranks the experts
 
@@ -174,6 +176,7 @@ class SeparateExperts(Method):
             make = partial(self.expert, self.spec, name)
             found = expert.cross_fit(make, train, validation, within.part(1 / (len(self.experts) - number)), folds)
             if found is None:
+                logger.warning("%s was interrupted: experts as trained so far, not calibrated", self.name)
                 return
             yield found.held_out.double().numpy(), found.methods, found.fold_of
 
