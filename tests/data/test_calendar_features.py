@@ -102,6 +102,33 @@ def test_times_of_another_spelling_are_refused():
         read_with_recipe(recipe, new)
 
 
+AMBIGUOUS = [f"{1 + n % 12:02}{{0}}{1 + n * 5 % 12:02}{{0}}2024" for n in range(N - 2)]
+
+
+@pytest.mark.filterwarnings("ignore:.*left out")
+@pytest.mark.parametrize("mark", ["/", "-"])
+@pytest.mark.parametrize("hour", ["", " 08:30"])
+def test_dates_that_may_be_day_first_or_month_first_are_no_calendar(tmp_path, mark, hour):
+    cells = [f"{cell.format(mark)}{hour}" for cell in AMBIGUOUS]
+    ambiguous = table([*cells, None, ""])
+    told = rf"column 'when' holds dates such as '02{mark}06{mark}2024.*day first or month first: write dates as 2024-05"
+    ambiguous.write_csv(tmp_path / "t.csv")
+    for source in (ambiguous, tmp_path / "t.csv"):
+        with pytest.raises(InputError, match=told):
+            load(source, kinds={"when": "calendar"})
+        assert load(source).extra["columns"]["m"] == ["a"]
+    clear = load(table([*cells, None, f"31{mark}01{mark}2024{hour}"]), kinds={"when": "calendar"})
+    assert read_with_recipe(clear.recipe(), ambiguous)["m"].shape[0] == N
+    with pytest.raises(InputError, match=told):
+        read_with_recipe(load(typed(), kinds={"when": "calendar"}).recipe(), ambiguous)
+
+
+@pytest.mark.filterwarnings("ignore:.*left out")
+@pytest.mark.parametrize("cells", [["03/03/2024", "07/07/2023"], ["03.11.2024", "04.12.2024"]])
+def test_dates_that_mean_one_day_only_are_a_calendar(cells):
+    assert "when year" in load(table(cells * (N // 2)), kinds={"when": "calendar"}).extra["columns"]["m"]
+
+
 @pytest.mark.filterwarnings("ignore:.*left out")
 def test_an_empty_time_is_a_gap():
     whole = load(typed(), kinds={"when": "calendar"})

@@ -1,5 +1,7 @@
 """The types of CSV columns: a sample of the rows gives what all rows give, and reading them costs one pass."""
 
+import gzip
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -7,8 +9,9 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from consilience.core.errors import InputError
-from consilience.data.files import csv_columns
+from consilience.data.files import csv_columns, csv_text
 from consilience.data.files.csv_columns import read_csv
+from consilience.data.files.table_reading import string_batches
 
 WHOLE = ["0", "-3", "12", "007"]
 FRACTIONAL = ["0.5", "-1.25", "1e3", "inf", "NaN"]
@@ -121,3 +124,38 @@ def test_a_row_with_more_cells_than_the_header_is_refused_whichever_columns_are_
     path.write_text("id,a,b\n" + "\n".join([*rows, '"r,30",1,2.5']) + "\n")
     assert read_csv(path, columns, []).columns == columns
     assert len(read_csv(path, columns, [])) == 31
+
+
+@pytest.mark.parametrize("columns", [["a", "b"], ["b"], ["id", "a", "b"], ["id"]])
+@pytest.mark.parametrize("short", ["r30", "r30,1", '"r,30",1', '"r\n30"'])
+def test_a_row_with_fewer_cells_than_the_header_is_refused_whichever_columns_are_read(tmp_path, columns, short):
+    path = tmp_path / "rows.csv"
+    rows = [f"r{row},{row},{row}.5" for row in range(30)]
+    told = rf"row 30 \(counted from 0\) has {1 + short.endswith(',1')} cells?, the header has 3: is the line cut off"
+    for end in ([], rows):
+        path.write_text("id,a,b\n" + "\n".join([*rows, short, *end]))
+        with pytest.raises(InputError, match=rf"rows\.csv: {told}\? Complete or remove it"):
+            read_csv(path, columns, [])
+        with pytest.raises(InputError, match=told):
+            list(string_batches(path, columns[0], 7))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("piece", [16, 2**21])
+def test_empty_cells_at_the_end_of_a_row_are_no_cut(tmp_path, monkeypatch, end, piece):
+    monkeypatch.setattr(csv_text, "_PIECE", piece)
+    path = tmp_path / "rows.csv"
+    rows = ["1,2,", ",,", '1,"2,\n",', '"x,\n3",1,""', "1,2,3", ",,NA", '1,"a ""b"",",']
+    path.write_bytes(end.join(["a,b,c", *rows * 3, "1,2,", "", ""]).encode())
+    frames = [read_csv(path, ["a", "b", "c"], ["a", "b"]), read_csv(path, ["a"], []), *string_batches(path, "b", 50)]
+    assert [len(frame) for frame in frames] == [len(by_all_rows(path))] * 3
+    path.write_bytes(end.join(["a,b,c", *rows * 3, "1,2", *rows]).encode())
+    with pytest.raises(InputError, match=r"row 21 \(counted from 0\) has 2 cells, the header has 3"):
+        read_csv(path, ["a"], [])
+
+
+def test_a_short_row_of_a_packed_table_of_tabs(tmp_path):
+    path = tmp_path / "rows.tsv.gz"
+    path.write_bytes(gzip.compress(b"a\tb\n1,0\t\n2\n"))
+    with pytest.raises(InputError, match=r"row 1 \(counted from 0\) has 1 cell, the header has 2.* need their tabs"):
+        read_csv(path, ["a"], [])

@@ -77,6 +77,8 @@ class Calendar:
             return column.cast(pl.Datetime("us"))
         if kind not in (pl.String, pl.Categorical, pl.Enum):
             raise InputError(f"{what} {column.name!r} holds {kind.base_type()}, in training it held times")
+        if self.layout is None:
+            check_day_and_month(column, what)
         cells = _plain_cells(column)
         layout = self.layout or find_layout(column)
         times = None if layout is None else _parse(cells, layout)
@@ -104,11 +106,9 @@ class Calendar:
 
 def find_calendar(column: polars.Series) -> Calendar | None:
     """The calendar of a column that holds times, or strings that are all times; None for any other column."""
-    import polars as pl
-
     if is_time(column.dtype):
         layout, times = None, _on_the_wall(column)
-    elif column.dtype in (pl.String, pl.Categorical, pl.Enum) and (layout := find_layout(column)) is not None:
+    elif column.dtype in _string_types() and (layout := find_layout(column)) is not None:
         times = _parse(_plain_cells(column), layout)
     else:
         return None
@@ -147,14 +147,42 @@ def times_in_order(column: polars.Series, what: str) -> polars.Series | None:
         return None
     cells = _plain_cells(column)
     times = _parse(cells, layout)
-    if layout.startswith(("%d/", "%d-")):  # dots are never month first
-        swapped = _parse(cells, f"%m{layout[2]}%d{layout[5:]}")
-        if not swapped.null_count() and (times.rank("dense") != swapped.rank("dense")).any():
-            raise InputError(
-                f"{what} holds dates such as {column[0]!r}, each of which may be day first or month first, and the two "
-                "order the rows differently: write dates as 2024-05-31"
-            )
+    swapped = _read_month_first(cells, layout)
+    if swapped is not None and (times.rank("dense") != swapped.rank("dense")).any():
+        raise InputError(
+            f"{what} holds dates such as {column[0]!r}, each of which may be day first or month first, and the two "
+            "order the rows differently: write dates as 2024-05-31"
+        )
     return times
+
+
+def check_day_and_month(column: polars.Series, what: str) -> None:
+    """Refuse strings each of which is a date day first and another date month first.
+
+    Raises:
+        InputError: The message has such a date.
+    """
+    layout = find_layout(column) if column.dtype in _string_types() else None
+    if layout is None:
+        return
+    cells = _plain_cells(column)
+    swapped = _read_month_first(cells, layout)
+    if swapped is None:
+        return
+    other = cells.filter((_parse(cells, layout) != swapped).fill_null(False))
+    if len(other):
+        raise InputError(
+            f"{what} {column.name!r} holds dates such as {other[0]!r}, each of which may be day first or month first: "
+            "write dates as 2024-05-31"
+        )
+
+
+def _read_month_first(cells: polars.Series, layout: str) -> polars.Series | None:
+    """The times of strings with a layout of day first, read month first; None if that cannot be meant."""
+    if not layout.startswith(("%d/", "%d-")):  # dots are never month first
+        return None
+    swapped = _parse(cells, f"%m{layout[2]}%d{layout[5:]}")
+    return swapped if swapped.null_count() == cells.null_count() else None
 
 
 def is_time(kind: Any) -> bool:
@@ -162,6 +190,12 @@ def is_time(kind: Any) -> bool:
     import polars as pl
 
     return kind == pl.Date or kind.base_type() == pl.Datetime
+
+
+def _string_types() -> tuple[Any, ...]:
+    import polars as pl
+
+    return (pl.String, pl.Categorical, pl.Enum)
 
 
 def _parse(cells: polars.Series, layout: str) -> polars.Series:

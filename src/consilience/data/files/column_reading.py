@@ -16,7 +16,7 @@ import numpy as np
 from consilience.core.errors import InputError, name_rows
 from consilience.core.modalities import check_whole_numbers
 from consilience.core.samples import Kind
-from consilience.data.files.calendar_features import Calendar, find_calendar
+from consilience.data.files.calendar_features import Calendar, check_day_and_month, find_calendar
 from consilience.data.files.table_reading import EMPTY_WORDS
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ def read_columns(
                 f"modality {name!r}: column {column!r} holds {_example(frame[column])}, which is no number"
             )
         elif wanted != "category" and (calendar := find_calendar(frame[column])) is not None:
+            if wanted == "calendar":
+                check_day_and_month(frame[column], f"modality {name!r}: column")
             calendars[column] = calendar
         elif wanted == "calendar":
             raise InputError(f"modality {name!r}: column {column!r} holds {_example(frame[column])}, which is no time")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from consilience.core.errors import InputError, name_rows
-from consilience.data.files.csv_text import check_row_widths, first_record, plain_text, separator
+from consilience.data.files.csv_text import check_row_widths, check_short_rows, first_record, plain_text, separator
 from consilience.data.files.damaged_files import reading
 
 if TYPE_CHECKING:
@@ -29,20 +29,25 @@ def read_csv(path: Path, columns: Sequence[str], strings: Sequence[str]) -> pola
 
     text = plain_text(path)
     every = reading(path, lambda: pl.read_csv(io.BytesIO(first_record(path)), separator=separator(path))).columns
+    unread = set(every).difference(columns)
 
     def read(wanted: Sequence[str], rows: int | None) -> polars.DataFrame:
         """Read columns whose types follow from so many rows; None: from all, with a pass of their own."""
         # Of all columns: asked for some, polars drops the last cells of a row that has more cells than the header.
-        plain = {name: pl.String for name in every if name in strings or name not in wanted}
+        plain = {name: pl.String for name in every if name in strings or name in unread or name not in wanted}
         return pl.read_csv(
             text, glob=False, separator=separator(path), schema_overrides=plain, infer_schema_length=rows
         ).select(wanted)
 
+    last = every[-1]  # its cells are empty where a line is cut off
     try:
-        frame = reading(path, lambda: _read_typed(read, columns, set(strings)))
+        frame = reading(path, lambda: _read_typed(read, [*dict.fromkeys([*columns, last])], {*strings, *unread}))
     except InputError:
         check_row_widths(path, len(every))  # says which row has too many cells, if any
         raise
+    if frame[last].null_count():
+        check_short_rows(path, len(every))
+    frame = frame.select(columns)
     floats = frame.select(pl.col(pl.Float64).abs().fill_nan(None).max())
     for name, largest in zip(floats.columns, floats.row(0) if floats.width else ()):
         if largest is not None and largest > _LARGEST_WHOLE:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from consilience.data.files.size_limits import read_limited
 # The first bytes of what polars unpacks: gzip, zlib and zstd.
 _PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
 _LONGEST_RECORDS = 2**30  # bytes of the lines that are read at a time
+_PIECE = 2**21  # bytes that are searched for short rows at a time
 
 
 def separator(path: Path) -> str:
@@ -70,20 +72,77 @@ def text_blocks(path: Path, lines: int) -> Iterator[bytes]:
 
 
 def check_row_widths(path: Path, width: int) -> None:
-    """Refuse a row with more cells than the header, such as one with a decimal comma or a comma in unquoted text.
+    """Refuse a row with more or fewer cells than the header, such as one with a decimal comma, or one that is cut off.
 
     Raises:
         InputError: The message has the first such row.
     """
     row = -1  # the header
-    with _open_text(path) as file:
+    with _open_text(path) as file, suppress(csv.Error):  # a cell that is too long for this reader
         for cells in csv.reader(io.TextIOWrapper(file, encoding="utf-8", errors="replace"), delimiter=separator(path)):
-            if len(cells) > width and any(cells):
+            if (len(cells) > width and any(cells)) or 0 < len(cells) < width:
+                count = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}"
                 raise InputError(
-                    f"{path.name}: row {row} (counted from 0) has {len(cells)} cells, the header has {width}: is there "
-                    "a comma in a number, or in text without quotes?"
+                    f"{path.name}: row {row} (counted from 0) has {count}, the header has {width}: "
+                    + _width_advice(path, len(cells), width)
                 )
             row += bool(cells)
+
+
+def _width_advice(path: Path, cells: int, width: int) -> str:
+    if cells > width:
+        return "is there a comma in a number, or in text without quotes?"
+    mark = "tab" if separator(path) == "\t" else "comma"
+    return (
+        f"is the line cut off? Complete or remove it; empty cells at its end need their {mark}s too, as "
+        "polars.read_csv(path).write_csv(path) writes them"
+    )
+
+
+def check_short_rows(path: Path, width: int) -> None:
+    """Refuse a row with fewer cells than the header, to be called if cells of the last column are empty.
+
+    Polars reads the cells that such a row lacks as empty ones.
+    """
+    with _open_text(path) as file:
+        header = _header_record(file)
+        short = width > 1 and any(has_short_row(header + piece, separator(path), width) for piece in _pieces(file))
+    if short:
+        check_row_widths(path, width)
+
+
+def has_short_row(text: bytes, mark: str, width: int) -> bool:
+    """Whether some row of a table lacks its last cell; it may have one more if quotes stand inside its cells.
+
+    Looking at every line in Python would take longer than reading the table. With something in the cells that are blank
+    at the end of a line, polars finds a last cell empty only where it is not there.
+
+    >>> has_short_row(b'a,b\\n1,2\\n3,\\n', ",", 2), has_short_row(b'a,b\\n1,2\\n3\\n', ",", 2)
+    (False, True)
+    """
+    import polars as pl
+
+    blank = mark.encode()
+    text = text.rstrip(b"\r\n") + b"\n"
+    marked = text.replace(blank + b"\n", blank + b"x\n").replace(blank + b"\r\n", blank + b"x\r\n")
+    try:
+        last = pl.read_csv(io.BytesIO(marked), separator=mark, columns=[width - 1], infer_schema=False)
+    except pl.exceptions.PolarsError:  # quotes may end otherwise in a piece than in the whole file
+        return True
+    return last.to_series().null_count() > 0
+
+
+def _pieces(file: Any) -> Iterator[bytes]:
+    """The text that is left of a file, some lines at a time, never cut inside quotes."""
+    left = b""
+    while data := file.read(max(_PIECE, len(left))):  # twice as much where quotes are open
+        left += data
+        end = left.rfind(b"\n") + 1
+        if end and left.count(b'"', 0, end) % 2 == 0:
+            yield left[:end]
+            left = left[end:]
+    if left:
+        yield left
 
 
 def _header_record(file: Any) -> bytes:

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from consilience.core.errors import InputError, MissingDataError
 from consilience.core.modalities import is_missing
 from consilience.data.files.csv_columns import EMPTY_WORDS, read_csv
-from consilience.data.files.csv_text import csv_header, first_record, separator, text_blocks
+from consilience.data.files.csv_text import (
+    check_row_widths,
+    csv_header,
+    first_record,
+    has_short_row,
+    separator,
+    text_blocks,
+)
 from consilience.data.files.damaged_files import reading
 from consilience.data.files.parquet_trial import try_parquet
 from consilience.data.files.size_limits import check_unpacked
@@ -289,9 +296,12 @@ def _csv_batches(
     types = {**dict.fromkeys(every, pl.String), **schema}
 
     def parse(text: bytes) -> polars.DataFrame:
-        return pl.read_csv(
+        frame = pl.read_csv(
             io.BytesIO(text), separator=separator(path), schema_overrides=types, null_values=list(empty)
-        ).select(columns)
+        )
+        if frame[every[-1]].null_count() and has_short_row(text, separator(path), len(every)):
+            check_row_widths(path, len(every))
+        return frame.select(columns)
 
     left: polars.DataFrame | None = None
     blocks = text_blocks(path, rows)
