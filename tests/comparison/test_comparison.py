@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from torch import zeros
+from torch.utils.data import TensorDataset
 
 from consilience import compare, corrupt, load, load_data
 from consilience.comparison.gather_results import sample_scores
@@ -316,6 +318,15 @@ def test_a_metric_of_one_number_is_refused_for_several_before_anything_is_traine
     found = compare(two, ["late"], metric="mae", seeds=1, levels=(), out=tmp_path / "run", **QUICK).findings
     several = {"mse", "mae", "pearson", "r2", "mape", "pinball_10", "pinball_90", "concordance"}
     assert set(found.values["metric"]) == several
+
+
+def test_data_in_memory_of_another_form_are_refused_with_what_to_do(small, tmp_path):
+    rows = TensorDataset(zeros(4, 2))
+    with pytest.raises(InputError, match=r"takes names, paths and DataSets, not a TensorDataset: save .*np\.savez"):
+        compare(rows, ["late"], out=tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match=r"not a DataFrame: load_data\(frame, target="):
+        compare([small, pl.DataFrame({"a": [1.0]})], ["late"], out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
 
 
 def test_misspelt_settings_are_said_before_anything_is_trained(small, tmp_path):

@@ -49,6 +49,13 @@ def test_unknown_name_ignores_case_but_suggests_the_name_as_it_is_spelled():
     assert "did you mean 'Audio'?" in str(unknown_name("modality", "audio", ["Audio", "image"]))
 
 
+def test_unknown_name_suggests_what_begins_with_it_before_what_is_near():
+    assert "did you mean 'accuracy'?" in str(unknown_name("metric", "acc", ["accuracy", "acc2", "acc7"]))
+    assert "did you mean 'acc2'?" in str(unknown_name("metric", "acc", {"accuracy", "acc2"}))  # a set has no order
+    assert "did you mean 'late'?" in str(unknown_name("method", "Late", ["late-probs", "late"]))
+    assert "did you mean 'accuracy'?" in str(unknown_name("metric", "acuracy", ["acc7", "accuracy"]))
+
+
 def test_unknown_name_suggests_nothing_where_nothing_is_near():
     message = str(unknown_name("method", "zebra", ["concat"]))
     assert "did you mean" not in message

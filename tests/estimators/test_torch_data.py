@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
-from consilience import Samples
+from consilience import Monitor, Samples
 from consilience.core.errors import InputError
 from consilience.estimators import torch_data
 from consilience.estimators.torch_data import read_torch_data, torch_batches
@@ -176,3 +184,30 @@ def test_single_items_of_a_loader_are_refused(toy, classifier):
         InputError, match=r"batch 0 of the DataLoader holds a single value of y, .* give it a batch_size"
     ):
         classifier(epochs=1).fit(batches_of(*single))
+
+
+def test_predictions_refuse_a_loader_whose_answers_belong_to_unknown_rows(toy, classifier):
+    items = Items(toy.X, toy.y)
+    model = classifier(epochs=1).fit(toy.X, toy.y)
+    own = BatchSampler(RandomSampler(items), 10, drop_last=False)
+    weighted = WeightedRandomSampler(np.ones(80), 80)
+    refused = [
+        (DataLoader(items, batch_size=30, shuffle=True), "random order: .* shuffle=False"),
+        (DataLoader(items, batch_sampler=own), "random order"),
+        (DataLoader(items, sampler=weighted), "random order"),
+        (DataLoader(items, batch_size=30, drop_last=True), "leaves out the rows of its last batch: .*drop_last=False"),
+        (DataLoader(Stream(items), batch_size=30, drop_last=True), "drop_last=False"),
+        (DataLoader(Stream(items), batch_size=10, num_workers=2), "once for each worker, .* num_workers=0"),
+    ]
+    for loader, message in refused:
+        for answer in (model.predict, model.predict_proba, model.full_prediction):
+            with pytest.raises(InputError, match=message):
+                answer(loader)
+    assert len(model.predict(DataLoader(items, batch_size=20, drop_last=True))) == 80  # nothing is left out
+
+
+def test_training_and_scores_take_a_loader_that_shuffles(toy, classifier):
+    loader = DataLoader(Items(toy.X, toy.y), batch_size=30, shuffle=True, drop_last=True)
+    model = classifier(epochs=1, calibration=None).fit(loader)
+    assert 0 <= model.score(loader) <= 1
+    Monitor(model, loader).update(loader)

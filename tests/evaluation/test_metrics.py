@@ -122,3 +122,9 @@ def test_a_resample_without_spread_has_no_correlation():
 def test_a_mean_over_samples_gives_its_terms():
     with pytest.raises(InputError, match="metric 'own' is per_sample, so it needs terms"):
         Metric("own", "regression", lambda y, prediction, weight=None: 0.0, per_sample=True)
+
+
+@pytest.mark.parametrize("task, suggested", [("classification", "accuracy"), ("regression", "acc2"), (None, "accuracy")])
+def test_the_metric_suggested_is_one_of_the_task(task, suggested):
+    with pytest.raises(UnknownNameError, match=f"unknown metric 'acc': did you mean '{suggested}'"):
+        find_metric("acc", task)

@@ -14,6 +14,7 @@ import numpy as np
 
 from consilience.core.errors import InputError
 from consilience.data import DataSet, load_data
+from consilience.data.files.table_reading import is_frame
 from consilience.data.named_sets import DATA_SETS, find_folder
 from consilience.data.shards.locations import find_shards, is_url, names_shards, size_of
 
@@ -39,6 +40,8 @@ class Source:
             if options:
                 raise InputError(f"compare: a DataSet is loaded already; {', '.join(options)} would change nothing")
             return cls(given.name, {}, given)
+        if not isinstance(given, str | os.PathLike):
+            raise InputError(f"compare takes names, paths and DataSets, not a {type(given).__name__}: {_advice(given)}")
         return cls(str(given), {key: value for key, value in (options or {}).items() if value is not None})
 
     @property
@@ -103,6 +106,13 @@ class Source:
             return named_files(Path(self.name), self.options.get("modalities"), self.options.get("kinds"))
         except InputError:
             return []
+
+
+def _advice(given: Any) -> str:
+    """How data in memory of another form are compared."""
+    if is_frame(given):
+        return "load_data(frame, target=…, modalities=…) makes a DataSet of a DataFrame"
+    return 'save its arrays with np.savez("set.npz", modality=…, y=…) and give that path'
 
 
 def tell_apart(sources: Sequence[Source]) -> tuple[Source, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 
 import numpy as np
 
@@ -149,20 +149,26 @@ def show(value: object, limit: int = 80) -> str:
 
 
 def unknown_name(what: str, name: object, known: Iterable[str], advice: str = "") -> UnknownNameError:
-    """Return the error for an unknown name; the message suggests the nearest known one.
+    """Return the error for an unknown name; the message suggests one that begins with it, else the nearest one.
+
+    Of several that begin with it the first is suggested, in the order in which they are given if they have one.
 
     >>> str(unknown_name("method", "conct", ["concat", "late"]))
     "unknown method 'conct': did you mean 'concat'? Known: concat, late"
     >>> str(unknown_name("modality", "vib", ["temperature", "vibration"]))
     "unknown modality 'vib': did you mean 'vibration'? Known: temperature, vibration"
+    >>> str(unknown_name("metric", "acc", ["accuracy", "acc7"]))
+    "unknown metric 'acc': did you mean 'accuracy'? Known: acc7, accuracy"
     >>> str(unknown_name("method", "x", ["late", *(f"pro:{base}" for base in ("align", "concat", "mag", "mim"))]))
     "unknown method 'x'. Known: late, pro:… (4)"
     """
+    known = known if isinstance(known, Collection) else list(known)
     names = sorted({str(known_name) for known_name in known})
     by_lower = {known_name.lower(): known_name for known_name in names}
     wanted = str(name).lower() if isinstance(name, str | int | float) else ""
-    close = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.6)
-    close = close or [lower for lower in by_lower if wanted and lower.startswith(wanted)]
+    ordered = names if isinstance(known, Set) else [str(known_name) for known_name in known]
+    begun = [lower for lower in map(str.lower, ordered) if wanted and lower.startswith(wanted)]
+    close = [wanted] if wanted in by_lower else begun or difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.6)
     hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
     listing = f"Known: {', '.join(_without_families(names))}" if names else "There are none"
     return UnknownNameError(

@@ -37,7 +37,7 @@ from consilience.estimators.frame_inputs import (
 )
 from consilience.estimators.row_inputs import as_dictionaries, rows_to_frame, rows_to_modalities
 from consilience.estimators.sklearn_parameters import TRAINING, DeclaredParameters
-from consilience.estimators.torch_data import is_torch_data, read_torch_data
+from consilience.estimators.torch_data import check_every_row_in_order, is_torch_data, read_torch_data
 from consilience.training import Callback, Trainer
 from consilience.training.callbacks import check_callbacks
 
@@ -82,7 +82,10 @@ class ReadsSamples(DeclaredParameters):
 
         known: the modalities of training, which set the kinds; None when fitting.
         """
-        X = read_torch_data(X) if is_torch_data(X) else X
+        if is_torch_data(X):
+            if known is not None:
+                check_every_row_in_order(X)
+            X = read_torch_data(X)
         if (rows := as_dictionaries(X)) is not None:
             if self._reads_by_name(known):
                 X = rows_to_modalities(rows, self.modalities_)

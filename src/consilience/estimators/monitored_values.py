@@ -14,6 +14,7 @@ from torch import Tensor
 
 from consilience.core.errors import UnsupportedError
 from consilience.core.modality_sets import MOST_NUMBERED, set_numbers
+from consilience.estimators.torch_data import is_torch_data, read_torch_data
 from consilience.evaluation.change_detection import CELLS, Side, count_cells, share_cells
 from consilience.evaluation.stream_alarms import (
     ABSENCE,
@@ -95,6 +96,8 @@ def measure(model: Any, X: Any, present: Any = None) -> Measured:
         # Shares estimated from all rows together would make the rows of a call depend on each other.
         model = copy.copy(model)
         model.target_prior = None
+    if is_torch_data(X):  # what is watched does not depend on the order of rows, so that a loader may shuffle
+        X = read_torch_data(X)
     found: Prediction = model.full_prediction(X, present)
     there = np.asarray(found.extra["present"], dtype=bool)
     columns: dict[Quantity, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}

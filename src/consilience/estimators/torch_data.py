@@ -11,7 +11,14 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from consilience.core.errors import InputError, listed
 from consilience.core.modalities import to_numpy
@@ -20,6 +27,7 @@ from consilience.core.samples import Samples
 # What is trained on is read into memory once, up to so many bytes.
 MOST_BYTES = 4 * 2**30
 _AT_ONCE = 1024  # items of a Dataset that make a batch
+_RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 Batch = tuple[dict[str, Any], Any]
 
 
@@ -87,10 +95,48 @@ def over_batches(X: Any, present: Any, answer: Callable[[Any, Any], Any]) -> Any
         return answer(X, present)
     if present is not None:
         raise InputError("present is for arrays; in a Dataset or DataLoader a missing modality is None")
+    check_every_row_in_order(X)
     answers = [to_numpy("predictions", answer(_as_arrays(modalities), None)) for modalities, _ in torch_batches(X)]
     if not answers:
         raise InputError(f"{type(X).__name__} is empty: there are no samples")
     return np.concatenate(answers)
+
+
+def check_every_row_in_order(X: Any) -> None:
+    """Raise an error for a DataLoader whose answers would not be one for each sample, in the order of its data set.
+
+    Training may shuffle, drop and repeat rows; an answer that belongs to an unknown row is of no use.
+    """
+    if not isinstance(X, DataLoader):
+        return
+    streamed = isinstance(X.dataset, IterableDataset)
+    sampler = getattr(X.batch_sampler, "sampler", X.sampler)  # a batch_sampler of one's own has the sampler inside
+    if not streamed and (isinstance(sampler, _RANDOM) or getattr(sampler, "shuffle", False)):
+        raise InputError(
+            "a DataLoader that shuffles gives its rows, and so the predictions, in a random order: for predictions "
+            "make it with shuffle=False and no random sampler"
+        )
+    if streamed and X.num_workers > 1:
+        raise InputError(
+            f"a DataLoader of an IterableDataset with num_workers={X.num_workers} gives its rows once for each worker, "
+            "or in the order of the workers: for predictions make it with num_workers=0"
+        )
+    if _drops_rows(X, sampler):
+        raise InputError(
+            "a DataLoader with drop_last=True leaves out the rows of its last batch: for predictions make it with "
+            "drop_last=False"
+        )
+
+
+def _drops_rows(X: DataLoader, sampler: Any) -> bool:
+    """Whether `drop_last` leaves rows out; True where the number of rows is unknown."""
+    batches = X if X.batch_sampler is None else X.batch_sampler
+    if not getattr(batches, "drop_last", False) or not (size := getattr(batches, "batch_size", None)):
+        return False
+    try:
+        return len(X.dataset if isinstance(X.dataset, IterableDataset) else sampler) % size > 0
+    except (TypeError, NotImplementedError):
+        return True
 
 
 def _length(X: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import InputError, UnsupportedError
+from consilience.core.errors import InputError, UnsupportedError, unknown_name
 from consilience.core.registry import Registry
 from consilience.core.settings import PositiveInt, checked
 from consilience.core.targets import TaskKind
@@ -223,7 +223,10 @@ def find_metric(metric: str | Metric, task_kind: TaskKind | None = None, targets
         False
     """
     if not isinstance(metric, Metric):
-        metric = METRICS.find(metric if metric in METRICS else ALSO_CALLED.get(metric, metric))
+        name = metric if metric in METRICS else ALSO_CALLED.get(metric, metric)
+        if name not in METRICS:  # those of the task first, of which one is suggested
+            raise unknown_name("metric", name, sorted(METRICS, key=lambda known: METRICS[known].task != task_kind))
+        metric = METRICS[name]
     if task_kind is not None and metric.task != task_kind:
         names = ", ".join(known.name for known in METRICS.values() if known.task == task_kind)
         raise UnsupportedError(f"metric {metric.name!r} serves {metric.task}, not {task_kind}; for that: {names}")
