@@ -124,7 +124,9 @@ def test_a_mean_over_samples_gives_its_terms():
         Metric("own", "regression", lambda y, prediction, weight=None: 0.0, per_sample=True)
 
 
-@pytest.mark.parametrize("task, suggested", [("classification", "accuracy"), ("regression", "acc2"), (None, "accuracy")])
+@pytest.mark.parametrize(
+    ("task", "suggested"), [("classification", "accuracy"), ("regression", "acc2"), (None, "accuracy")]
+)
 def test_the_metric_suggested_is_one_of_the_task(task, suggested):
     with pytest.raises(UnknownNameError, match=f"unknown metric 'acc': did you mean '{suggested}'"):
         find_metric("acc", task)

@@ -133,8 +133,9 @@ def _drops_rows(X: DataLoader, sampler: Any) -> bool:
     batches = X if X.batch_sampler is None else X.batch_sampler
     if not getattr(batches, "drop_last", False) or not (size := getattr(batches, "batch_size", None)):
         return False
+    counted: Any = X.dataset if isinstance(X.dataset, IterableDataset) else sampler
     try:
-        return len(X.dataset if isinstance(X.dataset, IterableDataset) else sampler) % size > 0
+        return len(counted) % size > 0
     except (TypeError, NotImplementedError):
         return True
 
