@@ -4,8 +4,7 @@ import pytest
 
 from cli.conftest import COLUMNS
 from consilience.cli import options
-from consilience.cli.main import COMMANDS, _actions, parse
-from consilience.core.errors import InputError
+from consilience.cli.main import COMMANDS, parse
 from consilience.core.settings import settings_of
 from consilience.training import TrainingSettings
 
@@ -22,16 +21,6 @@ OUT = ("--out", "{tmp}/run")
         (("compare", "digits", "--zzz"), "compare: unknown option '--zzz'. See consilience compare --help"),
         (("report", "run", "late"), "report: unknown argument 'late'. See"),
         (("compare", "digits", "--methods", "late,concat"), "put spaces between names, --methods late concat"),
-        (
-            ("compare", "digits", "--methods", "late", "--seeds", "2", "--methods=linear"),
-            "compare: --methods is given twice: give all its values at once, --methods late linear",
-        ),
-        (("compare", "digits", "--levels", "1", "--levels", "2", "5"), "all its values at once, --levels 1 2 5"),
-        (
-            ("train", "digits", "--class-weight", "1=2", "--class-weight", "a b=3", *OUT),
-            "train: --class-weight is given twice: give all its values at once, --class-weight 1=2 'a b=3'",
-        ),
-        (("explain", "model", "{table}", "--row", "1", "--row", "2"), "all its values at once, --row 1 2"),
         (("compare", "digits", "--levels", "0,5,10"), "put spaces between values, --levels 0 5 10"),
         (("compare", "digits", "--lr", "0,01"), "write a decimal point, --lr 0.01"),
         (("compare", "digits", "--probability", "0,5"), "write a decimal point, --probability 0.5"),
@@ -109,26 +98,6 @@ def test_a_file_of_options_is_checked_in_the_same_way(run, tmp_path):
     (tmp_path / "bad.yaml").write_text("epochs: many\n")
     done = run("compare", "digits", "--config", tmp_path / "bad.yaml")
     assert done.err.startswith("consilience: error: compare: --epochs must be a whole number ≥ 1 or None, got 'many'.")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_option_drops_what_it_was_given_before(command):
-    """An option of several values collects all of them, or refuses to be given twice."""
-    for action in _actions(COMMANDS[command]):
-        if action.option_strings and action.nargs in ("+", "*"):
-            option = action.option_strings[0]
-            if option == "--expert":
-                assert type(action).__name__ == "_ExtendAction"
-                continue
-            with pytest.raises(InputError, match=f"{command}: {option} is given twice: .*, {option} 1 2"):
-                parse([command, option, "1", option, "2"])
-
-
-def test_options_that_collect_and_configs_with_options(tmp_path):
-    (tmp_path / "some.yaml").write_text("methods: [late, concat]\n")
-    words = ["compare", "digits", "--modality", "a=x", "--modality", "b=y", "--config", str(tmp_path / "some.yaml")]
-    _, chosen = parse([*words, "--methods", "linear"])
-    assert (chosen.modality, chosen.methods) == (["a=x", "b=y"], ["linear"])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -7,11 +7,10 @@ import io
 import logging
 import os
 import re
-import shlex
 import sys
 import traceback
 import warnings
-from argparse import Action, ArgumentTypeError, RawDescriptionHelpFormatter, _ExtendAction
+from argparse import Action, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -219,49 +218,11 @@ def parse(given: Sequence[str]) -> tuple[str, Namespace]:
         raise unknown_name("command", named, COMMANDS, "See consilience --help")
     parser = build_parser(named)
     _check_configs(given)
-    if named is not None:
-        _check_repeated(given, named)
     try:
         chosen = parser.parse_args(list(given))
     except (ArgumentError, ArgumentTypeError) as error:
         raise InputError(_message(str(error), named)) from error
     return chosen.command, chosen[chosen.command]
-
-
-def _check_repeated(given: Sequence[str], command: str) -> None:
-    """Refuse an option of several values that is given twice: only the last values would count."""
-    words = [word.partition("=")[0] for word in given if word.startswith("--")]
-    repeated = [word for word in dict.fromkeys(words) if words.count(word) > 1]
-    if not repeated:
-        return
-    several = {word for each in _actions(COMMANDS[command]) if _takes_last(each) for word in each.option_strings}
-    for option in repeated:
-        if option in several:
-            all_at_once = f"{option} {' '.join(_values_of(given, option))}".rstrip()
-            raise InputError(f"{command}: {option} is given twice: give all its values at once, {all_at_once}")
-
-
-def _takes_last(action: Action) -> bool:
-    """Whether an option takes several values, and a second use would replace those of the first."""
-    return action.nargs in ("+", "*") and not isinstance(action, _ExtendAction)
-
-
-def _values_of(given: Sequence[str], option: str) -> list[str]:
-    """The values of all uses of an option, as they would be typed.
-
-    >>> _values_of(["compare", "digits", "--methods", "late", "--seeds", "2", "--methods=linear"], "--methods")
-    ['late', 'linear']
-    """
-    values: list[str] = []
-    within = False
-    for word in given:
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            within = name == option
-            values += [value] if within and equals else []
-        elif within:
-            values.append(word)
-    return [shlex.quote(value) for value in values]
 
 
 def _check_configs(given: Sequence[str]) -> None:
@@ -313,11 +274,7 @@ def plain_error(error: str, command: str) -> str:
 
 
 def _options(command: ModuleType) -> list[str]:
-    return [option for action in _actions(command) for option in action.option_strings] + ["--debug"]
-
-
-def _actions(command: ModuleType) -> list[Action]:
     parser = ArgumentParser()
     command.add_arguments(parser)
     actions: Any = parser._actions
-    return list(actions)
+    return [option for action in actions for option in action.option_strings] + ["--debug"]
