@@ -48,6 +48,7 @@ def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
     ]
     exec(writes_a_table, {})
     pl.read_csv("machines.csv").drop("fault").head(20).write_csv("new.csv")
+    pl.read_csv("machines.csv").drop("fault").tail(300).write_csv("held-out.csv")
     rng = np.random.default_rng(0)
     np.savez("rig.npz", image=rng.random((60, 1, 8, 8)), sound=rng.random((60, 5)), y=np.arange(60) % 3)
     y = np.arange(90) % 3
@@ -59,7 +60,7 @@ def test_every_line_of_the_readme_works(run, lines, tmp_path, monkeypatch):
     monkeypatch.setattr("consilience.serving.listener.bind", lambda host, port: socket.create_server((host, 0)))
     monkeypatch.setattr("consilience.serving.listener.listen", lambda app, *further: served.append(ask(app)))
     shown = []
-    monkeypatch.setattr("consilience.live.page.write_live_page", lambda path, epochs: shown.append(path) or path)
+    monkeypatch.setattr("consilience.live.page.write_live_page", lambda path, **how: shown.append(path) or path)
     begun = []
     # A protocol takes minutes: here it is only read.
     monkeypatch.setattr("consilience.reproduction.papers.run_paper", lambda path, **how: begun.append(how["quick"]))
